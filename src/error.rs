@@ -1,0 +1,73 @@
+//! How bad input and failed steps are told: `Malformed` for bytes that break a format, and the one place that turns a chain
+//! of causes into text. Formats do not know file names; whoever opened the file adds it (`Origin`).
+
+use std::fmt;
+
+/// Bytes that break a format: what is wrong, and how far into the data given to the reader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Malformed {
+    /// What is wrong, a lowercase fragment: `size field past the end`.
+    pub what: &'static str,
+    /// Byte offset from the start of the data the reader was given.
+    pub at: u64,
+}
+
+impl Malformed {
+    /// A fault `what` found `at` bytes into the data.
+    pub fn new(what: &'static str, at: u64) -> Self {
+        Malformed { what, at }
+    }
+
+    /// The same fault seen from data in which the reader's data starts at `base`.
+    pub fn shifted(self, base: u64) -> Self {
+        Malformed { what: self.what, at: self.at.saturating_add(base) }
+    }
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "+{:#x}: {}", self.at, self.what)
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+/// A step that ends the whole program with a given exit status (decision 10): a child's own status where a child failed,
+/// 128+n where signal n ended it or us.
+#[derive(Debug)]
+pub struct StepFailed {
+    /// The report: the step, its inputs, the command, the status.
+    pub report: String,
+    /// The exit status offld ends with.
+    pub status: u8,
+}
+
+impl fmt::Display for StepFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.report)
+    }
+}
+
+impl std::error::Error for StepFailed {}
+
+/// The exit status an error asks for: that of the step that failed, else 1.
+pub fn exit_status(error: &anyhow::Error) -> u8 {
+    error.chain().find_map(|cause| cause.downcast_ref::<StepFailed>()).map_or(1, |step| step.status)
+}
+
+/// One line: the causes joined by `: `, outermost first, each said once. A `Malformed` is glued to its origin (`a.o: .llvm.offloading+0x20: …`).
+pub fn chain(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let part = cause.to_string();
+        if text.is_empty() {
+            text = part;
+        } else if part.starts_with('+') && cause.downcast_ref::<Malformed>().is_some() {
+            text.push_str(&part);
+        } else if !text.contains(&part) {
+            text.push_str(": ");
+            text.push_str(&part);
+        }
+    }
+    text
+}

@@ -1,0 +1,4 @@
+//! offld, the offload linker, as a library.
+
+pub mod error;
+pub mod model;

@@ -1,0 +1,218 @@
+//! The nouns of the offload world that every stage shares: kinds of programming model, kinds of image, where an image came
+//! from, and which generation of entry table a host object was built for. Plain values; nothing here reads or runs anything.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// A programming model whose runtime an image is registered with. The values are the bits LLVM 21 and later store
+/// (spec link-driver.md 4.1, 8.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u16)]
+pub enum OffloadKind {
+    /// OpenMP, registered with libomptarget.
+    OpenMp = 1,
+    /// CUDA, registered with the CUDA runtime.
+    Cuda = 2,
+    /// HIP, registered with the HIP runtime.
+    Hip = 4,
+    /// SYCL, registered with the SYCL runtime.
+    Sycl = 8,
+}
+
+impl OffloadKind {
+    /// All kinds, in the order they are bundled, wrapped and placed on the host line (decision 2).
+    pub const ALL: [OffloadKind; 4] = [OffloadKind::OpenMp, OffloadKind::Cuda, OffloadKind::Hip, OffloadKind::Sycl];
+
+    /// The name used on command lines and in file names: `openmp`, `cuda`, `hip`, `sycl`.
+    pub fn name(self) -> &'static str {
+        match self {
+            OffloadKind::OpenMp => "openmp",
+            OffloadKind::Cuda => "cuda",
+            OffloadKind::Hip => "hip",
+            OffloadKind::Sycl => "sycl",
+        }
+    }
+}
+
+/// A set of kinds: one linked image may be registered with several runtimes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct OffloadKinds(u16);
+
+impl OffloadKinds {
+    /// The set an image's stored kind stands for. HIP was 3 up to LLVM 20, so `amdgcn` with 3 is HIP, never
+    /// OpenMP and CUDA at once (decision Q10, fault F19).
+    pub fn from_stored(raw: u16, triple: &str) -> Self {
+        let amd = triple.starts_with("amdgcn") || triple.starts_with("spirv64-amd");
+        if raw == 3 && amd { OffloadKinds(OffloadKind::Hip as u16) } else { OffloadKinds(raw & 0xf) }
+    }
+
+    /// The set with `kind` added.
+    pub fn with(self, kind: OffloadKind) -> Self {
+        OffloadKinds(self.0 | kind as u16)
+    }
+
+    /// Everything in either set.
+    pub fn union(self, other: Self) -> Self {
+        OffloadKinds(self.0 | other.0)
+    }
+
+    /// Whether `kind` is in the set.
+    pub fn contains(self, kind: OffloadKind) -> bool {
+        self.0 & kind as u16 != 0
+    }
+
+    /// The members, in registration order.
+    pub fn iter(self) -> impl Iterator<Item = OffloadKind> {
+        OffloadKind::ALL.into_iter().filter(move |kind| self.contains(*kind))
+    }
+}
+
+/// What the bytes of an image are (spec link-driver.md 4.1). Anything newer than we know stays `Other`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ImageKind {
+    /// Not said.
+    None,
+    /// A native object or shared object of the device.
+    Object,
+    /// LLVM bitcode.
+    Bitcode,
+    /// A CUDA cubin.
+    Cubin,
+    /// A CUDA fatbinary.
+    Fatbinary,
+    /// PTX text.
+    Ptx,
+    /// SPIR-V.
+    Spirv,
+    /// A value this version has no name for.
+    Other(u16),
+}
+
+impl ImageKind {
+    /// The kind with the stored value `raw`.
+    pub fn from_raw(raw: u16) -> Self {
+        match raw {
+            0 => ImageKind::None,
+            1 => ImageKind::Object,
+            2 => ImageKind::Bitcode,
+            3 => ImageKind::Cubin,
+            4 => ImageKind::Fatbinary,
+            5 => ImageKind::Ptx,
+            6 => ImageKind::Spirv,
+            other => ImageKind::Other(other),
+        }
+    }
+
+    /// The value that is stored.
+    pub fn raw(self) -> u16 {
+        match self {
+            ImageKind::None => 0,
+            ImageKind::Object => 1,
+            ImageKind::Bitcode => 2,
+            ImageKind::Cubin => 3,
+            ImageKind::Fatbinary => 4,
+            ImageKind::Ptx => 5,
+            ImageKind::Spirv => 6,
+            ImageKind::Other(raw) => raw,
+        }
+    }
+}
+
+/// How a host object's entry table looks, and with it what its runtime reads (decision 5; spec link-driver.md 8.1, 11;
+/// containers.md 5.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Generation {
+    /// LLVM 14: raw `.llvm.offloading.<triple>.<arch>` sections, 32-byte entries in `omp_offloading_entries`,
+    /// registration from a constructor and a destructor of priority 1.
+    Llvm14,
+    /// LLVM 15 to 19: 32-byte entries in `omp_offloading_entries` (and `cuda_…`, `hip_…`).
+    Llvm15,
+    /// LLVM 20: 56-byte entries, still in `omp_offloading_entries` (and `cuda_…`, `hip_…`).
+    Llvm20,
+    /// LLVM 21 and later: 56-byte entries of all kinds in `llvm_offload_entries`.
+    Llvm21,
+}
+
+impl Generation {
+    /// The section the OpenMP entries of this generation are in, which also names the linker's `__start_`/`__stop_` symbols.
+    pub fn openmp_entry_section(self) -> &'static str {
+        if self == Generation::Llvm21 { "llvm_offload_entries" } else { "omp_offloading_entries" }
+    }
+
+    /// Whether entries have the 56-byte layout (44 bytes on i386) rather than the 32-byte one (20 on i386).
+    pub fn wide_entries(self) -> bool {
+        self >= Generation::Llvm20
+    }
+}
+
+/// Where bytes came from, for error messages: `libbad.a(badmem.o): .llvm.offloading`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Origin {
+    /// The file the user named (or a search found).
+    pub file: PathBuf,
+    /// Members within it, outermost archive first.
+    pub members: Vec<String>,
+    /// The section within the object, when one is meant.
+    pub section: Option<String>,
+}
+
+impl Origin {
+    /// A whole file.
+    pub fn file(path: &Path) -> Self {
+        Origin { file: path.to_path_buf(), ..Origin::default() }
+    }
+
+    /// A member of the archive this origin names.
+    pub fn member(&self, name: &str) -> Self {
+        let mut inner = self.clone();
+        inner.members.push(name.to_owned());
+        inner
+    }
+
+    /// A section of the object this origin names.
+    pub fn in_section(&self, name: &str) -> Self {
+        Origin { section: Some(name.to_owned()), ..self.clone() }
+    }
+
+    /// The innermost name: the member's, else the file's own (without folders), for temp file names.
+    pub fn leaf(&self) -> String {
+        let name = match self.members.last() {
+            Some(member) => member.clone(),
+            None => self.file.to_string_lossy().into_owned(),
+        };
+        name.rsplit('/').next().unwrap_or_default().to_owned()
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        for member in &self.members {
+            write!(f, "({member})")?;
+        }
+        if let Some(section) = &self.section {
+            write!(f, ": {section}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f19_kind_three_on_amdgcn_is_hip() {
+        let kinds = OffloadKinds::from_stored(3, "amdgcn-amd-amdhsa");
+        assert_eq!(kinds.iter().collect::<Vec<_>>(), [OffloadKind::Hip]);
+        let both = OffloadKinds::from_stored(3, "nvptx64-nvidia-cuda");
+        assert_eq!(both.iter().collect::<Vec<_>>(), [OffloadKind::OpenMp, OffloadKind::Cuda]);
+    }
+
+    #[test]
+    fn origin_names_every_level() {
+        let origin = Origin::file(Path::new("lib/libbad.a")).member("badmem.o").in_section(".llvm.offloading");
+        assert_eq!(origin.to_string(), "lib/libbad.a(badmem.o): .llvm.offloading");
+        assert_eq!(origin.leaf(), "badmem.o");
+    }
+}
