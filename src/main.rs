@@ -1,1 +1,7 @@
-fn main(){}
+//! The binary: `argv` in, an exit status out. Everything else is in the library.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    offld::cli::main(std::env::args_os().collect())
+}

@@ -1,0 +1,53 @@
+//! Help and version of the linker personalities, made from the option table.
+
+use std::io::Write;
+
+use anyhow::Result;
+
+use crate::args::{Dashes, Role, Row, Scope, Shape, own_rows};
+
+/// `--help` and `--help-hidden`, to stdout.
+pub(super) fn linker(role: Role, hidden: bool) -> Result<()> {
+    let name = name(role);
+    let mut text = format!(
+        "OVERVIEW: {name} (offld): links the device code embedded in host objects, registers it with its runtime, and runs the host link.\n\n\
+         USAGE: {name} [options] <options to passed to the linker>\n\nOPTIONS:\n"
+    );
+    for row in own_rows().iter().filter(|row| role == Role::Wrapper || row.scope == Scope::Everywhere) {
+        if hidden || !row.help.is_empty() {
+            text.push_str(&format!("  {:<40} {}\n", spelling(row), row.help));
+        }
+    }
+    // A closed pipe is no failure.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    Ok(())
+}
+
+/// `--version`. Build systems look for `GNU ld` to know which options a linker takes.
+pub(super) fn version(role: Role) -> Result<()> {
+    let version = env!("CARGO_PKG_VERSION");
+    let line = match role {
+        Role::Wrapper => format!("offld {version} clang-linker-wrapper version 22 (compatible)\n"),
+        Role::Ld => format!("offld {version} (compatible with GNU ld)\n"),
+    };
+    let _ = std::io::stdout().write_all(line.as_bytes());
+    Ok(())
+}
+
+fn name(role: Role) -> &'static str {
+    match role {
+        Role::Wrapper => "clang-linker-wrapper",
+        Role::Ld => "ld.offld",
+    }
+}
+
+/// `--opt=<value>`: the first way to write an option.
+fn spelling(row: &Row) -> String {
+    let dashes = if row.dashes == Dashes::One { "-" } else { "--" };
+    let value = match row.shape {
+        Shape::Flag => "",
+        Shape::Separate | Shape::Letter | Shape::LetterNumber => " <value>",
+        _ => "=<value>",
+    };
+    format!("{dashes}{}{value}", row.name)
+}

@@ -1,0 +1,41 @@
+//! `clang-linker-wrapper` and `ld.offld`: the same request from two kinds of command line.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use anyhow::Result;
+
+use super::help;
+use crate::args::request::LinkRequest;
+use crate::args::{Ledger, Mode, Role};
+use crate::pipeline;
+use crate::session::{Session, SessionOptions};
+use crate::shell::Shell;
+
+/// LLVM's tool, by its own options.
+pub(super) fn clang_linker_wrapper(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
+    run(argv, shell, Role::Wrapper, false)
+}
+
+/// The linker of `-fuse-ld=offld`.
+pub(super) fn ld_offld(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
+    run(argv, shell, Role::Ld, false)
+}
+
+/// The linker where only `ld` is looked for: whoever calls it expects the system's `ld` to do the work.
+pub(super) fn ld(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
+    run(argv, shell, Role::Ld, true)
+}
+
+fn run(argv: &[OsString], shell: &Arc<Shell>, role: Role, ld_first: bool) -> Result<()> {
+    let ledger = Ledger::read(role, argv.to_vec())?;
+    match ledger.mode() {
+        Mode::Help { hidden } => return help::linker(role, hidden),
+        Mode::Version => return help::version(role),
+        Mode::Link => {}
+    }
+    let request = LinkRequest::new(&ledger)?;
+    let options = SessionOptions { dry_run: request.dry_run, verbose: request.verbose, save_temps: request.save_temps };
+    let session = Session::new(Arc::clone(shell), options);
+    pipeline::link(&ledger, &request, &session, ld_first)
+}

@@ -1,0 +1,27 @@
+//! `offld links DIR`: the names by which compilers find us, as symlinks in a folder.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::PERSONALITIES;
+
+/// Makes the links in `folder`, in place of links (never of files) that are there. Returns their paths.
+pub(super) fn make(folder: &Path, as_ld: bool) -> Result<Vec<PathBuf>> {
+    let me = std::env::current_exe().context("cannot find our own executable")?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot make the folder `{}`", folder.display()))?;
+    let mut made = Vec::new();
+    for personality in PERSONALITIES.iter().filter(|personality| as_ld || !personality.only_as_ld) {
+        let link = folder.join(personality.name);
+        match fs::symlink_metadata(&link) {
+            Ok(meta) if meta.is_symlink() => fs::remove_file(&link).with_context(|| format!("cannot replace `{}`", link.display()))?,
+            Ok(_) => bail!("`{}` is there already and is not a symlink: remove it, or name another folder", link.display()),
+            Err(_) => {}
+        }
+        symlink(&me, &link).with_context(|| format!("cannot make the symlink `{}`", link.display()))?;
+        made.push(link);
+    }
+    Ok(made)
+}

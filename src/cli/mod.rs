@@ -1,0 +1,91 @@
+//! What the binary is called by, and what it then is. A personality turns its command line into a request to the library; the
+//! one function here that turns a result into an exit status is `main`.
+
+mod help;
+mod link;
+mod links;
+mod own;
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use crate::error;
+use crate::shell::Shell;
+
+/// What one of the tools does with its arguments (without `argv[0]`).
+type Tool = fn(&[OsString], &Arc<Shell>) -> anyhow::Result<()>;
+
+/// One of the names that offld answers to.
+pub struct Personality {
+    /// The name: of the executable, or the first word after `offld`.
+    pub name: &'static str,
+    /// What it is, for the help text.
+    pub about: &'static str,
+    /// Whether `offld links` makes it only when asked to (`--as-ld`).
+    pub only_as_ld: bool,
+    run: Tool,
+}
+
+/// All names, in the order the help text lists them.
+pub const PERSONALITIES: [Personality; 3] = [
+    Personality {
+        name: "clang-linker-wrapper",
+        about: "the drop-in for LLVM's, found by clang through -B DIR",
+        only_as_ld: false,
+        run: link::clang_linker_wrapper,
+    },
+    Personality { name: "ld.offld", about: "the linker, for -fuse-ld=offld, --ld-path= or by hand", only_as_ld: false, run: link::ld_offld },
+    Personality { name: "ld", about: "the linker, for drivers such as gcc that only know -B DIR", only_as_ld: true, run: link::ld },
+];
+
+/// The program: picks the personality by `argv[0]`, else by the first word, runs it and prints its error.
+pub fn main(argv: Vec<OsString>) -> ExitCode {
+    let called = argv.first().cloned().unwrap_or_else(|| "offld".into());
+    let shell = Arc::new(Shell::stderr(&called.to_string_lossy()));
+    let result = match by_name(&called) {
+        Some(personality) => (personality.run)(&argv[1..], &shell),
+        None => own::run(&argv, &shell),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            shell.error(&error::chain(&error));
+            ExitCode::from(error::exit_status(&error))
+        }
+    }
+}
+
+/// The personality of an executable's name: without folder, `.exe`, a version suffix (`-22`) and a target prefix
+/// (`x86_64-pc-linux-gnu-clang-linker-wrapper`, which clang looks for on `PATH`).
+fn by_name(called: &OsStr) -> Option<&'static Personality> {
+    let name = Path::new(called).file_name()?.to_str()?;
+    let name = name.strip_suffix(".exe").unwrap_or(name);
+    let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.').trim_end_matches('-');
+    PERSONALITIES.iter().find(|personality| name.strip_suffix(personality.name).is_some_and(|prefix| prefix.is_empty() || prefix.ends_with('-')))
+}
+
+/// The personality whose name is the first word after `offld`; `offld ld` is the linker.
+fn by_word(word: &OsStr) -> Option<&'static Personality> {
+    let word = if word == "ld" { OsStr::new("ld.offld") } else { word };
+    PERSONALITIES.iter().find(|personality| personality.name == word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_decides() {
+        let name = |called: &str| by_name(OsStr::new(called)).map(|personality| personality.name);
+        assert_eq!(name("/x/clang-linker-wrapper"), Some("clang-linker-wrapper"));
+        assert_eq!(name("clang-linker-wrapper-22"), Some("clang-linker-wrapper"));
+        assert_eq!(name("x86_64-pc-linux-gnu-clang-linker-wrapper"), Some("clang-linker-wrapper"));
+        assert_eq!(name("ld.offld"), Some("ld.offld"));
+        assert_eq!(name("/dir/ld"), Some("ld"));
+        assert_eq!(name("x86_64-linux-gnu-ld"), Some("ld"));
+        assert_eq!(name("offld"), None);
+        assert_eq!(name("offld-0.1"), None);
+    }
+}

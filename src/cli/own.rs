@@ -1,0 +1,76 @@
+//! `offld` by its own name: `offld links DIR`, and every personality as a first word.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Result;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use super::{PERSONALITIES, by_word, links};
+use crate::shell::Shell;
+
+/// The offload linker: links the device code embedded in host objects, registers it with its runtime, and runs the host link.
+#[derive(Debug, Parser)]
+#[command(name = "offld", version, arg_required_else_help = true)]
+struct Own {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make the names that compilers look for (clang-linker-wrapper, ld.offld) as symlinks in a folder
+    #[command(after_help = "Examples:\n  offld links ~/offld && clang++ -B ~/offld -fopenmp -fopenmp-targets=x86_64-pc-linux-gnu a.cpp\n  \
+        offld links --as-ld ~/offld && g++ -B ~/offld main.o kernels.o")]
+    Links {
+        /// The folder, made if it is not there
+        dir: PathBuf,
+        /// Also make `ld`, for drivers such as gcc that only know -B DIR
+        #[arg(long)]
+        as_ld: bool,
+    },
+}
+
+/// Runs `argv`.
+pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
+    if let Some(personality) = argv.get(1).and_then(|word| by_word(word)) {
+        return (personality.run)(&argv[2..], shell);
+    }
+    let parsed = command().try_get_matches_from(argv).and_then(|matches| Own::from_arg_matches(&matches));
+    let own = match parsed {
+        Ok(own) => own,
+        Err(error) if error.use_stderr() => {
+            let text = error.render().to_string();
+            return Err(anyhow::anyhow!("{}", text.trim_start_matches("error: ").trim_end()));
+        }
+        Err(help) => {
+            // Help and version go to stdout; a closed pipe is no failure.
+            let _ = write!(std::io::stdout(), "{}", help.render());
+            return Ok(());
+        }
+    };
+    match own.command {
+        Command::Links { dir, as_ld } => {
+            for link in links::make(&dir, as_ld)? {
+                let _ = writeln!(std::io::stdout(), "{}", link.display());
+            }
+            Ok(())
+        }
+    }
+}
+
+/// The command line of `offld` itself, with the personalities in its help.
+fn command() -> clap::Command {
+    let names: String = PERSONALITIES.iter().map(|personality| format!("\n  {:<22} {}", personality.name, personality.about)).collect();
+    Own::command().after_help(format!("Also, by the name of the executable or as the first word (`offld ld …` is `ld.offld`):{names}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_line_is_sound() {
+        super::command().debug_assert();
+    }
+}

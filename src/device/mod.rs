@@ -1,0 +1,121 @@
+//! Links device images: one run of clang for each job, as many at a time as there are cores, the largest first. The results are
+//! in the order of the jobs whatever the timing (idiom 5, fault F7).
+
+mod clang;
+mod libraries;
+
+use std::cmp::Reverse;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use rayon::prelude::*;
+
+pub use libraries::{HostLibrary, host_libraries};
+
+use crate::args::request::{Jobs, LinkRequest};
+use crate::model::{Generation, ImageKind, OffloadKind, OffloadKinds};
+use crate::run::Cmd;
+use crate::select::DeviceJob;
+use crate::session::Session;
+use crate::target::Target;
+use crate::toolchain::Compiler;
+
+/// A linked image, in a file.
+#[derive(Debug, Clone)]
+pub struct Linked {
+    /// What it runs on.
+    pub target: Target,
+    /// The triple exactly as the inputs spell it, for the image's header.
+    pub triple: String,
+    /// Which entry table its kernels are looked up through.
+    pub generation: Generation,
+    /// The runtimes it is registered with.
+    pub kinds: OffloadKinds,
+    /// What the linker made.
+    pub image_kind: ImageKind,
+    /// The file.
+    pub path: PathBuf,
+}
+
+/// What every device link of one run has in common.
+pub struct DeviceContext<'a> {
+    /// The user's wishes.
+    pub request: &'a LinkRequest,
+    /// The compiler that links.
+    pub compiler: &'a Compiler,
+    /// The host's triple.
+    pub host_triple: &'a str,
+    /// The program of the host link: handed on to device links for the same kind of machine (fault F34).
+    pub host_linker: &'a std::path::Path,
+    /// Libraries of the host line that device code for CPUs may use.
+    pub libraries: &'a [HostLibrary],
+    /// File name of the link's output, the stem of temporary names.
+    pub out_base: String,
+}
+
+/// Links every job's image.
+pub fn link(jobs: &[DeviceJob<'_>], context: &DeviceContext<'_>, session: &Session) -> Result<Vec<Linked>> {
+    let planned: Vec<Planned<'_>> = jobs.iter().map(|job| plan(job, context, session)).collect::<Result<_>>()?;
+    let mut order: Vec<usize> = (0..planned.len()).collect();
+    order.sort_by_key(|&at| Reverse(planned[at].job.inputs.iter().map(|input| input.bytes.len()).sum::<usize>()));
+    let threads = match context.request.jobs {
+        Jobs::Auto => 0,
+        Jobs::N(count) => count,
+        // A token of the jobserver is ours from the start; more are not asked for.
+        Jobs::Jobserver => 1,
+    };
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().context("cannot start the threads for device links")?;
+    let mut done: Vec<(usize, Result<()>)> =
+        pool.install(|| order.par_iter().with_max_len(1).map(|&at| (at, link_one(&planned[at], session))).collect());
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().try_for_each(|(_, result)| result)?;
+    Ok(planned.into_iter().map(|planned| planned.linked).collect())
+}
+
+/// A job with all its names chosen, so that the parallel part only writes and runs.
+struct Planned<'a> {
+    job: &'a DeviceJob<'a>,
+    inputs: Vec<PathBuf>,
+    cmd: Cmd,
+    linked: Linked,
+}
+
+fn plan<'a>(job: &'a DeviceJob<'a>, context: &DeviceContext<'_>, session: &Session) -> Result<Planned<'a>> {
+    let mut inputs = Vec::with_capacity(job.inputs.len());
+    for input in &job.inputs {
+        let leaf = input.origin.leaf();
+        let stem = leaf.rsplit_once('.').map_or(leaf.as_str(), |(stem, _)| stem);
+        inputs.push(session.scratch.path(&format!("{stem}-{}-{}", input.triple, input.arch), "o")?);
+    }
+    let Target { arch, .. } = &job.target;
+    let output = session.scratch.path(&format!("{}.{}.{arch}", context.out_base, job.target.arch_name()), "img")?;
+    let args = clang::arguments(job, context, &inputs, &output)?;
+    let cmd = Cmd {
+        step: format!("device link for {}", job.target),
+        program: context.compiler.path.clone(),
+        args,
+        inputs: job.inputs.iter().map(|input| input.origin.to_string()).collect(),
+        output: Some(output.clone()),
+    };
+    let image_kind = if context.request.embed_bitcode { ImageKind::Bitcode } else { ImageKind::Object };
+    let triple = job.inputs.first().map_or_else(|| job.target.triple.clone(), |input| input.triple.clone());
+    let linked = Linked { target: job.target.clone(), triple, generation: job.generation, kinds: job.kinds, image_kind, path: output };
+    Ok(Planned { job, inputs, cmd, linked })
+}
+
+fn link_one(planned: &Planned<'_>, session: &Session) -> Result<()> {
+    session.signals.check()?;
+    for (input, path) in planned.job.inputs.iter().zip(&planned.inputs) {
+        std::fs::write(path, &input.bytes).with_context(|| format!("cannot write the device object `{}`", path.display()))?;
+    }
+    session.runner.run(&planned.cmd)?;
+    for path in &planned.inputs {
+        session.scratch.discard(path);
+    }
+    Ok(())
+}
+
+/// The linked images of one kind, in order.
+pub fn of_kind(linked: &[Linked], kind: OffloadKind) -> Vec<&Linked> {
+    linked.iter().filter(|image| image.kinds.contains(kind)).collect()
+}

@@ -1,0 +1,133 @@
+//! The host link: which linker, the user's own line with our objects in it (decision 1), and the OpenMP runtime where nothing on
+//! the line brings it. Also what is read off the inputs about the host: its triple, and whether the link is wrapped already.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+
+use crate::args::Ledger;
+use crate::args::Role;
+use crate::args::request::{InputName, LinkRequest};
+use crate::inputs::Inputs;
+use crate::inputs::magic::Magic;
+use crate::run::Cmd;
+use crate::scan::{HostFacts, Machine};
+use crate::toolchain::{self, Compiler};
+
+/// The program that does the host link.
+pub fn linker(request: &LinkRequest, ld_first: bool) -> Result<PathBuf> {
+    let other = || toolchain::host_linker(request.offld_linker.as_deref(), ld_first);
+    match (&request.linker_path, request.role) {
+        (_, Role::Wrapper) if request.offld_linker.is_some() => other(),
+        // `-fuse-ld=offld` inside an offload build: one of us is enough.
+        (Some(path), _) if toolchain::is_ourselves(path) => other(),
+        (Some(path), _) => Ok(path.clone()),
+        (None, Role::Wrapper) => bail!("linker path missing, must pass 'linker-path'"),
+        (None, Role::Ld) => other(),
+    }
+}
+
+/// The host link with `objects` in their place and `libraries` after the last input; with neither, the user's line as it is.
+pub fn command(ledger: &Ledger, linker: &Path, objects: &[PathBuf], libraries: &[OsString]) -> Cmd {
+    let objects: Vec<OsString> = objects.iter().map(|path| path.clone().into_os_string()).collect();
+    let args = ledger.host_line(&objects, libraries);
+    Cmd { step: "host link".to_owned(), program: linker.to_path_buf(), args, inputs: Vec::new(), output: None }
+}
+
+/// Whether another wrapper's object is on the line already (decision 6): then it is a plain link.
+pub fn is_wrapped(facts: &[HostFacts<'_>], inputs: &Inputs) -> bool {
+    facts.iter().zip(&inputs.leaves).any(|(facts, leaf)| !leaf.lazy && facts.refers_to_bounds)
+}
+
+/// The host's triple: as told, else that of the first object, else the one we were built for.
+pub fn triple(request: &LinkRequest, facts: &[HostFacts<'_>]) -> Result<String> {
+    if let Some(triple) = &request.host_triple {
+        return Ok(triple.clone());
+    }
+    let machine = facts.iter().find_map(|facts| facts.machine);
+    Ok(match machine.and_then(triple_of) {
+        Some(triple) => triple.to_owned(),
+        None => match machine {
+            Some(machine) => bail!("cannot tell the host's triple from objects for {machine:?}: name it with --host-triple="),
+            None => format!("{}-unknown-linux-gnu", std::env::consts::ARCH),
+        },
+    })
+}
+
+fn triple_of(machine: Machine) -> Option<&'static str> {
+    use object::{elf, pe};
+    Some(match machine {
+        Machine::Elf(elf::EM_X86_64, ..) => "x86_64-unknown-linux-gnu",
+        Machine::Elf(elf::EM_386, ..) => "i386-unknown-linux-gnu",
+        Machine::Elf(elf::EM_AARCH64, ..) => "aarch64-unknown-linux-gnu",
+        Machine::Elf(elf::EM_PPC64, _, true) => "powerpc64le-unknown-linux-gnu",
+        Machine::Elf(elf::EM_RISCV, true, _) => "riscv64-unknown-linux-gnu",
+        Machine::Elf(elf::EM_S390, true, _) => "s390x-unknown-linux-gnu",
+        Machine::Elf(elf::EM_LOONGARCH, true, _) => "loongarch64-unknown-linux-gnu",
+        Machine::Coff(pe::IMAGE_FILE_MACHINE_AMD64) => "x86_64-pc-windows-msvc",
+        Machine::Coff(pe::IMAGE_FILE_MACHINE_ARM64) => "aarch64-pc-windows-msvc",
+        Machine::Coff(pe::IMAGE_FILE_MACHINE_I386) => "i386-pc-windows-msvc",
+        _ => return None,
+    })
+}
+
+/// The Debian-style folder name of a host (`/usr/lib/<multiarch>`).
+pub fn multiarch(host_triple: Option<&str>) -> String {
+    let arch = host_triple.and_then(|triple| triple.split('-').next()).unwrap_or(std::env::consts::ARCH);
+    format!("{}-linux-gnu", if arch.starts_with('i') && arch.ends_with("86") { "i386" } else { arch })
+}
+
+/// What a raw linker line lacks for OpenMP offloading: `-lomptarget`, and `-lomp` where host code calls it, with their folder. A
+/// compiler driver puts both on the line itself; somebody who calls `ld.offld` through gcc or by hand does not.
+pub fn openmp_runtime(request: &LinkRequest, inputs: &Inputs, facts: &[HostFacts<'_>], compiler: &Compiler) -> Vec<OsString> {
+    if request.role != Role::Ld || request.no_offload_runtime {
+        return Vec::new();
+    }
+    let wants_target = !named(request, b"omptarget") && !provided(inputs, facts, "__tgt_register_lib");
+    let wants_omp = !named(request, b"omp") && !named(request, b"iomp5") && calls(facts, b"__kmpc_") && !provided(inputs, facts, "__kmpc_global_thread_num");
+    if !wants_target && !wants_omp {
+        return Vec::new();
+    }
+    let mut words: Vec<OsString> = vec!["--push-state".into(), "-Bdynamic".into()];
+    if let Some(folder) = toolchain::openmp_runtime_folder(compiler) {
+        let mut option = OsString::from("-L");
+        option.push(folder);
+        words.push(option);
+    }
+    words.extend(wants_omp.then(|| "-lomp".into()));
+    words.extend(wants_target.then(|| "-lomptarget".into()));
+    words.push("--pop-state".into());
+    words
+}
+
+/// Whether the line asks for library `name`, by `-l` or by a path.
+fn named(request: &LinkRequest, name: &[u8]) -> bool {
+    let is_it = |file: &[u8]| file.strip_prefix(b"lib").and_then(|rest| rest.strip_prefix(name)).is_some_and(|rest| rest.starts_with(b"."));
+    request.inputs.iter().any(|spec| match &spec.name {
+        InputName::Library(library) => library.as_bytes() == name || library.as_bytes().strip_prefix(b":").is_some_and(is_it),
+        InputName::File(path) => path.file_name().is_some_and(|file| is_it(file.as_bytes())),
+    })
+}
+
+fn calls(facts: &[HostFacts<'_>], prefix: &[u8]) -> bool {
+    facts.iter().any(|facts| facts.undefined.iter().any(|symbol| !symbol.weak && symbol.name.starts_with(prefix)))
+}
+
+/// Whether an object, archive member or shared library of the line defines `symbol`.
+fn provided(inputs: &Inputs, facts: &[HostFacts<'_>], symbol: &str) -> bool {
+    let defines = |facts: &HostFacts<'_>| facts.defined.iter().any(|definition| *definition.name == *symbol.as_bytes());
+    let exports = |data: &[u8]| {
+        let Ok(library) = goblin::elf::Elf::parse(data) else { return false };
+        library.dynsyms.iter().any(|entry| !entry.is_import() && library.dynstrtab.get_at(entry.st_name) == Some(symbol))
+    };
+    facts.iter().any(defines) || inputs.files.iter().any(|file| file.kind == Magic::ElfShared && exports(file.data()))
+}
+
+/// Where the parts of a link come from, for the report of a failed host link: each file once.
+pub fn input_names(inputs: &Inputs) -> Vec<String> {
+    let mut seen = HashSet::new();
+    inputs.files.iter().map(|file| file.path.display().to_string()).filter(|name| seen.insert(name.clone())).collect()
+}

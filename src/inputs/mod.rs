@@ -1,0 +1,196 @@
+//! The host link's inputs as bytes: every file the line names is found, opened and memory-mapped, linker scripts are followed,
+//! archives are spread into members, and each piece carries what its position on the line means (idiom 4). Owns all bytes; later
+//! stages borrow. What cannot be found or read is left out: the host linker says so in its own words.
+
+mod archive;
+pub mod magic;
+mod script;
+pub mod search;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use memmap2::Mmap;
+use rayon::prelude::*;
+
+use crate::args::request::{InputName, InputSpec};
+use crate::model::Origin;
+use magic::Magic;
+use script::Entry;
+use search::Search;
+
+/// Part of a memory-mapped file; cheap to clone.
+#[derive(Clone)]
+pub struct Bytes {
+    map: Arc<Mmap>,
+    range: Range<usize>,
+}
+
+impl Bytes {
+    /// All of a file.
+    pub fn open(path: &Path) -> std::io::Result<Bytes> {
+        Bytes::map(&File::open(path)?)
+    }
+
+    #[expect(unsafe_code, reason = "a memory map: a file that another process cuts short while we link it is a broken build in any linker")]
+    fn map(file: &File) -> std::io::Result<Bytes> {
+        // SAFETY: the map is only read; see the reason above for files that change below us.
+        let map = Arc::new(unsafe { Mmap::map(file) }?);
+        let range = 0..map.len();
+        Ok(Bytes { map, range })
+    }
+
+    /// The bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.map[self.range.clone()]
+    }
+}
+
+/// One host object: a file, or a member of an archive.
+pub struct Leaf {
+    /// What an error names.
+    pub origin: Origin,
+    bytes: Bytes,
+    /// What the bytes are.
+    pub kind: Magic,
+    /// Archive semantics: part of the link only when something needs it.
+    pub lazy: bool,
+    /// Which of `Inputs::files` it belongs to.
+    pub file: usize,
+}
+
+impl Leaf {
+    /// The object's bytes.
+    pub fn data(&self) -> &[u8] {
+        self.bytes.as_slice()
+    }
+}
+
+/// A file on the link line, in order.
+pub struct InputFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it is.
+    pub kind: Magic,
+    bytes: Bytes,
+    whole: bool,
+    lazy: bool,
+}
+
+impl InputFile {
+    /// The file's bytes.
+    pub fn data(&self) -> &[u8] {
+        self.bytes.as_slice()
+    }
+}
+
+/// All inputs of one link.
+#[derive(Default)]
+pub struct Inputs {
+    /// The files, in command-line order.
+    pub files: Vec<InputFile>,
+    /// The objects in them, in command-line order, members in archive order.
+    pub leaves: Vec<Leaf>,
+    /// For each of the line's inputs the file it names, if it was found and is no linker script.
+    pub named: Vec<Option<usize>>,
+}
+
+/// Opens what `specs` name.
+pub fn open(specs: &[InputSpec], search: &Search) -> Result<Inputs> {
+    let mut opener = Opener { search: search.clone(), inputs: Inputs::default(), seen: HashMap::new() };
+    for spec in specs {
+        let path = match &spec.name {
+            InputName::File(path) => Some(path.clone()),
+            InputName::Library(name) => opener.search.library(name, spec.prefer_static),
+        };
+        let named = path.filter(|_| !spec.binary).and_then(|path| opener.file(&path, spec, 0));
+        opener.inputs.named.push(named);
+    }
+    let mut inputs = opener.inputs;
+    let spread: Vec<Result<Vec<Leaf>>> = inputs.files.par_iter().enumerate().map(|(index, file)| leaves_of(index, file)).collect();
+    for leaves in spread {
+        inputs.leaves.append(&mut leaves?);
+    }
+    Ok(inputs)
+}
+
+fn leaves_of(index: usize, file: &InputFile) -> Result<Vec<Leaf>> {
+    let origin = Origin::file(&file.path);
+    match file.kind {
+        Magic::Archive => archive::leaves(&origin, &file.bytes, index, !file.whole),
+        Magic::ElfShared | Magic::Text | Magic::Other => Ok(Vec::new()),
+        kind => Ok(vec![Leaf { origin, bytes: file.bytes.clone(), kind, lazy: file.lazy, file: index }]),
+    }
+}
+
+struct Opener {
+    search: Search,
+    inputs: Inputs,
+    /// Archives and shared objects by device and inode: one that is named again counts once (fault F13).
+    seen: HashMap<(u64, u64), usize>,
+}
+
+impl Opener {
+    /// Takes in what `path` names; returns its index in `Inputs::files` unless it is a script or not there.
+    fn file(&mut self, path: &Path, spec: &InputSpec, depth: usize) -> Option<usize> {
+        let (bytes, id) = open_regular(path)?;
+        let kind = magic::magic(bytes.as_slice());
+        if kind == Magic::Text {
+            self.script(path, &bytes, spec, depth);
+            return None;
+        }
+        let index = self.inputs.files.len();
+        if matches!(kind, Magic::Archive | Magic::ElfShared) {
+            let first = *self.seen.entry(id).or_insert(index);
+            if let Some(earlier) = self.inputs.files.get_mut(first) {
+                earlier.whole |= spec.whole_archive;
+                return Some(first);
+            }
+        }
+        let (whole, lazy) = (spec.whole_archive, spec.lazy);
+        self.inputs.files.push(InputFile { path: path.to_path_buf(), kind, bytes, whole, lazy });
+        Some(index)
+    }
+
+    fn script(&mut self, path: &Path, bytes: &Bytes, spec: &InputSpec, depth: usize) {
+        /// Scripts that name scripts; a cycle ends here.
+        const DEEPEST: usize = 10;
+        if depth >= DEEPEST {
+            return;
+        }
+        let text = String::from_utf8_lossy(bytes.as_slice());
+        for entry in script::entries(&text) {
+            let named = match entry {
+                Entry::File(name) => self.search.script_entry(&name, path),
+                Entry::Library(name) => self.search.library(name.as_ref(), spec.prefer_static),
+                Entry::Folder(folder) => {
+                    self.search = self.search.with_folder(&folder);
+                    None
+                }
+            };
+            if let Some(found) = named {
+                self.file(&found, spec, depth + 1);
+            }
+        }
+    }
+}
+
+/// The bytes of a regular file that is not empty, and which file it is.
+fn open_regular(path: &Path) -> Option<(Bytes, (u64, u64))> {
+    let file = File::open(path).ok()?;
+    let meta = file.metadata().ok()?;
+    if !meta.is_file() || meta.len() == 0 {
+        return None;
+    }
+    Some((Bytes::map(&file).ok()?, (meta.dev(), meta.ino())))
+}
+
+/// The bytes of a file that must be there: a linked image.
+pub fn image(path: &Path) -> Result<Bytes> {
+    Bytes::open(path).with_context(|| format!("cannot read `{}`", path.display()))
+}

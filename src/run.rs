@@ -1,0 +1,167 @@
+//! Running other programs: the only file that starts processes. A command is data (`Cmd`); a runner runs it (`Real`), shows it
+//! (`Dry`), or fails on purpose (in tests). Also the report of a step that failed, and what a signal does to running children.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+
+use crate::args::response;
+use crate::error::StepFailed;
+use crate::scratch::Scratch;
+use crate::shell::{self, Shell};
+use crate::signals::Signals;
+
+/// A program to run for one step of a link.
+#[derive(Debug, Clone)]
+pub struct Cmd {
+    /// The step, for the report: `device link for amdgcn-amd-amdhsa (gfx90a)`.
+    pub step: String,
+    /// The program; run without a search of `PATH`.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+    /// What the step is made of, for the report: `a.o`, `libb.a(c.o)`.
+    pub inputs: Vec<String>,
+    /// A temporary file the step must write: a step that ends well without it has failed (fault F27).
+    pub output: Option<PathBuf>,
+}
+
+/// Something that runs commands.
+pub trait Run: Send + Sync {
+    /// Runs `cmd` to its end; an error unless it ends with status 0.
+    fn run(&self, cmd: &Cmd) -> Result<()>;
+
+    /// Runs `cmd` in place of this process where the system can; else like `run`. Nothing may be left to clean up.
+    fn replace(&self, cmd: &Cmd) -> Result<()>;
+}
+
+/// Runs for real.
+pub struct Real {
+    /// Where commands are shown when `verbose`.
+    pub shell: Arc<Shell>,
+    /// Show each command before it runs.
+    pub verbose: bool,
+    /// Where response files go.
+    pub scratch: Arc<Scratch>,
+    /// Who must hear of a child while it runs.
+    pub signals: Arc<Signals>,
+}
+
+impl Real {
+    fn command(&self, cmd: &Cmd) -> Result<Command> {
+        if self.verbose {
+            self.shell.command(&cmd.program, &cmd.args);
+        }
+        let mut command = Command::new(&cmd.program);
+        if response::needs_spill(&cmd.args) {
+            let file = self.scratch.path("response", "txt")?;
+            std::fs::write(&file, response::spill(&cmd.args, response::Style::Gnu))
+                .with_context(|| format!("cannot write the response file `{}`", file.display()))?;
+            let mut at_file = OsString::from("@");
+            at_file.push(&file);
+            command.arg(at_file);
+        } else {
+            command.args(&cmd.args);
+        }
+        Ok(command)
+    }
+}
+
+impl Run for Real {
+    fn run(&self, cmd: &Cmd) -> Result<()> {
+        self.signals.check()?;
+        let mut command = self.command(cmd)?;
+        // A group of its own, so that a signal reaches what the child started, too.
+        command.process_group(0);
+        let mut child = command.spawn().map_err(|error| cannot_start(cmd, &error))?;
+        self.signals.enter(child.id());
+        let status = self.signals.wait(&mut child);
+        self.signals.check()?;
+        let status = status.with_context(|| format!("cannot wait for `{}`", cmd.program.display()))?;
+        if !status.success() {
+            return Err(failed(cmd, status).into());
+        }
+        match &cmd.output {
+            Some(output) if std::fs::metadata(output).map_or(0, |meta| meta.len()) == 0 => bail!(
+                "{} failed: `{}` ended well but wrote nothing to its output\n  inputs: {}\n  command: {}",
+                cmd.step,
+                cmd.program.display(),
+                cmd.inputs.join(", "),
+                shell::command_line(&cmd.program, &cmd.args)
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    fn replace(&self, cmd: &Cmd) -> Result<()> {
+        if response::needs_spill(&cmd.args) {
+            return self.run(cmd);
+        }
+        let error = self.command(cmd)?.exec();
+        Err(cannot_start(cmd, &error).into())
+    }
+}
+
+/// Shows commands and makes the empty files that later steps want to find.
+pub struct Dry {
+    /// Where commands are shown.
+    pub shell: Arc<Shell>,
+}
+
+impl Run for Dry {
+    fn run(&self, cmd: &Cmd) -> Result<()> {
+        self.shell.command(&cmd.program, &cmd.args);
+        if let Some(output) = &cmd.output {
+            std::fs::write(output, b"").with_context(|| format!("cannot write `{}`", output.display()))?;
+        }
+        Ok(())
+    }
+
+    fn replace(&self, cmd: &Cmd) -> Result<()> {
+        self.run(cmd)
+    }
+}
+
+/// The stdout of a question to a tool (`clang -dumpversion`), or nothing when it cannot answer. Asked for real in a dry run, too.
+pub fn answer(program: &Path, args: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(args).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned())
+}
+
+fn cannot_start(cmd: &Cmd, error: &std::io::Error) -> StepFailed {
+    let report = format!("{} failed: cannot run `{}`: {error}{}", cmd.step, cmd.program.display(), details(cmd));
+    StepFailed { report, status: 1 }
+}
+
+fn failed(cmd: &Cmd, status: ExitStatus) -> StepFailed {
+    let (how, code) = match (status.code(), status.signal()) {
+        (Some(code), _) => (format!("exited with status {code}"), u8::try_from(code).unwrap_or(1)),
+        (None, Some(signal)) => (format!("was ended by signal {signal}"), u8::try_from(128 + signal).unwrap_or(1)),
+        (None, None) => ("ended without a status".to_owned(), 1),
+    };
+    let name = cmd.program.file_name().unwrap_or(OsStr::new("")).to_string_lossy();
+    StepFailed { report: format!("{} failed: '{name}' {how}{}", cmd.step, details(cmd)), status: code }
+}
+
+fn details(cmd: &Cmd) -> String {
+    let mut text = String::new();
+    if !cmd.inputs.is_empty() {
+        text.push_str(&format!("\n  inputs: {}", folded(&cmd.inputs)));
+    }
+    text.push_str(&format!("\n  command: {}", shell::command_line(&cmd.program, &cmd.args)));
+    text
+}
+
+/// A long list of inputs is named by its first and counted.
+fn folded(inputs: &[String]) -> String {
+    const SHOWN: usize = 12;
+    if inputs.len() <= SHOWN {
+        return inputs.join(", ");
+    }
+    format!("{} and {} more", inputs[..SHOWN].join(", "), inputs.len() - SHOWN)
+}

@@ -1,0 +1,145 @@
+//! Finds the device images in the host objects, and what the host objects say of themselves. Images are found in every object,
+//! in parallel, in command-line order; the symbol tables are read only when there are images at all, so that a link without
+//! device code costs next to nothing.
+
+pub mod bitcode;
+pub mod object;
+
+use std::borrow::Cow;
+
+use anyhow::{Context, Result};
+use rayon::prelude::*;
+
+use crate::formats::offload_binary;
+use crate::inputs::magic::Magic;
+use crate::inputs::{Inputs, Leaf};
+use crate::model::{Generation, ImageKind, OffloadKinds, Origin};
+
+/// A device image in a host object.
+#[derive(Debug)]
+pub struct Found<'a> {
+    /// Which of `Inputs::leaves` holds it.
+    pub leaf: usize,
+    /// What an error names.
+    pub origin: Origin,
+    /// The device's triple, as stored.
+    pub triple: String,
+    /// The architecture or target id, as stored; empty or `generic` for any.
+    pub arch: String,
+    /// The runtimes it is for.
+    pub kinds: OffloadKinds,
+    /// What the bytes are said to be.
+    pub image_kind: ImageKind,
+    /// Set for images of LLVM 14, which have a section each and no header.
+    pub raw_section: bool,
+    /// The bytes, borrowed from the input unless they had to be inflated or read out of bitcode.
+    pub bytes: Cow<'a, [u8]>,
+}
+
+/// Every device image in the inputs, in command-line order.
+pub fn scan(inputs: &Inputs) -> Result<Vec<Found<'_>>> {
+    let each: Vec<Result<Vec<Found<'_>>>> =
+        inputs.leaves.par_iter().enumerate().with_min_len(64).map(|(index, leaf)| images_of(index, leaf)).collect();
+    let mut all = Vec::new();
+    for found in each {
+        all.append(&mut found?);
+    }
+    Ok(all)
+}
+
+fn images_of(index: usize, leaf: &Leaf) -> Result<Vec<Found<'_>>> {
+    match leaf.kind {
+        Magic::Elf => object::elf_images(index, leaf),
+        Magic::Coff => object::coff_images(index, leaf),
+        Magic::Bitcode => bitcode::images(index, leaf),
+        Magic::OffloadBinary => packaged(index, &leaf.origin, leaf.data()),
+        Magic::ElfShared | Magic::Archive | Magic::Text | Magic::Other => Ok(Vec::new()),
+    }
+}
+
+/// The images in `data`, one or more OffloadBinaries back to back.
+pub(crate) fn packaged<'a>(leaf: usize, origin: &Origin, data: &'a [u8]) -> Result<Vec<Found<'a>>> {
+    let images = offload_binary::read_all(data).with_context(|| origin.to_string())?;
+    let found = images.into_iter().map(|image| {
+        let (triple, arch) = (image.triple().into_owned(), image.arch().into_owned());
+        let kinds = OffloadKinds::from_stored(image.offload_kind, &triple);
+        let (image_kind, bytes) = (image.image_kind, image.image);
+        Found { leaf, origin: origin.clone(), triple, arch, kinds, image_kind, raw_section: false, bytes }
+    });
+    Ok(found.collect())
+}
+
+/// What a host object says of itself, for deciding what the host link takes and how images are registered.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct HostFacts<'a> {
+    /// Global symbols it defines.
+    pub defined: Vec<Definition<'a>>,
+    /// Symbols it needs from elsewhere.
+    pub undefined: Vec<Need<'a>>,
+    /// The generation of its entry table, if it has one.
+    pub generation: Option<Generation>,
+    /// Whether it refers to the plain bounds of an entry table: another wrapper's object (decision 6).
+    pub refers_to_bounds: bool,
+    /// The ELF machine or COFF machine of the object, where it has one.
+    pub machine: Option<Machine>,
+}
+
+/// A symbol that an object defines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Definition<'a> {
+    /// Its name.
+    pub name: Cow<'a, [u8]>,
+    /// A weak or common definition gives way to another.
+    pub weak: bool,
+}
+
+/// A symbol that an object needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Need<'a> {
+    /// Its name.
+    pub name: Cow<'a, [u8]>,
+    /// A weak reference is content with nothing.
+    pub weak: bool,
+}
+
+/// The machine of a native object, enough to name a host triple by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Machine {
+    /// ELF: machine number, 64-bit, little endian.
+    Elf(::object::elf::Machine, bool, bool),
+    /// COFF machine number.
+    Coff(::object::pe::Machine),
+}
+
+/// The names of the symbols a linker puts around the entry tables that wrappers refer to.
+pub const PLAIN_BOUNDS: [&str; 4] = [
+    "__start_llvm_offload_entries",
+    "__start_omp_offloading_entries",
+    "__start_cuda_offloading_entries",
+    "__start_hip_offloading_entries",
+];
+
+/// The facts of every leaf, by index.
+pub fn host_facts(inputs: &Inputs) -> Result<Vec<HostFacts<'_>>> {
+    let each: Vec<Result<HostFacts<'_>>> = inputs.leaves.par_iter().map(facts_of).collect();
+    each.into_iter().collect()
+}
+
+fn facts_of(leaf: &Leaf) -> Result<HostFacts<'_>> {
+    match leaf.kind {
+        Magic::Elf => object::elf_facts(leaf.data()).with_context(|| leaf.origin.to_string()),
+        Magic::Coff => object::coff_facts(leaf.data()).with_context(|| leaf.origin.to_string()),
+        Magic::Bitcode => bitcode::facts(leaf.data()).with_context(|| leaf.origin.to_string()),
+        _ => Ok(HostFacts::default()),
+    }
+}
+
+/// The symbols of a device image: an ELF object or bitcode; other images have none that can be read.
+pub fn device_symbols<'f>(found: &'f Found<'_>) -> Result<HostFacts<'f>> {
+    let data: &[u8] = &found.bytes;
+    match crate::inputs::magic::magic(data) {
+        Magic::Elf => object::elf_facts(data).with_context(|| format!("{}: device object", found.origin)),
+        Magic::Bitcode => bitcode::facts(data).with_context(|| format!("{}: device bitcode", found.origin)),
+        _ => Ok(HostFacts::default()),
+    }
+}

@@ -1,0 +1,232 @@
+//! Native objects: the sections that hold device images, and the symbols and entry tables of the host code (spec
+//! link-driver.md 3.3; LLVM 14's named sections: containers.md 4.4). ELF of any class, byte order and machine; COFF.
+
+use std::borrow::Cow;
+
+use anyhow::{Context, Result, anyhow, bail};
+use object::elf::{self, FileHeader32, FileHeader64};
+use object::read::coff::{CoffFile, CoffHeader, Symbol};
+use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
+use object::{Endianness, Object, ObjectSection, pe};
+
+use super::{Definition, Found, HostFacts, Machine, Need, PLAIN_BOUNDS, packaged};
+use crate::inputs::Leaf;
+use crate::model::{Generation, ImageKind, OffloadKind, OffloadKinds, Origin};
+
+/// The section type of fat objects; the name of such a section means nothing.
+const SHT_LLVM_OFFLOADING: elf::SectionType = elf::SectionType(0x6fff_4c0b);
+/// Where a relocatable link keeps images that are linked already (fault F17).
+const RELOCATABLE: &str = ".llvm.offloading.relocatable";
+/// What LLVM 14 puts before `<triple>.<arch>`.
+const NAMED_SECTION: &str = ".llvm.offloading.";
+const ELFCLASS32: u8 = 1;
+
+/// The device images of an ELF object.
+pub(super) fn elf_images(index: usize, leaf: &Leaf) -> Result<Vec<Found<'_>>> {
+    match leaf.data().get(4) {
+        Some(&ELFCLASS32) => images::<FileHeader32<Endianness>>(index, leaf),
+        _ => images::<FileHeader64<Endianness>>(index, leaf),
+    }
+    .with_context(|| leaf.origin.to_string())
+}
+
+fn images<'a, Elf: FileHeader<Endian = Endianness>>(index: usize, leaf: &'a Leaf) -> Result<Vec<Found<'a>>> {
+    let data = leaf.data();
+    let (endian, sections) = open::<Elf>(data)?;
+    let mut found = Vec::new();
+    for section in sections.iter() {
+        let kind = section.sh_type(endian);
+        if kind != SHT_LLVM_OFFLOADING && kind != elf::SHT_PROGBITS {
+            continue;
+        }
+        let name = sections.section_name(endian, section).unwrap_or_default();
+        let name = std::str::from_utf8(name).unwrap_or_default();
+        if name == RELOCATABLE || (kind == elf::SHT_PROGBITS && !name.starts_with(NAMED_SECTION)) {
+            continue;
+        }
+        let origin = leaf.origin.in_section(name);
+        let contents = section.data(endian, data).map_err(|error| anyhow!("{name}: {error}"))?;
+        let allocated = section.sh_flags(endian).contains(elf::SHF_ALLOC);
+        if kind == elf::SHT_PROGBITS {
+            found.extend(llvm14_image(index, &origin, name, contents));
+        } else if !allocated || contents.starts_with(&[0x10, 0xff, 0x10, 0xad]) {
+            // An allocated section with anything else is a linked image of another wrapper, not an input.
+            found.append(&mut packaged(index, &origin, contents)?);
+        }
+    }
+    Ok(found)
+}
+
+type Opened<'a, Elf> = (Endianness, SectionTable<'a, Elf>);
+
+fn open<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<Opened<'_, Elf>> {
+    let parsed = Elf::parse(data).and_then(|header| {
+        let endian = header.endian()?;
+        Ok((endian, header.sections(endian, data)?))
+    });
+    parsed.map_err(|error| anyhow!("{error} (the file has {:#x} bytes)", data.len()))
+}
+
+/// The image in a section of LLVM 14, `.llvm.offloading.<triple>.<arch>[.<name>]`; none when the name is not of that form.
+pub(super) fn llvm14_image<'a>(leaf: usize, origin: &Origin, section: &str, bytes: &'a [u8]) -> Option<Found<'a>> {
+    let mut parts = section.strip_prefix(NAMED_SECTION)?.splitn(3, '.');
+    let (triple, arch) = (parts.next()?, parts.next()?);
+    if !triple.contains('-') || bytes.is_empty() {
+        return None;
+    }
+    let image_kind = if bytes.starts_with(b"BC\xc0\xde") { ImageKind::Bitcode } else { ImageKind::Object };
+    Some(Found {
+        leaf,
+        origin: origin.clone(),
+        triple: triple.to_owned(),
+        arch: arch.to_owned(),
+        kinds: OffloadKinds::default().with(OffloadKind::OpenMp),
+        image_kind,
+        raw_section: true,
+        bytes: Cow::Borrowed(bytes),
+    })
+}
+
+/// The device images of a COFF object: in sections whose name starts `.llvm.offloading`.
+pub(super) fn coff_images(index: usize, leaf: &Leaf) -> Result<Vec<Found<'_>>> {
+    let data = leaf.data();
+    let mut found = Vec::new();
+    let sections = coff_sections(data).with_context(|| leaf.origin.to_string())?;
+    for (name, contents) in sections {
+        if name.starts_with(".llvm.offloading") && name != RELOCATABLE {
+            found.append(&mut packaged(index, &leaf.origin.in_section(&name), contents)?);
+        }
+    }
+    Ok(found)
+}
+
+fn coff_sections(data: &[u8]) -> Result<Vec<(String, &[u8])>> {
+    fn list<'a, C: CoffHeader>(file: &CoffFile<'a, &'a [u8], C>) -> Result<Vec<(String, &'a [u8])>> {
+        let mut all = Vec::new();
+        for section in file.sections() {
+            let name = String::from_utf8_lossy(section.name_bytes()?).into_owned();
+            let contents = section.data().map_err(|error| anyhow!("{name}: {error}"))?;
+            all.push((name, contents));
+        }
+        Ok(all)
+    }
+    if is_big_coff(data) { list(&CoffFile::<&[u8], pe::AnonObjectHeaderBigobj>::parse(data)?) } else { list(&CoffFile::<&[u8]>::parse(data)?) }
+}
+
+fn is_big_coff(data: &[u8]) -> bool {
+    matches!(object::FileKind::parse(data), Ok(object::FileKind::CoffBig))
+}
+
+/// What an ELF object says of itself.
+pub(super) fn elf_facts(data: &[u8]) -> Result<HostFacts<'_>> {
+    match data.get(4) {
+        Some(&ELFCLASS32) => facts::<FileHeader32<Endianness>>(data),
+        _ => facts::<FileHeader64<Endianness>>(data),
+    }
+}
+
+fn facts<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<HostFacts<'_>> {
+    let (endian, sections) = open::<Elf>(data)?;
+    let header = Elf::parse(data)?;
+    let machine = Machine::Elf(header.e_machine(endian), header.is_class_64(), endian == Endianness::Little);
+    let mut facts = HostFacts { machine: Some(machine), ..HostFacts::default() };
+    let symbols = sections.symbols(endian, data, elf::SHT_SYMTAB)?;
+    let tables = entry_tables(endian, &sections);
+    facts.generation = tables.iter().find(|table| table.new_name).map(|_| Generation::Llvm21);
+    for (index, symbol) in symbols.enumerate() {
+        if symbol.st_bind() == elf::STB_LOCAL {
+            continue;
+        }
+        let name = symbols.symbol_name(endian, symbol)?;
+        if name.is_empty() {
+            continue;
+        }
+        let section = symbols.symbol_section(endian, symbol, index)?;
+        if facts.generation.is_none() && section.is_some_and(|section| tables.iter().any(|table| table.section == section.0)) {
+            facts.generation = generation_of_entry(symbol.st_size(endian).into());
+        }
+        let weak = symbol.st_bind() == elf::STB_WEAK;
+        if symbol.st_shndx(endian) == elf::SHN_UNDEF {
+            facts.refers_to_bounds |= is_bound(name);
+            facts.undefined.push(Need { name: Cow::Borrowed(name), weak });
+        } else {
+            let common = symbol.st_shndx(endian) == elf::SHN_COMMON;
+            let weak = weak || common || symbol.st_bind() == elf::STB_GNU_UNIQUE;
+            facts.defined.push(Definition { name: Cow::Borrowed(name), weak });
+        }
+    }
+    if facts.generation.is_none() {
+        facts.generation = tables.first().and_then(|table| generation_of_size(table.size, header.is_class_64()));
+    }
+    Ok(facts)
+}
+
+struct EntryTable {
+    section: usize,
+    size: u64,
+    new_name: bool,
+}
+
+/// The sections of an object that hold entries, of any kind and generation.
+fn entry_tables<Elf: FileHeader<Endian = Endianness>>(endian: Endianness, sections: &SectionTable<'_, Elf>) -> Vec<EntryTable> {
+    let tables = sections.iter().enumerate().filter_map(|(section, header)| {
+        let new_name = match sections.section_name(endian, header).ok()? {
+            b"llvm_offload_entries" => true,
+            b"omp_offloading_entries" | b"cuda_offloading_entries" | b"hip_offloading_entries" => false,
+            _ => return None,
+        };
+        let size = header.sh_size(endian).into();
+        (size > 0).then_some(EntryTable { section, size, new_name })
+    });
+    tables.collect()
+}
+
+/// The generation whose entries are `size` bytes each, in a section with an old name.
+fn generation_of_entry(size: u64) -> Option<Generation> {
+    match size {
+        32 | 20 => Some(Generation::Llvm15),
+        56 | 44 => Some(Generation::Llvm20),
+        _ => None,
+    }
+}
+
+/// The generation of a table without symbols; a size that fits both layouts is taken for the older one, which was used longer.
+fn generation_of_size(size: u64, wide: bool) -> Option<Generation> {
+    let (old, new) = if wide { (32, 56) } else { (20, 44) };
+    match (size % old, size % new) {
+        (0, _) => Some(Generation::Llvm15),
+        (_, 0) => Some(Generation::Llvm20),
+        _ => None,
+    }
+}
+
+fn is_bound(name: &[u8]) -> bool {
+    PLAIN_BOUNDS.iter().any(|bound| bound.as_bytes() == name)
+}
+
+/// What a COFF object says of itself. Its entries are always of the newest generation: older ones were never linked there.
+pub(super) fn coff_facts(data: &[u8]) -> Result<HostFacts<'_>> {
+    fn read<'a, C: CoffHeader>(file: &CoffFile<'a, &'a [u8], C>) -> Result<HostFacts<'a>> {
+        let machine = file.coff_header().machine();
+        let mut facts = HostFacts { machine: Some(Machine::Coff(machine)), ..HostFacts::default() };
+        let entries = file.sections().any(|section| section.name_bytes().is_ok_and(|name| name.starts_with(b"llvm_offload_entries")));
+        facts.generation = entries.then_some(Generation::Llvm21);
+        let table = file.coff_symbol_table();
+        for (_, symbol) in table.iter() {
+            let weak = symbol.storage_class() == pe::IMAGE_SYM_CLASS_WEAK_EXTERNAL;
+            if !weak && symbol.storage_class() != pe::IMAGE_SYM_CLASS_EXTERNAL {
+                continue;
+            }
+            let name = Cow::Borrowed(symbol.name(table.strings())?);
+            match symbol.section_number() {
+                pe::IMAGE_SYM_UNDEFINED if symbol.value() == 0 => facts.undefined.push(Need { name, weak }),
+                _ => facts.defined.push(Definition { name, weak }),
+            }
+        }
+        Ok(facts)
+    }
+    if data.len() < 20 {
+        bail!("too short for a COFF object");
+    }
+    if is_big_coff(data) { read(&CoffFile::<&[u8], pe::AnonObjectHeaderBigobj>::parse(data)?) } else { read(&CoffFile::<&[u8]>::parse(data)?) }
+}

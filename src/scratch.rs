@@ -1,0 +1,95 @@
+//! The folder for files between the steps. It is gone on every path out of the process, signals included (fault F8), because
+//! its owner is dropped on every path; `--save-temps` puts the files into the current folder instead, where they stay.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, Result};
+use tempfile::TempDir;
+
+/// Names temporary files and owns the folder they are in.
+pub struct Scratch {
+    keep: bool,
+    parent: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    folder: Option<TempDir>,
+    names: HashSet<String>,
+}
+
+impl Scratch {
+    /// Files in a folder made below `parent` when the first is asked for; with `keep`, in the current folder.
+    pub fn new(parent: PathBuf, keep: bool) -> Self {
+        Scratch { keep, parent, state: Mutex::default() }
+    }
+
+    /// A path for a new file `<prefix>.<ext>`, never given before. Whatever in `prefix` could leave the folder or trouble a tool
+    /// is replaced (fault F30), and a name already given gets a number (fault F22). The names depend only on the calls made, so a
+    /// stage asks for them before it starts to work in parallel.
+    pub fn path(&self, prefix: &str, ext: &str) -> Result<PathBuf> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let stem = safe_name(prefix);
+        let mut name = format!("{stem}.{ext}");
+        let mut count = 1;
+        while !state.names.insert(name.clone()) {
+            name = format!("{stem}.{count}.{ext}");
+            count += 1;
+        }
+        if self.keep {
+            return Ok(if name.starts_with('-') { Path::new(".").join(name) } else { name.into() });
+        }
+        if state.folder.is_none() {
+            let made = tempfile::Builder::new().prefix("offld-").tempdir_in(&self.parent);
+            state.folder = Some(made.with_context(|| format!("cannot make a temporary folder in `{}`", self.parent.display()))?);
+        }
+        let folder = state.folder.as_ref().map(TempDir::path).unwrap_or(&self.parent);
+        Ok(folder.join(name))
+    }
+
+    /// Removes a file before its time, to keep the peak of disk use low; does nothing with `--save-temps`.
+    pub fn discard(&self, path: &Path) {
+        if !self.keep {
+            // Whatever is left goes with the folder.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// `text` with everything but letters, digits and `._+:@=-` replaced by `_`, and no longer than file systems allow.
+pub fn safe_name(text: &str) -> String {
+    let keep = |c: char| c.is_ascii_alphanumeric() || "._+:@=-".contains(c);
+    let name: String = text.chars().map(|c| if keep(c) { c } else { '_' }).take(180).collect();
+    if name.is_empty() || name.chars().all(|c| c == '.') { "x".to_owned() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f30_names_cannot_leave_the_folder() {
+        let scratch = Scratch::new(std::env::temp_dir(), false);
+        let path = scratch.path("e5-x86_64-unknown-linux-gnu-../../evil", "o").unwrap();
+        assert_eq!(path.file_name().unwrap(), "e5-x86_64-unknown-linux-gnu-.._.._evil.o");
+    }
+
+    #[test]
+    fn f22_names_are_distinct() {
+        let scratch = Scratch::new(std::env::temp_dir(), true);
+        assert_eq!(scratch.path("same", "o").unwrap(), Path::new("same.o"));
+        assert_eq!(scratch.path("same", "o").unwrap(), Path::new("same.1.o"));
+    }
+
+    #[test]
+    fn f8_the_folder_goes_with_its_owner() {
+        let scratch = Scratch::new(std::env::temp_dir(), false);
+        let path = scratch.path("a", "o").unwrap();
+        std::fs::write(&path, "x").unwrap();
+        drop(scratch);
+        assert!(!path.parent().unwrap().exists());
+    }
+}

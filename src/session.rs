@@ -1,0 +1,67 @@
+//! Everything a process does to the outside, made once in `cli/` and lent to every stage: the runner, the temp folder, the
+//! shell, and the environment variables we read (all of them are named here).
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::run::{Dry, Real, Run};
+use crate::scratch::Scratch;
+use crate::shell::Shell;
+use crate::signals::Signals;
+
+/// The device compiler, as a path.
+pub const OFFLD_CLANG: &str = "OFFLD_CLANG";
+/// The real host linker of `ld.offld`, as a path or a name to look up.
+pub const OFFLD_LINKER: &str = "OFFLD_LINKER";
+/// Folders that programs are looked up in.
+pub const PATH: &str = "PATH";
+/// Where temporary files go: the first that is set, in LLVM's order.
+const TEMP: [&str; 4] = ["TMPDIR", "TMP", "TEMP", "TEMPDIR"];
+
+/// The effects of one process.
+pub struct Session {
+    /// Messages.
+    pub shell: Arc<Shell>,
+    /// Other programs.
+    pub runner: Box<dyn Run>,
+    /// Temporary files.
+    pub scratch: Arc<Scratch>,
+    /// Signals.
+    pub signals: Arc<Signals>,
+}
+
+/// How a session behaves.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SessionOptions {
+    /// Show commands instead of running them.
+    pub dry_run: bool,
+    /// Show commands before running them.
+    pub verbose: bool,
+    /// Leave temporary files in the current folder.
+    pub save_temps: bool,
+}
+
+impl Session {
+    /// A session for this process.
+    pub fn new(shell: Arc<Shell>, options: SessionOptions) -> Self {
+        let scratch = Arc::new(Scratch::new(temp_folder(), options.save_temps));
+        let signals = Arc::new(Signals::default());
+        let runner: Box<dyn Run> = if options.dry_run {
+            Box::new(Dry { shell: Arc::clone(&shell) })
+        } else {
+            let (shell, scratch, signals) = (Arc::clone(&shell), Arc::clone(&scratch), Arc::clone(&signals));
+            Box::new(Real { shell, verbose: options.verbose, scratch, signals })
+        };
+        Session { shell, runner, scratch, signals }
+    }
+
+    /// The value of an environment variable, unless it is unset or empty.
+    pub fn env(name: &str) -> Option<OsString> {
+        std::env::var_os(name).filter(|value| !value.is_empty())
+    }
+}
+
+fn temp_folder() -> PathBuf {
+    TEMP.iter().find_map(|name| Session::env(name)).map_or_else(|| PathBuf::from("/tmp"), PathBuf::from)
+}

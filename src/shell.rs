@@ -1,0 +1,104 @@
+//! stdout and stderr: the only place that prints. Knows the name we were called by, whether stderr is a terminal, and the
+//! format in which commands are shown. It decides nothing about what is worth saying.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+/// Where messages go, and under which name.
+pub struct Shell {
+    name: String,
+    colour: bool,
+    err: Mutex<Box<dyn Write + Send>>,
+}
+
+impl Shell {
+    /// A shell on the process's stderr; `name` begins every message (LLVM's tools show `argv[0]` as typed).
+    pub fn stderr(name: &str) -> Self {
+        let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        Shell { name: name.to_owned(), colour, err: Mutex::new(Box::new(std::io::stderr())) }
+    }
+
+    /// A shell that writes elsewhere, without colour: for tests and library users.
+    pub fn from_write(name: &str, err: Box<dyn Write + Send>) -> Self {
+        Shell { name: name.to_owned(), colour: false, err: Mutex::new(err) }
+    }
+
+    /// `name: error: text`.
+    pub fn error(&self, text: &str) {
+        self.labelled("error", "1;31", text);
+    }
+
+    /// `name: warning: text`.
+    pub fn warn(&self, text: &str) {
+        self.labelled("warning", "1;35", text);
+    }
+
+    /// A line of output that was asked for (`--wrapper-why`, printed modules), as it is.
+    pub fn line(&self, text: &str) {
+        self.write(format_args!("{text}\n"));
+    }
+
+    /// A command about to run, or that would run: one space, the program in double quotes as LLVM's wrapper shows it, then the
+    /// arguments quoted so that the line can be pasted into a shell (fault F11).
+    pub fn command(&self, program: &Path, args: &[OsString]) {
+        self.line(&format!(" {}", command_line(program, args)));
+    }
+
+    fn labelled(&self, label: &str, colour: &str, text: &str) {
+        let name = &self.name;
+        if self.colour {
+            self.write(format_args!("{name}: \x1b[{colour}m{label}:\x1b[0m {text}\n"));
+        } else {
+            self.write(format_args!("{name}: {label}: {text}\n"));
+        }
+    }
+
+    fn write(&self, text: std::fmt::Arguments<'_>) {
+        let mut err = self.err.lock().unwrap_or_else(PoisonError::into_inner);
+        // A closed stderr is no reason to fail a link.
+        let _ = err.write_fmt(text);
+        let _ = err.flush();
+    }
+}
+
+/// `"/usr/bin/ld" -o 'o u t' a.o`: what can be pasted into a POSIX shell.
+pub fn command_line(program: &Path, args: &[OsString]) -> String {
+    let mut text = double_quoted(program.as_os_str());
+    for arg in args {
+        text.push(' ');
+        text.push_str(&quoted(arg));
+    }
+    text
+}
+
+/// `text` as one word of a POSIX shell: bare where nothing in it is special, else in single quotes.
+pub fn quoted(text: &OsStr) -> String {
+    let text = text.to_string_lossy();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-+=./,:@%^".contains(c) || !c.is_ascii();
+    if !text.is_empty() && text.chars().all(plain) { text.into_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+fn double_quoted(text: &OsStr) -> String {
+    let mut out = String::from('"');
+    for c in text.to_string_lossy().chars() {
+        if matches!(c, '"' | '\\' | '$' | '`') {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f11_printed_commands_can_be_pasted() {
+        let args: Vec<OsString> = ["-o", "o u t", "it's", "", "-L=/x", "a.o"].map(OsString::from).to_vec();
+        assert_eq!(command_line(Path::new("/usr/bin/ld"), &args), r#""/usr/bin/ld" -o 'o u t' 'it'\''s' '' -L=/x a.o"#);
+    }
+}

@@ -1,0 +1,160 @@
+//! Device targets: a triple and an architecture or AMDGPU target id. Which image may serve which request, and the one total
+//! order of images (decisions 2 and 4; containers.md 3).
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What a device image is for. Equal when triple and target id are; `""` and `generic` are the same architecture (any).
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// The triple, without trailing dashes.
+    pub triple: String,
+    /// The architecture or target id; empty for any.
+    pub arch: String,
+}
+
+impl Target {
+    /// The target of an image stored with these strings.
+    pub fn new(triple: &str, arch: &str) -> Self {
+        let arch = if arch == "generic" { "" } else { arch };
+        Target { triple: triple.trim_end_matches('-').to_owned(), arch: arch.to_owned() }
+    }
+
+    /// The first component of the triple as spelled: `x86_64`, `amdgcn`, `powerpc64le`.
+    pub fn arch_name(&self) -> &str {
+        self.triple.split('-').next().unwrap_or_default()
+    }
+
+    /// AMD GPUs, whose architectures are target ids.
+    pub fn is_amdgcn(&self) -> bool {
+        self.arch_name() == "amdgcn"
+    }
+
+    /// NVIDIA GPUs.
+    pub fn is_nvptx(&self) -> bool {
+        self.arch_name().starts_with("nvptx")
+    }
+
+    /// SPIR-V of any vendor.
+    pub fn is_spirv(&self) -> bool {
+        self.arch_name().starts_with("spirv")
+    }
+
+    /// A device that is a CPU with shared objects: what is neither GPU nor an intermediate language (fault F35).
+    pub fn is_cpu(&self) -> bool {
+        const NOT_CPU: [&str; 8] = ["amdgcn", "r600", "nvptx", "spir", "wasm", "dxil", "hsail", "amdil"];
+        !self.triple.is_empty() && !NOT_CPU.iter().any(|prefix| self.arch_name().starts_with(prefix))
+    }
+
+    /// SPIR-V for Intel's OpenMP runtime, which wants it in a container of its own (link-driver.md 6.4).
+    pub fn is_intel_spirv(&self) -> bool {
+        self.is_spirv() && self.triple.split('-').nth(1) == Some("intel")
+    }
+
+    /// Whether an image for `self` may be linked into the image for `request`: the same target, or a less specific one. Never the
+    /// other way round, so that the order of inputs means nothing (fault F15).
+    pub fn serves(&self, request: &Target) -> bool {
+        if self.triple != request.triple {
+            return false;
+        }
+        if self.arch.is_empty() || self.arch == request.arch {
+            return true;
+        }
+        if !self.is_amdgcn() {
+            return false;
+        }
+        match (target_id(&self.arch), target_id(&request.arch)) {
+            (Some((mine, features)), Some((theirs, wanted))) => {
+                mine == theirs && features.iter().all(|(name, on)| wanted.get(name) == Some(on))
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Processor and features (`xnack` on, …) of an AMDGPU target id; none when it is malformed.
+fn target_id(text: &str) -> Option<(&str, BTreeMap<&str, bool>)> {
+    let mut parts = text.split(':');
+    let processor = parts.next().filter(|name| !name.is_empty())?;
+    let mut features = BTreeMap::new();
+    for part in parts {
+        let (name, on) = match (part.strip_suffix('+'), part.strip_suffix('-')) {
+            (Some(name), _) => (name, true),
+            (_, Some(name)) => (name, false),
+            _ => return None,
+        };
+        if features.insert(name, on).is_some() {
+            return None;
+        }
+    }
+    Some((processor, features))
+}
+
+/// Triple descending, then architecture descending: a runtime takes the first image that fits, so the most specific target id of
+/// a processor comes before the plain one (decision 2, fault F16).
+impl Ord for Target {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.triple.cmp(&self.triple).then_with(|| other.arch.cmp(&self.arch))
+    }
+}
+
+impl PartialOrd for Target {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.triple)?;
+        if self.arch.is_empty() { Ok(()) } else { write!(f, " ({})", self.arch) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn amd(arch: &str) -> Target {
+        Target::new("amdgcn-amd-amdhsa", arch)
+    }
+
+    #[test]
+    fn f15_generic_serves_specific_and_never_the_reverse() {
+        for (provided, request, fits) in [
+            ("generic", "gfx90a", true),
+            ("gfx90a", "generic", false),
+            ("gfx90a", "gfx90a:xnack+", true),
+            ("gfx90a:xnack+", "gfx90a", false),
+            ("gfx90a:xnack+", "gfx90a:xnack-", false),
+            ("gfx90a:xnack+", "gfx90a:sramecc+:xnack+", true),
+            ("gfx908", "gfx90a", false),
+            ("gfx90a:xnack+:xnack-", "gfx90a:xnack+", false),
+        ] {
+            assert_eq!(amd(provided).serves(&amd(request)), fits, "{provided} for {request}");
+        }
+        assert!(!Target::new("nvptx64-nvidia-cuda", "sm_80").serves(&Target::new("nvptx64-nvidia-cuda", "sm_90")));
+    }
+
+    #[test]
+    fn f16_one_total_order() {
+        let mut targets = [amd("gfx908"), Target::new("x86_64-pc-linux-gnu", ""), amd("gfx90a"), amd("gfx90a:xnack+")];
+        targets.sort();
+        let shown: Vec<String> = targets.iter().map(Target::to_string).collect();
+        assert_eq!(
+            shown,
+            ["x86_64-pc-linux-gnu", "amdgcn-amd-amdhsa (gfx90a:xnack+)", "amdgcn-amd-amdhsa (gfx90a)", "amdgcn-amd-amdhsa (gfx908)"]
+        );
+    }
+
+    #[test]
+    fn f35_any_cpu_is_a_cpu() {
+        for triple in ["riscv64-unknown-linux-gnu", "arm-linux-gnueabihf", "x86_64-pc-linux-gnu", "s390x-linux-gnu"] {
+            assert!(Target::new(triple, "generic").is_cpu(), "{triple}");
+        }
+        for triple in ["amdgcn-amd-amdhsa", "nvptx64-nvidia-cuda", "spirv64-intel", ""] {
+            assert!(!Target::new(triple, "").is_cpu(), "{triple}");
+        }
+    }
+}

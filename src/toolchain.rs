@@ -1,0 +1,203 @@
+//! Which program does a job: the device compiler (decision 7), the real host linker, the folder of the OpenMP runtime.
+//! Looks up only; runs nothing but `clang -dumpversion`, and that only where a path does not tell the version.
+
+use std::ffi::OsStr;
+use std::os::unix::process::parent_id;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::run;
+use crate::session::{self, Session};
+
+/// The majors looked for as `clang-NN`, newest first, after the plain name.
+const VERSIONS: std::ops::RangeInclusive<u32> = 14..=30;
+
+/// A clang for device links.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compiler {
+    /// The executable.
+    pub path: PathBuf,
+    /// Its major version, when it can be told.
+    pub major: Option<u32>,
+}
+
+impl Compiler {
+    fn at(path: PathBuf) -> Self {
+        let major = major_of(&path);
+        Compiler { path, major }
+    }
+
+    /// `lib` of the installation the compiler belongs to.
+    pub fn library_folder(&self) -> Option<PathBuf> {
+        let real = self.path.canonicalize().ok()?;
+        Some(real.parent()?.parent()?.join("lib"))
+    }
+}
+
+/// What was chosen, and what the user should hear about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    /// The compiler.
+    pub compiler: Compiler,
+    /// Set when its major version is not the one that made the bitcode.
+    pub warning: Option<String>,
+}
+
+/// The compiler for device links: `explicit` (`--offld-clang=`), `OFFLD_CLANG`, the clang that started us, one beside us, `PATH`
+/// with plain and versioned names, the folders of Debian's packages. With bitcode of LLVM `need` among the inputs, the first of
+/// them of that version, else the first that is newer (with a warning); an older one cannot read it, so that is an error. What
+/// the user named is taken as it is, unless it is too old.
+pub fn device_compiler(explicit: Option<&Path>, need: Option<u32>) -> Result<Choice> {
+    let named = explicit.map(Path::to_path_buf).or_else(|| Session::env(session::OFFLD_CLANG).map(PathBuf::from));
+    if let Some(named) = named {
+        let path = which::which(&named).with_context(|| format!("cannot find the device compiler `{}`", named.display()))?;
+        return fitting([Compiler::at(path)].into_iter(), need);
+    }
+    let calling = calling_clang().into_iter().chain(beside_us());
+    let on_path = std::iter::once("clang".to_owned()).chain(VERSIONS.rev().map(|major| format!("clang-{major}")));
+    let on_path = on_path.filter_map(|name| which::which(name).ok());
+    let packaged = VERSIONS.rev().map(|major| PathBuf::from(format!("/usr/lib/llvm-{major}/bin/clang")));
+    let all = calling.chain(on_path).chain(packaged.filter(|path| path.is_file()));
+    fitting(all.map(Compiler::at), need)
+}
+
+fn fitting(mut candidates: impl Iterator<Item = Compiler>, need: Option<u32>) -> Result<Choice> {
+    let Some(need) = need else {
+        let first = candidates.next().context("Unable to find 'clang' in path: install clang, or name it with --offld-clang= or OFFLD_CLANG")?;
+        return Ok(Choice { compiler: first, warning: None });
+    };
+    let mut newer = None;
+    let mut older = None;
+    for candidate in candidates {
+        match candidate.major {
+            Some(major) if major == need => return Ok(Choice { compiler: candidate, warning: None }),
+            Some(major) if major < need => older = older.or(Some(candidate)),
+            _ => newer = newer.or(Some(candidate)),
+        }
+    }
+    if let Some(compiler) = newer {
+        let warning = format!("device bitcode of LLVM {need} is linked by {}, another version", compiler.path.display());
+        return Ok(Choice { compiler, warning: Some(warning) });
+    }
+    match older {
+        Some(old) => bail!(
+            "device bitcode of LLVM {need} cannot be read by {}: name a clang of version {need} or later with --offld-clang= or OFFLD_CLANG",
+            old.path.display()
+        ),
+        None => bail!("Unable to find 'clang' in path: install clang-{need}, or name it with --offld-clang= or OFFLD_CLANG"),
+    }
+}
+
+/// The major version a path tells (`…/llvm-19/bin/clang`, `clang-19`), else the compiler's own answer.
+fn major_of(path: &Path) -> Option<u32> {
+    let real = path.canonicalize().ok()?;
+    let numbered = |text: &OsStr, prefix: &str| text.to_str()?.strip_prefix(prefix)?.parse::<u32>().ok();
+    let by_name = real.file_name().and_then(|name| numbered(name, "clang-"));
+    let by_folder = || real.iter().find_map(|part| numbered(part, "llvm-"));
+    by_name.or_else(by_folder).or_else(|| run::answer(&real, &["-dumpversion"])?.split('.').next()?.parse().ok())
+}
+
+/// The clang among our ancestors: the driver that runs us, perhaps through a shell script.
+fn calling_clang() -> Option<PathBuf> {
+    const GENERATIONS: usize = 4;
+    let mut pid = parent_id();
+    for _ in 0..GENERATIONS {
+        let exe = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+        if let Some(clang) = clang_of_driver(&exe) {
+            return Some(clang);
+        }
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // `pid (name, which may hold anything) state ppid …`
+        pid = stat.rsplit(')').next()?.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    }
+    None
+}
+
+/// `exe` itself when it is a clang; the clang beside it when it is another driver of the family.
+fn clang_of_driver(exe: &Path) -> Option<PathBuf> {
+    let name = exe.file_name()?.to_str()?;
+    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
+    match stem {
+        "clang" | "clang++" | "clang-cl" | "amdclang" | "amdclang++" | "icx" | "icpx" => Some(exe.to_path_buf()),
+        "flang" | "flang-new" | "amdflang" | "hipcc" | "hipcc.bin" => Some(exe.with_file_name("clang")).filter(|clang| clang.is_file()),
+        _ => None,
+    }
+}
+
+/// A clang in our own folder, with our symlink followed or not.
+fn beside_us() -> Option<PathBuf> {
+    let called = std::env::args_os().next().map(PathBuf::from).filter(|name| name.parent().is_some_and(|dir| dir != Path::new("")));
+    let folders = [called, std::env::current_exe().ok()];
+    folders.into_iter().flatten().map(|me| me.with_file_name("clang")).find(|clang| clang.is_file())
+}
+
+/// The linker that does the host link for `ld.offld`: `explicit` (`--offld-linker=`), `OFFLD_LINKER`, else `ld.lld`, else `ld`
+/// (the other way round when we stand in for `ld` itself, `ld_first`). Never offld itself, by whatever name.
+pub fn host_linker(explicit: Option<&Path>, ld_first: bool) -> Result<PathBuf> {
+    let named = explicit.map(Path::to_path_buf).or_else(|| Session::env(session::OFFLD_LINKER).map(PathBuf::from));
+    if let Some(named) = named {
+        let bare = named.components().count() == 1;
+        let names = [named.clone(), PathBuf::from(format!("ld.{}", named.display()))];
+        let found = names.iter().take(if bare { 2 } else { 1 }).find_map(|name| first_other(name));
+        return found.with_context(|| format!("cannot find the host linker `{}` (or it is offld itself)", named.display()));
+    }
+    let lld = || first_other(Path::new("ld.lld")).or_else(lld_beside_clang);
+    let ld = || first_other(Path::new("ld"));
+    let found = if ld_first { ld().or_else(lld) } else { lld().or_else(ld) };
+    found.context("cannot find a host linker: neither `ld.lld` nor `ld` is on PATH; name one with --offld-linker= or OFFLD_LINKER")
+}
+
+fn lld_beside_clang() -> Option<PathBuf> {
+    let lld = calling_clang()?.canonicalize().ok()?.with_file_name("ld.lld");
+    lld.is_file().then_some(lld)
+}
+
+/// The first executable `name` that is not offld.
+fn first_other(name: &Path) -> Option<PathBuf> {
+    which::which_all(name).ok()?.find(|path| !is_ourselves(path))
+}
+
+/// Whether `path` is this very program, through symlinks or hard links.
+pub fn is_ourselves(path: &Path) -> bool {
+    let same = |a: &Path, b: &Path| {
+        use std::os::unix::fs::MetadataExt;
+        let (a, b) = (std::fs::metadata(a).ok()?, std::fs::metadata(b).ok()?);
+        Some((a.dev(), a.ino()) == (b.dev(), b.ino()))
+    };
+    std::env::current_exe().is_ok_and(|me| same(&me, path) == Some(true))
+}
+
+/// The folder with `libomptarget.so` (or `.a`) that a link by `ld.offld` uses: that of the compiler, else the newest package's.
+pub fn openmp_runtime_folder(compiler: &Compiler) -> Option<PathBuf> {
+    let packaged = VERSIONS.rev().map(|major| PathBuf::from(format!("/usr/lib/llvm-{major}/lib")));
+    let all = compiler.library_folder().into_iter().chain(packaged);
+    all.into_iter().find(|folder| ["libomptarget.so", "libomptarget.a"].iter().any(|name| folder.join(name).exists()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clang(major: u32) -> Compiler {
+        Compiler { path: format!("/c/clang-{major}").into(), major: Some(major) }
+    }
+
+    #[test]
+    fn bitcode_is_linked_by_its_own_version_first() {
+        let choice = fitting([clang(22), clang(19)].into_iter(), Some(19)).unwrap();
+        assert_eq!((choice.compiler, choice.warning), (clang(19), None));
+        let newer = fitting([clang(16), clang(22)].into_iter(), Some(19)).unwrap();
+        assert_eq!(newer.compiler, clang(22));
+        assert!(newer.warning.unwrap().contains("LLVM 19"));
+        let error = fitting([clang(16)].into_iter(), Some(19)).unwrap_err().to_string();
+        assert!(error.contains("cannot be read by /c/clang-16"), "{error}");
+    }
+
+    #[test]
+    fn drivers_of_the_family_are_known() {
+        assert_eq!(clang_of_driver(Path::new("/usr/lib/llvm-22/bin/clang")), Some("/usr/lib/llvm-22/bin/clang".into()));
+        assert_eq!(clang_of_driver(Path::new("/usr/bin/clang-22")), Some("/usr/bin/clang-22".into()));
+        assert_eq!(clang_of_driver(Path::new("/usr/bin/make")), None);
+    }
+}
