@@ -1,14 +1,14 @@
-//! flags: -O1 -fopenmp-version=52
+//! flags: -O1
 //! expect: device 1
 //! expect: 7 10 21
 // Pointers to functions taken on the host and called on the device: entries with the indirect flag translate them.
 #include <omp.h>
 #include <stdio.h>
 
-static int add(int a, int b) { return a + b; }
-static int twice(int a, int b) { return (void)a, 2 * b; }
+int add(int a, int b) { return a + b; }
+int twice(int a, int b) { return (void)a, 2 * b; }
 int times(int a, int b) { return a * b; }
-#pragma omp declare target enter(add, twice, times) indirect
+#pragma omp declare target to(add, twice, times) indirect
 
 int main(void) {
   int (*table[3])(int, int) = {add, twice, times};
