@@ -28,6 +28,7 @@ objects() {
     local object=${word%.*}.o
     words+=("$object")
     [[ -e $object ]] && continue
+    mkdir -p "$(dirname "$object")"
     pic=; directives | grep '^shared ' | grep -qwF -- "$word" && pic=-fPIC
     # shellcheck disable=SC2046
     $(compiler "$word") $(offload "$word") $(directive flags) $(directive cflags) $(directive "cflags $word") $pic \
@@ -64,13 +65,13 @@ check() { # check NAME
   local main work linker fails verdict status=0
   main=$(main_of "$1")
   [[ $main ]] || { echo "$1: no such program"; return 1; }
-  fails=$(directive reference)
   for linker in $(l=$(directive linkers); echo "${l:-bfd}"); do
     work=$(mktemp -d)
+    fails=$(directive reference; directive "reference $linker")
     directive expect >"$work/expected"
     # shellcheck disable=SC2046
     if ! (mkdir "$work/b" && cd "$work/b" && build "$linker") >"$work/log" 2>&1; then verdict="does not build"
-    elif ! (cd "$work/b" && env OMP_TARGET_OFFLOAD=mandatory $(directive env) timeout 60 ./program $(directive args)) \
+    elif ! (cd "$work/b" && env OMP_TARGET_OFFLOAD=mandatory $(directive env) timeout 60 ./program $(directive args); exit $?) \
       >"$work/out" 2>>"$work/log"; then verdict="exits with an error"
     elif ! diff "$work/expected" "$work/out" >>"$work/log"; then verdict="prints something else"
     else verdict=ok; fi
