@@ -1,0 +1,18 @@
+//! flags: -O2
+//! static libtop.a: top.c
+//! static libmid.a: mid.c
+//! static libbase.a: base.c
+//! link: main.c -L. -ltop -lmid -lbase
+//! linkers: bfd lld
+//! expect: device 1
+//! expect: 1110
+// Members that need members of later libraries: the host calls only the first, so the others are pulled through one another.
+#include <stdio.h>
+
+int top(int *host);
+
+int main(void) {
+  int host = 1, out = top(&host);
+  printf("device %d\n%d\n", !host, out);
+  return 0;
+}

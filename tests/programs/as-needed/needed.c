@@ -1,0 +1,5 @@
+int needed(int x) {
+#pragma omp target map(tofrom : x)
+  x *= 2;
+  return x;
+}

@@ -1,0 +1,5 @@
+int spare(int x) {
+#pragma omp target map(tofrom : x)
+  x *= 2;
+  return x;
+}

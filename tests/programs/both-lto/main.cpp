@@ -1,0 +1,24 @@
+//! flags: -O2 -flto=thin -foffload-lto
+//! static libparts.a: part.cpp
+//! link: main.cpp libparts.a
+//! linkers: lld
+//! expect: device 1
+//! expect: 55
+// Both sides are bitcode: device bitcode inside host bitcode, in an archive too.
+#include <cstdio>
+#include <omp.h>
+
+#pragma omp begin declare target
+int part(int x);
+#pragma omp end declare target
+
+int main() {
+  int host = 1, sum = 0;
+#pragma omp target map(from : host) map(tofrom : sum)
+  {
+    host = omp_is_initial_device();
+    for (int i = 0; i <= 10; ++i)
+      sum += part(i);
+  }
+  std::printf("device %d\n%d\n", !host, sum);
+}

@@ -1,0 +1,2 @@
+#include <string>
+int host_only() { return static_cast<int>(std::string("without").size()); }

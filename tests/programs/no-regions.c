@@ -1,0 +1,13 @@
+//! flags: -O2
+//! expect: nothing to offload, 55
+// Compiled for offloading, without a region: an image with nothing in it and a program that runs.
+#include <stdio.h>
+
+int main(void) {
+  int sum = 0;
+#pragma omp parallel for reduction(+ : sum)
+  for (int i = 1; i <= 10; ++i)
+    sum += i;
+  printf("nothing to offload, %d\n", sum);
+  return 0;
+}

@@ -1,0 +1,3 @@
+#pragma omp begin declare target
+int right(int x) { return 20 * x; }
+#pragma omp end declare target

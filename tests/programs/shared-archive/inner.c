@@ -1,0 +1,3 @@
+#pragma omp begin declare target
+int inner(int x) { return 3 * x; }
+#pragma omp end declare target
