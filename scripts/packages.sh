@@ -46,7 +46,7 @@ as_root() {
 # Waits for another apt on the machine. --no-remove: the OpenMP packages of two LLVM releases conflict, and replacing
 # somebody's installed one is not ours to decide.
 apt_install() {
-    as_root apt-get install -qq -y --no-remove --no-install-recommends -o DPkg::Lock::Timeout=300 "$@" >&2
+    as_root apt-get install -qq -y --no-remove --no-install-recommends -o DPkg::Lock::Timeout=300 "$@" >/dev/null
 }
 
 where_llvm_comes_from() {
@@ -69,7 +69,7 @@ install_packages() { # PACKAGE...
     for package; do installed "$package" || missing+=("$package"); done
     [ "${#missing[@]}" = 0 ] && return
 
-    if ! as_root true; then
+    if ! as_root true 2>/dev/null; then
         shortfall 'cannot install packages (not root, and no sudo that lets us). Have somebody run:'
         say "    apt-get update && apt-get install ${missing[*]}"
         return
