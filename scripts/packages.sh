@@ -46,7 +46,7 @@ as_root() {
 # Waits for another apt on the machine. --no-remove: the OpenMP packages of two LLVM releases conflict, and replacing
 # somebody's installed one is not ours to decide.
 apt_install() {
-    as_root apt-get install -qq -y --no-remove --no-install-recommends -o DPkg::Lock::Timeout=300 "$@" >/dev/null
+    as_root apt-get install -qq -y --no-remove --no-install-recommends -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 "$@" >/dev/null
 }
 
 where_llvm_comes_from() {
