@@ -17,7 +17,10 @@ finish() { # [STAMP]: written only when nothing was missing, so that the next ru
             mkdir -p "$(dirname "$1")"
             : > "$1"
         fi
-    elif [ "${REQUIRE_TOOLS:-0}" = 1 ]; then
+        return
+    fi
+    [ -z "${1:-}" ] || rm -f "$1"
+    if [ "${REQUIRE_TOOLS:-0}" = 1 ]; then
         say 'something is missing, and REQUIRE_TOOLS=1 makes that an error'
         exit 1
     else
