@@ -1,0 +1,78 @@
+# make demo      set up, build, and link one OpenMP program in three ways
+# make test      what needs LLVM 22 alone          make test-releases   what needs LLVM 14, 15, 16 and 19 too
+# make install   PREFIX=/usr/local DESTDIR=         make lint clean
+# make bench     BENCH=--check: fail beyond the limits
+#
+# Everything brings what it needs (Debian packages) by itself, once. REQUIRE_TOOLS=1: a missing tool is an error, not a skip.
+
+CARGO ?= cargo
+PREFIX ?= /usr/local
+DESTDIR ?=
+BIN := $(or $(CARGO_TARGET_DIR),target)/release/offld
+LINKS := $(CURDIR)/target/demo/links
+SETUP := target/setup.stamp
+SETUP_RELEASES := target/setup-releases.stamp
+
+.PHONY: all build setup setup-releases demo test test-releases lint bench install clean
+
+all: build
+
+# A rustup installed a minute ago is not in this shell's PATH yet.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+# Cargo knows what is out of date; make does not try to.
+build:
+	@command -v $(CARGO) >/dev/null || { echo 'no cargo here: install Rust from https://rustup.rs' >&2; exit 1; }
+	$(CARGO) build --release
+
+# The scripts write the stamp themselves, and only when nothing is missing.
+setup: $(SETUP)
+$(SETUP): scripts/setup.sh scripts/packages.sh
+	@scripts/setup.sh $@
+
+setup-releases: $(SETUP_RELEASES)
+$(SETUP_RELEASES): scripts/setup-releases.sh scripts/packages.sh | $(SETUP)
+	@scripts/setup-releases.sh $@
+
+demo: $(SETUP)
+	@$(MAKE) --no-print-directory build
+	$(BIN) links $(LINKS)
+	$(MAKE) --no-print-directory -C examples/zaxpy run LINKS=$(LINKS)
+
+# Only tests/suite.rs knows these names; it is the harness for everything that is not a unit test.
+test: $(SETUP)
+	$(CARGO) test -- --skip releases::
+
+test-releases: $(SETUP_RELEASES)
+	$(CARGO) test --test suite -- releases::
+
+lint: $(SETUP)
+	$(CARGO) fmt --check
+	$(CARGO) clippy --all-targets -- -D warnings
+	$(CARGO) clippy --no-default-features -- -D warnings
+	$(CARGO) build --no-default-features
+	@if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh benches/*.sh .ci/run; \
+	elif [ "$(REQUIRE_TOOLS)" = 1 ]; then echo 'lint: no shellcheck' >&2; exit 1; \
+	else echo 'lint: no shellcheck, scripts not looked at' >&2; fi
+
+bench: $(SETUP)
+	@$(MAKE) --no-print-directory build
+	benches/compare.sh $(BENCH)
+
+# The names go into a folder of their own, made for clang's -B: none of them gets in the way of LLVM's own in bin/
+# What is built is not built again, because this is run as root, who often has no Rust.
+NAMES := $(PREFIX)/libexec/offld
+install:
+	@test -x $(BIN) || $(MAKE) --no-print-directory build
+	install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/offld
+	ln -sfn offld $(DESTDIR)$(PREFIX)/bin/ld.offld
+	rm -rf target/names
+	$(BIN) links target/names
+	install -d $(DESTDIR)$(NAMES)
+	for name in $$(ls target/names); do ln -sfn ../../bin/offld $(DESTDIR)$(NAMES)/$$name; done
+	@echo
+	@echo 'Instead of LLVM'\''s wrapper:    clang++ -fopenmp --offload-arch=... -B$(NAMES) ...'
+	@echo 'As the linker of any driver:   clang++ --ld-path=$(PREFIX)/bin/ld.offld ...   (or -fuse-ld=offld, where it is in PATH)'
+
+clean:
+	$(CARGO) clean

@@ -1,0 +1,96 @@
+# Sourced by the set-up scripts: install Debian packages once, and say plainly what is missing where that cannot be done.
+# shellcheck shell=bash
+
+export LC_ALL=C DEBIAN_FRONTEND=noninteractive
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+
+# What cannot be had is a warning, because much of offld works without it; where every tool is required (CI) it is an error.
+shortfall() {
+    say "$@"
+    SHORT=1
+}
+
+finish() { # [STAMP]: written only when nothing was missing, so that the next run looks again
+    if [ "${SHORT:-0}" = 0 ]; then
+        if [ -n "${1:-}" ]; then
+            mkdir -p "$(dirname "$1")"
+            : > "$1"
+        fi
+        return
+    fi
+    [ -z "${1:-}" ] || rm -f "$1"
+    if [ "${REQUIRE_TOOLS:-0}" = 1 ]; then
+        say 'something is missing, and REQUIRE_TOOLS=1 makes that an error'
+        exit 1
+    else
+        say 'going on without it: what needs it is skipped or fails with its own message'
+    fi
+}
+
+installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+
+available() {
+    local candidate
+    candidate=$(apt-cache policy "$1" | sed -n 's/^ *Candidate: //p')
+    [ -n "$candidate" ] && [ "$candidate" != '(none)' ]
+}
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    elif [ -t 0 ]; then
+        sudo env DEBIAN_FRONTEND=noninteractive "$@"
+    else
+        sudo -n env DEBIAN_FRONTEND=noninteractive "$@" # no terminal: fail rather than wait for a password
+    fi
+}
+
+# Waits for another apt on the machine. --no-remove: the OpenMP packages of two LLVM releases conflict, and replacing
+# somebody's installed one is not ours to decide.
+apt_install() {
+    as_root apt-get install -qq -y --no-remove --no-install-recommends -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 "$@" >/dev/null
+}
+
+where_llvm_comes_from() {
+    local codename
+    codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-bookworm}")
+    cat >&2 <<EOF
+setup: no configured apt source has LLVM 22. apt.llvm.org has it; add it (once, by yourself), then run this again:
+    sudo apt-get install -y wget ca-certificates
+    wget -qO- https://apt.llvm.org/llvm-snapshot.gpg.key | sudo tee /etc/apt/trusted.gpg.d/apt.llvm.org.asc >/dev/null
+    echo 'deb http://apt.llvm.org/$codename/ llvm-toolchain-$codename-22 main' | sudo tee /etc/apt/sources.list.d/llvm-22.list
+EOF
+}
+
+install_packages() { # PACKAGE...
+    local missing=() wanted=() absent=() package
+    if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+        shortfall "this system has no apt; what these Debian packages hold is needed: $*"
+        return
+    fi
+    for package; do installed "$package" || missing+=("$package"); done
+    [ "${#missing[@]}" = 0 ] && return
+
+    if ! as_root true 2>/dev/null; then
+        shortfall 'cannot install packages (not root, and no sudo that lets us). Have somebody run:'
+        say "    apt-get update && apt-get install ${missing[*]}"
+        return
+    fi
+    say "installing ${missing[*]}"
+    as_root apt-get update -qq >&2 || say 'apt-get update failed; trying with the package lists that are there'
+    for package in "${missing[@]}"; do
+        if available "$package"; then wanted+=("$package"); else absent+=("$package"); fi
+    done
+    if [ "${#absent[@]}" != 0 ]; then
+        shortfall "no apt source has: ${absent[*]}"
+        case " ${absent[*]} " in *' clang-22 '*) where_llvm_comes_from ;; esac
+    fi
+    [ "${#wanted[@]}" = 0 ] && return
+    if ! apt_install "${wanted[@]}"; then
+        # One package that cannot go in beside what is installed must not keep the others out.
+        for package in "${wanted[@]}"; do
+            apt_install "$package" || shortfall "could not install $package (apt-get's own message stands above)"
+        done
+    fi
+}
