@@ -1,4 +1,5 @@
 //! offld, the offload linker, as a library.
 
 pub mod error;
+pub mod formats;
 pub mod model;
