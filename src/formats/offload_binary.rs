@@ -162,7 +162,7 @@ struct Layout {
 impl Layout {
     /// The images of the plain binary `data`, which lies `base` bytes into what the caller was given. Faults are told from its start.
     fn read<'a>(self, data: &'a [u8], entries_at: u64, base: u64) -> impl Iterator<Item = Result<Image<'a>, Malformed>> {
-        let table = self.entries.checked_mul(ENTRY_SIZE).unwrap_or(u64::MAX);
+        let table = self.entries.saturating_mul(ENTRY_SIZE);
         let (entries, fault) = match slice(data, entries_at, table, "entry past the end", 0) {
             Ok(entries) => (entries, None),
             Err(fault) => (&[][..], Some(Err(fault))),
@@ -197,7 +197,7 @@ impl Layout {
 
     fn strings<'a>(self, data: &'a [u8], offset: u64, count: u64, at: u64) -> Result<Vec<Pair<'a>>, Malformed> {
         slice(data, offset, 0, "string table past the end", at)?;
-        let len = count.checked_mul(self.string_entry).unwrap_or(u64::MAX);
+        let len = count.saturating_mul(self.string_entry);
         let table = slice(data, offset, len, "number of strings past the end", at)?;
         let pairs = table.chunks_exact(self.string_entry as usize).zip(0..).map(|(pair, index)| {
             let at = offset + index * self.string_entry;
