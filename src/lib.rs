@@ -2,4 +2,6 @@
 
 pub mod error;
 pub mod formats;
+pub mod llvm;
 pub mod model;
+pub mod wrap;
