@@ -6,6 +6,7 @@ use super::host::Host;
 use crate::wrap::openmp::{self, BoundsDefined, Field, Kept, Registration, Undo};
 use crate::wrap::{ImagePlace, Plan, PlannedImage};
 use anyhow::{Context as _, Result, anyhow, bail};
+use inkwell::attributes::AttributeLoc;
 use inkwell::builder::Builder;
 use inkwell::context::Context;
 use inkwell::llvm_sys::core::LLVMArrayType2;
@@ -20,12 +21,12 @@ use object::{Endian, Endianness, FileKind};
 
 /// The registration code of `plan` as LLVM prints it.
 pub fn print_module(plan: &Plan) -> Result<String> {
-    with_module(plan, |module, _| Ok(module.print_to_string().to_string_lossy().into_owned()))
+    with_module(plan, false, |module, _| Ok(module.print_to_string().to_string_lossy().into_owned()))
 }
 
 /// The registration code of `plan` as an object of its host.
 pub fn compile(plan: &Plan) -> Result<Vec<u8>> {
-    with_module(plan, |module, host| {
+    with_module(plan, true, |module, host| {
         // The code generator asks the module as well, and does not see through shortened triples.
         module.set_triple(&host.machine.get_triple());
         let buffer = host.machine.write_to_memory_buffer(module, FileType::Object).map_err(|error| anyhow!("{error}"))?;
@@ -40,16 +41,16 @@ pub fn compile(plan: &Plan) -> Result<Vec<u8>> {
 
 /// The registration code of `plan` as bitcode.
 pub fn compile_bitcode(plan: &Plan) -> Result<Vec<u8>> {
-    with_module(plan, |module, _| {
+    with_module(plan, false, |module, _| {
         let buffer = module.write_bitcode_to_memory();
         Ok(buffer.as_slice()[..buffer.get_size()].to_vec())
     })
 }
 
-fn with_module<T>(plan: &Plan, then: impl FnOnce(&Module<'_>, &Host) -> Result<T>) -> Result<T> {
+fn with_module<T>(plan: &Plan, to_object: bool, then: impl FnOnce(&Module<'_>, &Host) -> Result<T>) -> Result<T> {
     let host = Host::new(&plan.host_triple)?;
     let context = QuietContext::new();
-    let module = Emitter::new(context.llvm(), plan, &host).emit()?;
+    let module = Emitter::new(context.llvm(), plan, &host, to_object).emit()?;
     module.verify().map_err(|error| anyhow!("the registration code is broken: {error}"))?;
     let value = then(&module, &host)?;
     match context.error() {
@@ -89,15 +90,17 @@ struct Emitter<'ctx, 'a> {
     plan: &'a Plan,
     host: &'a Host,
     how: Registration,
+    /// The module's code is made here and now.
+    to_object: bool,
 }
 
 impl<'ctx> Emitter<'ctx, '_> {
-    fn new<'a>(context: &'ctx Context, plan: &'a Plan, host: &'a Host) -> Emitter<'ctx, 'a> {
+    fn new<'a>(context: &'ctx Context, plan: &'a Plan, host: &'a Host, to_object: bool) -> Emitter<'ctx, 'a> {
         let how = openmp::registration(plan.generation, host.coff);
         let module = context.create_module(how.module);
         module.set_triple(&TargetTriple::create(&plan.host_triple));
         module.set_data_layout(&host.data.get_data_layout());
-        Emitter { context, module, plan, host, how }
+        Emitter { context, module, plan, host, how, to_object }
     }
 
     fn emit(self) -> Result<Module<'ctx>> {
@@ -248,9 +251,9 @@ impl<'ctx> Emitter<'ctx, '_> {
         undo.build_call(self.runtime("__tgt_unregister_lib"), &[descriptor.into()], "")?;
         undo.build_return(None)?;
 
-        self.structors("llvm.global_ctors", register);
+        self.structors("llvm.global_ctors", ".init_array", register);
         if self.how.undo == Undo::Destructor {
-            self.structors("llvm.global_dtors", unregister);
+            self.structors("llvm.global_dtors", ".fini_array", unregister);
         }
         Ok(())
     }
@@ -258,6 +261,11 @@ impl<'ctx> Emitter<'ctx, '_> {
     fn function(&self, name: &str) -> (FunctionValue<'ctx>, Builder<'ctx>) {
         let function = self.module.add_function(name, self.context.void_type().fn_type(&[], false), Some(Linkage::Internal));
         function.as_global_value().set_section(Some(openmp::FUNCTION_SECTION));
+        if !self.host.features.is_empty() {
+            // For who compiles the bitcode; the ABI needs them.
+            let features = self.context.create_string_attribute("target-features", self.host.features);
+            function.add_attribute(AttributeLoc::Function, features);
+        }
         let builder = self.context.create_builder();
         builder.position_at_end(self.context.append_basic_block(function, "entry"));
         (function, builder)
@@ -267,11 +275,19 @@ impl<'ctx> Emitter<'ctx, '_> {
         self.module.add_function(name, self.context.void_type().fn_type(&[self.pointer().into()], false), None)
     }
 
-    fn structors(&self, list: &str, function: FunctionValue<'ctx>) {
+    /// Has `function` run at start or exit. LLVM's C API cannot ask for `.init_array`, and lld ignores the `.ctors` that
+    /// `llvm.global_ctors` would become without it; so objects get the section by name.
+    fn structors(&self, list: &str, section: &str, function: FunctionValue<'ctx>) {
         let (int, pointer) = (self.context.i32_type(), self.pointer());
+        let function = function.as_global_value().as_pointer_value();
+        if self.to_object && !self.host.coff {
+            let entry = self.constant(section, pointer, Linkage::Private);
+            entry.set_initializer(&function);
+            entry.set_section(Some(&format!("{section}.{}", self.how.priority)));
+            return;
+        }
         let kind = self.context.struct_type(&[int.into(), pointer.into(), pointer.into()], false);
         let priority = int.const_int(u64::from(self.how.priority), false);
-        let function = function.as_global_value().as_pointer_value();
         let row = kind.const_named_struct(&[priority.into(), function.into(), pointer.const_null().into()]);
         self.appending(list, kind.const_array(&[row]).into());
     }

@@ -15,6 +15,8 @@ pub(super) struct Host {
     pub(super) coff: bool,
     /// The ABI that must be told apart from its siblings of the same triple, if there are any.
     pub(super) abi: Option<&'static str>,
+    /// The features that it needs.
+    pub(super) features: &'static str,
 }
 
 impl Host {
@@ -47,7 +49,7 @@ impl Host {
             Some("o") => bail!("the host `{triple}` has Mach-O objects, in which no offload entries can be embedded"),
             _ => bail!("the objects of the host `{triple}` are neither ELF nor COFF"),
         };
-        Ok(Host { machine, data, coff, abi })
+        Ok(Host { machine, data, coff, abi, features })
     }
 }
 
