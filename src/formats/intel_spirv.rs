@@ -1,0 +1,90 @@
+//! The ELF file that Intel's OpenMP runtime wants SPIR-V in: notes that say how to build it, then the SPIR-V, nothing that is
+//! loaded (link-driver spec 6.4). Only written here; the bytes are LLVM's.
+
+use object::Endianness;
+use object::elf;
+use object::write::elf::{FileHeader, SectionHeader, Writer};
+
+const OWNER: &[u8] = b"INTELONEOMPOFFLOAD\0";
+/// `EM_INTELGT`: Intel's graphics.
+const MACHINE: elf::Machine = elf::Machine(205);
+
+/// The ELF file that holds `spirv` and asks for no compile or link options.
+pub fn wrap_intel_spirv(spirv: &[u8]) -> Vec<u8> {
+    let mut file = Vec::with_capacity(spirv.len() + 1024);
+    // It fails when a string table passes 4 GiB; the names are all here.
+    let _always = write(&mut file, spirv);
+    file
+}
+
+fn write(file: &mut Vec<u8>, spirv: &[u8]) -> object::write::Result<()> {
+    let notes = notes();
+    let mut elf = Writer::new(Endianness::Little, true, file);
+    elf.reserve_file_header();
+    let notes_at = elf.reserve(notes.len() as u64, 1);
+    let spirv_at = elf.reserve(spirv.len() as u64, 1);
+    let notes_name = elf.add_section_name(b".note.inteloneompoffload");
+    let spirv_name = elf.add_section_name(b"__openmp_offload_spirv_0");
+    elf.reserve_section_index();
+    elf.reserve_section_index();
+    elf.require_strtab();
+    elf.reserve_strtab_section_index();
+    elf.reserve_shstrtab_section_index();
+    elf.reserve_strtab()?;
+    elf.reserve_shstrtab()?;
+    elf.reserve_section_headers();
+
+    elf.write_file_header(&FileHeader { e_type: elf::ET_DYN, e_machine: MACHINE, ..FileHeader::default() })?;
+    elf.write(&notes);
+    elf.write(spirv);
+    elf.write_strtab();
+    elf.write_shstrtab();
+    elf.write_null_section_header();
+    let sections = [(notes_name, elf::SHT_NOTE, notes_at, notes.len()), (spirv_name, elf::SHT_PROGBITS, spirv_at, spirv.len())];
+    for (name, sh_type, sh_offset, size) in sections {
+        let sh_name = elf.section_name_offset(Some(name));
+        elf.write_section_header(&SectionHeader {
+            sh_name,
+            sh_type,
+            sh_offset,
+            sh_size: size as u64,
+            ..SectionHeader::default()
+        });
+    }
+    elf.write_strtab_section_header();
+    elf.write_shstrtab_section_header();
+    Ok(())
+}
+
+/// Version, then the images' options (none for image 0, which is SPIR-V: 1), then the number of images.
+fn notes() -> Vec<u8> {
+    let mut notes = Vec::new();
+    for (kind, text) in [(1u32, &b"1.0"[..]), (3, b"0\x001\0\0"), (2, b"1")] {
+        for field in [OWNER.len() as u32, text.len() as u32, kind] {
+            notes.extend(field.to_le_bytes());
+        }
+        for bytes in [OWNER, text] {
+            notes.extend(bytes);
+            notes.resize(notes.len().next_multiple_of(4), 0);
+        }
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wrap_intel_spirv;
+    use object::{Object, ObjectSection};
+
+    #[test]
+    fn holds_the_spirv_and_the_notes() -> Result<(), Box<dyn std::error::Error>> {
+        let bytes = wrap_intel_spirv(b"DEVICE-IMAGE");
+        let file = object::File::parse(&bytes[..])?;
+        let spirv = file.section_by_name("__openmp_offload_spirv_0").ok_or("no SPIR-V")?;
+        assert_eq!(spirv.data()?, b"DEVICE-IMAGE");
+        let notes = file.section_by_name(".note.inteloneompoffload").ok_or("no notes")?;
+        assert_eq!(notes.data()?.len(), 0x70);
+        assert_eq!(u16::from_le_bytes([bytes[18], bytes[19]]), 205);
+        Ok(())
+    }
+}

@@ -1,0 +1,16 @@
+//! Bytes to values and back. No file, no process and no LLVM here: a reader is given bytes, lends what it finds in them, and
+//! says where a fault is (`Malformed`); it never indexes into what it was given without having checked.
+
+pub mod bitcode_ident;
+pub mod intel_spirv;
+pub mod offload_binary;
+
+use crate::error::Malformed;
+
+/// `len` bytes of `data` from `offset`, or the fault `what` told at `at`.
+pub(crate) fn slice<'a>(data: &'a [u8], offset: u64, len: u64, what: &'static str, at: u64) -> Result<&'a [u8], Malformed> {
+    let fault = Malformed::new(what, at);
+    let start = usize::try_from(offset).map_err(|_| fault)?;
+    let end = usize::try_from(offset.checked_add(len).ok_or(fault)?).map_err(|_| fault)?;
+    data.get(start..end).ok_or(fault)
+}

@@ -1,0 +1,234 @@
+//! OffloadBinary (`10 FF 10 AD`), the container of a device image and what it was built for: versions 1 to 3 are read, version 1
+//! is written (link-driver spec 4; containers spec 4.3, 4.5). Several may stand back to back, with zeros between them.
+//!
+//! Integers are taken as little-endian, which is what every host that offloads writes. Strings and images are lent, except
+//! those of a compressed version 3 binary.
+
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+pub use write::{Frame, frame, write};
+
+use super::slice;
+use crate::error::Malformed;
+use crate::model::ImageKind;
+use std::borrow::Cow;
+use std::io::Read;
+
+/// The first four bytes.
+pub const MAGIC: [u8; 4] = [0x10, 0xff, 0x10, 0xad];
+
+const HEADER_SIZE: u64 = 32;
+const ENTRY_SIZE: u64 = 40;
+/// Of an entry, version 2 on: it describes an image but holds none.
+const FLAG_METADATA_ONLY: u32 = 1;
+/// No stream of zstd or zlib grows by more: a zstd block of 128 KiB takes at least 4 bytes. What claims more is a lie.
+const MAX_GROWTH: u64 = 32 << 10;
+
+type Pair<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
+
+/// One entry: an image and its strings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image<'a> {
+    /// What the image's bytes are, as stored.
+    pub image_kind: ImageKind,
+    /// The programming models' bits, as stored (`OffloadKinds::from_stored` reads them).
+    pub offload_kind: u16,
+    /// The entry's flags.
+    pub flags: u32,
+    /// Key and value, in the order stored; keys nobody knows are kept.
+    pub strings: Vec<Pair<'a>>,
+    /// The image's bytes.
+    pub image: Cow<'a, [u8]>,
+    /// Offset of the image's bytes in the data the reader was given; 0 if they were inflated.
+    pub at: u64,
+}
+
+impl Image<'_> {
+    /// The value of `key`; the last one if it is there twice, as LLVM has it.
+    pub fn get(&self, key: &str) -> Option<&[u8]> {
+        self.strings.iter().rfind(|(name, _)| name.as_ref() == key.as_bytes()).map(|(_, value)| value.as_ref())
+    }
+
+    /// The target triple; empty if there is none.
+    pub fn triple(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(self.get("triple").unwrap_or_default())
+    }
+
+    /// The architecture or target id; empty if there is none.
+    pub fn arch(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(self.get("arch").unwrap_or_default())
+    }
+
+    fn into_owned(self) -> Image<'static> {
+        let own = |bytes: Cow<'_, [u8]>| Cow::Owned(bytes.into_owned());
+        Image {
+            image_kind: self.image_kind,
+            offload_kind: self.offload_kind,
+            flags: self.flags,
+            strings: self.strings.into_iter().map(|(key, value)| (own(key), own(value))).collect(),
+            image: own(self.image),
+            at: 0,
+        }
+    }
+}
+
+/// Whether `data` starts as an OffloadBinary does.
+pub fn is_offload_binary(data: &[u8]) -> bool {
+    data.starts_with(&MAGIC)
+}
+
+/// Every image of the binaries in `data`, in order. Empty data has none. Zeros may follow each binary, nothing else.
+pub fn read_all(data: &[u8]) -> Result<Vec<Image<'_>>, Malformed> {
+    let mut images = Vec::new();
+    let mut at = 0;
+    while let Some(rest) = data.get(at..).filter(|rest| !rest.is_empty()) {
+        let size = read_one(rest, &mut images, at as u64)?;
+        // The magic has no zero at its front, so skipping zeros cannot skip a binary.
+        let padding = rest[size..].iter().take_while(|byte| **byte == 0).count();
+        at += size + padding;
+    }
+    Ok(images)
+}
+
+/// Reads the binary at the start of `data`, which lies `base` bytes into what the caller was given; returns its size.
+fn read_one<'a>(data: &'a [u8], images: &mut Vec<Image<'a>>, base: u64) -> Result<usize, Malformed> {
+    if !is_offload_binary(data) {
+        return Err(Malformed::new("not an offload binary", base));
+    }
+    let header = slice(data, 0, HEADER_SIZE, "header past the end", base)?;
+    let version = u32_at(header, 4);
+    let layout = match version {
+        1 => Layout { string_entry: 16, entries: 1, metadata_only: 0 },
+        2 | 3 => Layout { string_entry: 24, entries: u64_at(header, 24), metadata_only: FLAG_METADATA_ONLY },
+        _ => return Err(Malformed::new("unsupported offload binary version", base)),
+    };
+    let size = u64_at(header, 8);
+    let whole = slice(data, 0, size, "size field past the end", base)?;
+    let entries_at = u64_at(header, 16);
+    let inflated_size = match version {
+        3 => u64_at(slice(whole, 0, HEADER_SIZE + 8, "size field too small", base)?, 32),
+        _ if size < HEADER_SIZE => return Err(Malformed::new("size field too small", base)),
+        _ => 0,
+    };
+    if inflated_size == 0 {
+        for image in layout.read(whole, entries_at, base) {
+            images.push(image.map_err(|fault| fault.shifted(base))?);
+        }
+    } else {
+        let plain = inflate(whole, entries_at, inflated_size).map_err(|fault| fault.shifted(base))?;
+        // Offsets into inflated data mean nothing to the caller: such faults are told at the binary.
+        for image in layout.read(&plain, entries_at, base) {
+            images.push(image.map_err(|fault| Malformed::new(fault.what, base))?.into_owned());
+        }
+    }
+    Ok(whole.len())
+}
+
+/// The plain form of a compressed binary: the header as it is, then what the rest inflates to.
+fn inflate(whole: &[u8], entries_at: u64, inflated_size: u64) -> Result<Vec<u8>, Malformed> {
+    let header = slice(whole, 0, entries_at, "entry past the end", 0)?;
+    let packed = &whole[header.len()..];
+    let fault = |what| Malformed::new(what, entries_at);
+    let wanted = inflated_size.checked_sub(entries_at).ok_or(fault("inflated size too small"))?;
+    if wanted > (packed.len() as u64).saturating_mul(MAX_GROWTH) {
+        return Err(fault("inflated size is more than the compressed data can hold"));
+    }
+    let mut plain = header.to_vec();
+    // One byte more than promised is asked for, so that too much is noticed. The vector grows as the data comes.
+    let done = if packed.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
+        zstd::stream::read::Decoder::with_buffer(packed)
+            .and_then(|decoder| decoder.single_frame().take(wanted + 1).read_to_end(&mut plain))
+    } else {
+        flate2::bufread::ZlibDecoder::new(packed).take(wanted + 1).read_to_end(&mut plain)
+    };
+    match done {
+        Ok(len) if len as u64 == wanted => Ok(plain),
+        Ok(_) => Err(fault("inflated size does not match the data")),
+        Err(_) => Err(fault("cannot inflate")),
+    }
+}
+
+/// What differs between the versions once a binary is plain.
+#[derive(Clone, Copy)]
+struct Layout {
+    string_entry: u64,
+    entries: u64,
+    metadata_only: u32,
+}
+
+impl Layout {
+    /// The images of the plain binary `data`, which lies `base` bytes into what the caller was given. Faults are told from its start.
+    fn read<'a>(self, data: &'a [u8], entries_at: u64, base: u64) -> impl Iterator<Item = Result<Image<'a>, Malformed>> {
+        let table = self.entries.saturating_mul(ENTRY_SIZE);
+        let (entries, fault) = match slice(data, entries_at, table, "entry past the end", 0) {
+            Ok(entries) => (entries, None),
+            Err(fault) => (&[][..], Some(Err(fault))),
+        };
+        let (entries, _) = entries.as_chunks::<{ ENTRY_SIZE as usize }>();
+        let images = entries.iter().zip(0..).map(move |(entry, index)| {
+            let at = entries_at + index * ENTRY_SIZE;
+            self.image(data, entry, at, base)
+        });
+        images.chain(fault)
+    }
+
+    fn image<'a>(self, data: &'a [u8], entry: &[u8], at: u64, base: u64) -> Result<Image<'a>, Malformed> {
+        let flags = u32_at(entry, 4);
+        let strings = self.strings(data, u64_at(entry, 8), u64_at(entry, 16), at)?;
+        let (offset, size) = (u64_at(entry, 24), u64_at(entry, 32));
+        let image = if flags & self.metadata_only != 0 {
+            &[]
+        } else {
+            slice(data, offset, 0, "image offset past the end", at)?;
+            slice(data, offset, size, "image size past the end", at)?
+        };
+        Ok(Image {
+            image_kind: ImageKind::from_raw(u16_at(entry, 0)),
+            offload_kind: u16_at(entry, 2),
+            flags,
+            strings,
+            image: Cow::Borrowed(image),
+            at: base.saturating_add(offset),
+        })
+    }
+
+    fn strings<'a>(self, data: &'a [u8], offset: u64, count: u64, at: u64) -> Result<Vec<Pair<'a>>, Malformed> {
+        slice(data, offset, 0, "string table past the end", at)?;
+        let len = count.saturating_mul(self.string_entry);
+        let table = slice(data, offset, len, "number of strings past the end", at)?;
+        let pairs = table.chunks_exact(self.string_entry as usize).zip(0..).map(|(pair, index)| {
+            let at = offset + index * self.string_entry;
+            let key = c_string(data, u64_at(pair, 0), at)?;
+            let value = match pair.len() {
+                24 => slice(data, u64_at(pair, 8), u64_at(pair, 16), "string past the end", at)?,
+                _ => c_string(data, u64_at(pair, 8), at)?,
+            };
+            Ok((Cow::Borrowed(key), Cow::Borrowed(value)))
+        });
+        pairs.collect()
+    }
+}
+
+fn c_string(data: &[u8], offset: u64, at: u64) -> Result<&[u8], Malformed> {
+    let fault = |what| Malformed::new(what, at);
+    let start = usize::try_from(offset).map_err(|_| fault("string past the end"))?;
+    let tail = data.get(start..).ok_or(fault("string past the end"))?;
+    let len = tail.iter().position(|byte| *byte == 0).ok_or(fault("string without a terminating zero"))?;
+    Ok(&tail[..len])
+}
+
+// The three below are only given offsets within tables whose length has been checked.
+fn u16_at(data: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([data[at], data[at + 1]])
+}
+
+fn u32_at(data: &[u8], at: usize) -> u32 {
+    u32::from(u16_at(data, at)) | u32::from(u16_at(data, at + 2)) << 16
+}
+
+fn u64_at(data: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(data, at)) | u64::from(u32_at(data, at + 4)) << 32
+}

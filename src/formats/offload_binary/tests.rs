@@ -1,0 +1,209 @@
+//! Written is read; what is cut, flipped or lying is an error that says where. Versions 2 and 3 come from a writer of our own here.
+
+use super::*;
+use proptest::prelude::*;
+use std::io::Write;
+
+const STRINGS: &[(&str, &str)] = &[("triple", "amdgcn-amd-amdhsa"), ("arch", "gfx90a")];
+
+fn sample() -> Vec<u8> {
+    write(ImageKind::Object, 1, 0, STRINGS, b"IMG!")
+}
+
+/// What versions 2 and 3 lay out: entries, 24-byte strings, one string table, images without padding between them.
+fn write_shared(version: u32, images: &[(u32, &[(&str, &str)], &[u8])]) -> Vec<u8> {
+    let header = if version == 3 { 40 } else { 32 };
+    let strings_at = header + 40 * images.len() as u64;
+    let pairs: Vec<_> = images.iter().flat_map(|(_, strings, _)| *strings).collect();
+    let mut table = vec![0];
+    let mut string_entries = Vec::new();
+    let table_at = strings_at + 24 * pairs.len() as u64;
+    for (key, value) in pairs {
+        let key_at = table_at + table.len() as u64;
+        table.extend(key.bytes().chain([0]));
+        let value_at = table_at + table.len() as u64;
+        table.extend(value.bytes());
+        [key_at, value_at, value.len() as u64].iter().for_each(|field| string_entries.extend(field.to_le_bytes()));
+    }
+    let images_at = (table_at + table.len() as u64).next_multiple_of(8);
+    let (mut entries, mut bytes, mut first_string) = (Vec::new(), Vec::<u8>::new(), strings_at);
+    for (flags, strings, image) in images {
+        entries.extend([1, 0, 1, 0]);
+        entries.extend(flags.to_le_bytes());
+        for field in [first_string, strings.len() as u64, images_at + bytes.len() as u64, image.len() as u64] {
+            entries.extend(field.to_le_bytes());
+        }
+        first_string += 24 * strings.len() as u64;
+        bytes.extend(*image);
+    }
+    let mut binary = MAGIC.to_vec();
+    binary.extend(version.to_le_bytes());
+    let size = (images_at + bytes.len() as u64).next_multiple_of(8);
+    [size, header, images.len() as u64].iter().for_each(|field| binary.extend(field.to_le_bytes()));
+    binary.resize(header as usize, 0);
+    binary.extend(entries.into_iter().chain(string_entries).chain(table));
+    binary.resize(images_at as usize, 0);
+    binary.extend(bytes);
+    binary.resize(size as usize, 0);
+    binary
+}
+
+/// A version 3 binary with all after its header packed.
+fn compress(plain: &[u8], zstd: bool) -> std::io::Result<Vec<u8>> {
+    let packed = if zstd {
+        zstd::bulk::compress(&plain[40..], 3)?
+    } else {
+        let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(&plain[40..])?;
+        encoder.finish()?
+    };
+    let mut binary = plain[..40].to_vec();
+    binary.extend(packed);
+    let size = binary.len() as u64;
+    binary[8..16].copy_from_slice(&size.to_le_bytes());
+    binary[32..40].copy_from_slice(&(plain.len() as u64).to_le_bytes());
+    Ok(binary)
+}
+
+#[test]
+fn bytes_are_those_of_llvm() {
+    // What llvm-offload-binary 22 writes for these strings, but for its order of the two.
+    let binary = sample();
+    let table = b"\0arch\0triple\0amdgcn-amd-amdhsa\0gfx90a\0";
+    assert_eq!(&binary[104..104 + table.len()], table);
+    assert_eq!(binary.len(), 0x98);
+    assert_eq!(&binary[0x90..], b"IMG!\0\0\0\0");
+}
+
+#[test]
+fn a_string_that_ends_another_shares_its_tail() -> Result<(), Malformed> {
+    let strings = [("triple", "a-triple"), ("", "triple"), ("e", "")];
+    let binary = write(ImageKind::None, 0, 0, &strings, b"");
+    let table = b"\0a-triple\0";
+    assert_eq!(&binary[120..120 + table.len()], table);
+    let images = read_all(&binary)?;
+    let read: Vec<_> = images[0].strings.iter().map(|(k, v)| (k.as_ref(), v.as_ref())).collect();
+    assert_eq!(read, strings.map(|(k, v)| (k.as_bytes(), v.as_bytes())));
+    Ok(())
+}
+
+#[test]
+fn every_prefix_is_an_error_but_at_a_boundary() {
+    let mut data = sample();
+    let boundary = data.len();
+    data.extend(write_shared(2, &[(0, STRINGS, b"one"), (0, STRINGS, b"two")]));
+    for len in 1..data.len() {
+        assert_eq!(read_all(&data[..len]).is_ok(), len == boundary, "{len}");
+    }
+    assert_eq!(read_all(&data).map(|images| images.len()), Ok(3));
+}
+
+#[test]
+fn every_flip_returns() -> std::io::Result<()> {
+    let plain = write_shared(3, &[(0, STRINGS, b"one"), (1, STRINGS, b"")]);
+    for data in [sample(), compress(&plain, true)?, compress(&plain, false)?, plain] {
+        for at in 0..data.len() {
+            for flip in [1, 0x80, 0xff] {
+                let mut bad = data.clone();
+                bad[at] ^= flip;
+                let _any = read_all(&bad);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn f10_f24_faults_say_what_and_where() {
+    let fault = |at: usize, value: u64| {
+        let mut bad = write(ImageKind::Object, 1, 0, &[], b"");
+        let base = bad.len();
+        bad.extend(sample());
+        bad[base + at..base + at + 8].copy_from_slice(&value.to_le_bytes());
+        read_all(&bad).map(|_| ()).map_err(|fault| (fault.what, fault.at - base as u64))
+    };
+    assert_eq!(fault(8, 0x1000), Err(("size field past the end", 0)));
+    assert_eq!(fault(8, u64::MAX), Err(("size field past the end", 0)));
+    assert_eq!(fault(8, 8), Err(("size field too small", 0)));
+    assert_eq!(fault(16, u64::MAX - 8), Err(("entry past the end", 0)));
+    assert_eq!(fault(40, 1 << 40), Err(("string table past the end", 32)));
+    assert_eq!(fault(48, 1 << 60), Err(("number of strings past the end", 32)));
+    assert_eq!(fault(56, 1 << 40), Err(("image offset past the end", 32)));
+    assert_eq!(fault(64, 1 << 40), Err(("image size past the end", 32)));
+    assert_eq!(fault(72, 1 << 40), Err(("string past the end", 72)));
+    assert_eq!(fault(64, 4), Ok(()));
+    let mut last = sample();
+    last[0x90..].fill(b'x');
+    last[80] = 0x90;
+    assert_eq!(read_all(&last), Err(Malformed::new("string without a terminating zero", 72)));
+    last.push(b'j');
+    last[80] = 0;
+    assert_eq!(read_all(&last), Err(Malformed::new("not an offload binary", 0x98)));
+}
+
+#[test]
+fn f24_an_inflated_size_that_lies_takes_no_memory() -> std::io::Result<()> {
+    let good = compress(&write_shared(3, &[(0, STRINGS, &[7; 5000])]), true)?;
+    for lie in [1u64, 41, 5000, 1 << 42, u64::MAX] {
+        let mut bad = good.clone();
+        bad[32..40].copy_from_slice(&lie.to_le_bytes());
+        assert!(read_all(&bad).is_err(), "{lie}");
+    }
+    Ok(())
+}
+
+#[test]
+fn reads_versions_2_and_3() -> std::io::Result<()> {
+    let images = [(0, STRINGS, &b"one"[..]), (1, &[("triple", "spirv64"), ("x", "a\0b")], b"ignored"), (0, &[], b"")];
+    let v3 = write_shared(3, &images);
+    for (compressed, data) in
+        [(false, write_shared(2, &images)), (false, v3.clone()), (true, compress(&v3, true)?), (true, compress(&v3, false)?)]
+    {
+        // A compressed binary's size is what it is; the next one starts at the next multiple of 8.
+        let mut twice = data.clone();
+        twice.resize(twice.len().next_multiple_of(8), 0);
+        twice.extend(&data);
+        let read = read_all(&twice).map_err(std::io::Error::other)?;
+        assert_eq!(read.len(), 6);
+        assert_eq!((read[0].triple().as_ref(), read[0].arch().as_ref()), ("amdgcn-amd-amdhsa", "gfx90a"));
+        assert_eq!(read[3].image.as_ref(), b"one");
+        assert_eq!((read[1].image.as_ref(), read[1].get("x")), (&b""[..], Some(&b"a\0b"[..])));
+        assert_eq!(read[3].at == 0, compressed);
+        if !compressed {
+            assert_eq!(&twice[read[3].at as usize..][..3], b"one");
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn written_is_read(
+        kind in 0u16..9, offload in any::<u16>(), flags in any::<u32>(),
+        strings in prop::collection::vec(("[a-c-]{0,4}", "[a-c-]{0,6}"), 0..6),
+        image in prop::collection::vec(any::<u8>(), 0..64),
+    ) {
+        let strings: Vec<(&str, &str)> = strings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        let binary = write(ImageKind::from_raw(kind), offload, flags, &strings, &image);
+        let frame = frame(ImageKind::from_raw(kind), offload, flags, &strings, image.len() as u64);
+        prop_assert_eq!(&binary[..frame.head.len()], &frame.head[..]);
+        prop_assert_eq!(binary.len() as u64, frame.total_size);
+        let read = read_all(&binary).map_err(|fault| TestCaseError::fail(fault.to_string()))?;
+        prop_assert_eq!(read.len(), 1);
+        let read = &read[0];
+        prop_assert_eq!((read.image_kind.raw(), read.offload_kind, read.flags), (kind, offload, flags));
+        prop_assert_eq!((read.image.as_ref(), read.at), (&image[..], frame.image_offset));
+        let pairs: Vec<_> = read.strings.iter().map(|(key, value)| (key.as_ref(), value.as_ref())).collect();
+        prop_assert_eq!(pairs, strings.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes())).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn any_bytes_return(tail in prop::collection::vec(any::<u8>(), 0..200), version in 0u32..5) {
+        let mut data = MAGIC.to_vec();
+        data.extend(version.to_le_bytes());
+        data.extend(tail);
+        let _any = read_all(&data);
+    }
+}

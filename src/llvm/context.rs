@@ -1,0 +1,56 @@
+//! A context of LLVM's that keeps its diagnostics to itself. LLVM's own default prints them and, at an error, ends the process.
+
+use inkwell::context::Context;
+use inkwell::llvm_sys::LLVMDiagnosticSeverity::LLVMDSError;
+use inkwell::llvm_sys::core::{
+    LLVMContextSetDiagnosticHandler, LLVMDisposeMessage, LLVMGetDiagInfoDescription, LLVMGetDiagInfoSeverity,
+};
+use inkwell::llvm_sys::prelude::LLVMDiagnosticInfoRef;
+use std::cell::RefCell;
+use std::ffi::{CStr, c_void};
+
+/// A context, and the errors that were reported to it.
+pub(super) struct QuietContext {
+    // Goes before the errors, which its handler points to.
+    context: Context,
+    errors: Box<RefCell<Vec<String>>>,
+}
+
+impl QuietContext {
+    /// A fresh one.
+    pub(super) fn new() -> Self {
+        let quiet = QuietContext { context: Context::create(), errors: Box::default() };
+        let errors = (&raw const *quiet.errors).cast_mut().cast::<c_void>();
+        #[expect(unsafe_code, reason = "LLVM's C API; the box outlives the context, and both stay on this thread")]
+        unsafe {
+            LLVMContextSetDiagnosticHandler(quiet.context.raw(), Some(keep_error), errors);
+        }
+        quiet
+    }
+
+    /// LLVM's context.
+    pub(super) fn llvm(&self) -> &Context {
+        &self.context
+    }
+
+    /// The first error that was reported, if one was.
+    pub(super) fn error(&self) -> Option<String> {
+        self.errors.borrow().first().cloned()
+    }
+}
+
+extern "C" fn keep_error(info: LLVMDiagnosticInfoRef, errors: *mut c_void) {
+    #[expect(unsafe_code, reason = "called by LLVM with what `new` gave it; the description is a C string of ours to free")]
+    unsafe {
+        if LLVMGetDiagInfoSeverity(info) != LLVMDSError {
+            return;
+        }
+        let text = LLVMGetDiagInfoDescription(info);
+        let errors = &*errors.cast_const().cast::<RefCell<Vec<String>>>();
+        // No one else borrows while LLVM runs; and a panic must not cross into it.
+        if let Ok(mut errors) = errors.try_borrow_mut() {
+            errors.push(CStr::from_ptr(text).to_string_lossy().into_owned());
+        }
+        LLVMDisposeMessage(text);
+    }
+}
