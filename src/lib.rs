@@ -1,4 +1,5 @@
 //! offld, the offload linker, as a library.
 
+pub mod args;
 pub mod error;
 pub mod model;
