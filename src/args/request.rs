@@ -86,7 +86,7 @@ pub struct InputSpec {
 }
 
 /// A link, as asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LinkRequest {
     /// Whose command line it was.
     pub role: Role,
@@ -181,7 +181,7 @@ pub struct LinkRequest {
 impl LinkRequest {
     /// Reads a ledger. An error names the option whose value is wrong.
     pub fn new(ledger: &Ledger) -> Result<LinkRequest> {
-        let mut request = LinkRequest::empty(ledger.role());
+        let mut request = LinkRequest { role: ledger.role(), time_trace_granularity: 500, ..LinkRequest::default() };
         let mut link_output = None;
         let mut walk = Walk::new(ledger.args());
         for arg in ledger.args() {
@@ -207,55 +207,6 @@ impl LinkRequest {
     /// Whether device code for `arch` is taken from archives without being asked for.
     pub fn extracts(&self, arch: &str) -> bool {
         self.should_extract.iter().any(|wanted| wanted == arch)
-    }
-
-    fn empty(role: Role) -> LinkRequest {
-        LinkRequest {
-            role,
-            host_triple: None,
-            linker_path: None,
-            offld_linker: None,
-            offld_clang: None,
-            cuda_path: None,
-            device_linker: Vec::new(),
-            device_compiler: Vec::new(),
-            llvm_options: Vec::new(),
-            dry_run: false,
-            verbose: false,
-            embed_bitcode: false,
-            print_wrapped_module: false,
-            save_temps: false,
-            compress: false,
-            compression_level: None,
-            time_trace: None,
-            time_trace_granularity: 500,
-            jobs: Jobs::Auto,
-            override_images: Vec::new(),
-            should_extract: Vec::new(),
-            emit_fatbin_only: false,
-            no_offload_runtime: false,
-            why: false,
-            device_debug: false,
-            opt_level: None,
-            ptxas_args: Vec::new(),
-            bitcode_libraries: Vec::new(),
-            builtin_bitcode: Vec::new(),
-            target_features: Vec::new(),
-            output: None,
-            sysroot: None,
-            library_dirs: Vec::new(),
-            rpaths: Vec::new(),
-            relocatable: false,
-            shared: false,
-            static_link: false,
-            gc_sections: false,
-            emulation: None,
-            undefined: Vec::new(),
-            wrapped_symbols: Vec::new(),
-            z_keywords: Vec::new(),
-            default_libraries: Vec::new(),
-            inputs: Vec::new(),
-        }
     }
 
     fn flag(&mut self, id: Id, arg: &Arg) {
@@ -294,9 +245,7 @@ impl LinkRequest {
             Id::Mllvm => self.llvm_options.push(LlvmOption::Mllvm(value.to_owned())),
             Id::OffldClang => self.offld_clang = path(),
             Id::OffldLinker => self.offld_linker = path(),
-            Id::OffloadOpt => self
-                .llvm_options
-                .push(LlvmOption::OffloadOpt(value.to_owned())),
+            Id::OffloadOpt => self.llvm_options.push(LlvmOption::OffloadOpt(value.to_owned())),
             Id::OverrideImage => {
                 let (kind, file) = pair("--override-image", "<kind>=<file>", value)?;
                 self.override_images.push((kind, file));
@@ -324,8 +273,7 @@ impl LinkRequest {
         };
         match id {
             Id::BitcodeLibrary => {
-                let (target, path) =
-                    pair("--bitcode-library", "<kind>-<triple>-<arch>=<path>", value)?;
+                let (target, path) = pair("--bitcode-library", "<kind>-<triple>-<arch>=<path>", value)?;
                 self.bitcode_libraries.push(BitcodeLibrary { target, path });
             }
             Id::BuiltinBitcode => self.builtin_bitcode.push(TargetArg::new(value.to_owned())),
@@ -361,31 +309,13 @@ impl LinkRequest {
 fn input(arg: &Arg, state: State) -> Option<InputSpec> {
     let value = arg.value.as_ref()?;
     let (name, whole_archive) = match arg.what {
-        What::Known(row) if row.id == Id::Library => {
-            (InputName::Library(value.clone()), state.whole_archive)
-        }
+        What::Known(row) if row.id == Id::Library => (InputName::Library(value.clone()), state.whole_archive),
         // `/wholearchive:lib` names the library and takes all of it.
         What::Known(_) => (InputName::File(PathBuf::from(value)), true),
         _ => (InputName::File(PathBuf::from(value)), state.whole_archive),
     };
-    let State {
-        lazy,
-        prefer_static,
-        as_needed,
-        binary,
-        group,
-        ..
-    } = state;
-    Some(InputSpec {
-        name,
-        whole_archive,
-        lazy,
-        prefer_static,
-        as_needed,
-        binary,
-        group,
-        token: arg.tokens.start,
-    })
+    let State { lazy, prefer_static, as_needed, binary, group, .. } = state;
+    Some(InputSpec { name, whole_archive, lazy, prefer_static, as_needed, binary, group, token: arg.tokens.start })
 }
 
 /// Names and numbers that are compared with ASCII ones only; what is not UTF-8 in them equals none.
@@ -400,9 +330,7 @@ fn jobs(value: &OsStr) -> Result<Jobs> {
     }
     match given.parse() {
         Ok(count) if count > 0 => Ok(Jobs::N(count)),
-        _ => bail!(
-            "--wrapper-jobs={given}: expected a positive integer or 'jobserver', got '{given}'"
-        ),
+        _ => bail!("--wrapper-jobs={given}: expected a positive integer or 'jobserver', got '{given}'"),
     }
 }
 
@@ -410,9 +338,7 @@ fn granularity(value: &OsStr) -> Result<u32> {
     let given = text(value);
     match given.parse() {
         Ok(microseconds) => Ok(microseconds),
-        Err(_) => bail!(
-            "--wrapper-time-trace-granularity={given}: expected a number of microseconds, got '{given}'"
-        ),
+        Err(_) => bail!("--wrapper-time-trace-granularity={given}: expected a number of microseconds, got '{given}'"),
     }
 }
 
@@ -423,10 +349,7 @@ fn pair(option: &str, form: &str, value: &OsStr) -> Result<(String, PathBuf)> {
     match bytes.iter().position(|byte| *byte == b'=') {
         Some(equals) if equals > 0 && equals + 1 < bytes.len() => {
             let name = text(OsStr::from_bytes(&bytes[..equals]));
-            Ok((
-                name,
-                Path::new(OsStr::from_bytes(&bytes[equals + 1..])).to_owned(),
-            ))
+            Ok((name, Path::new(OsStr::from_bytes(&bytes[equals + 1..])).to_owned()))
         }
         _ => bail!("{option}={}: expected {form}", value.display()),
     }
@@ -435,15 +358,8 @@ fn pair(option: &str, form: &str, value: &OsStr) -> Result<(String, PathBuf)> {
 /// The symbols a `--defsym name=expression` may refer to: every name in the expression, functions of the script language too,
 /// as one symbol too many does no harm.
 fn expression_names(defsym: &str) -> Vec<String> {
-    let expression = defsym
-        .split_once('=')
-        .map_or("", |(_, expression)| expression);
+    let expression = defsym.split_once('=').map_or("", |(_, expression)| expression);
     let in_name = |c: char| c.is_alphanumeric() || "_.$@".contains(c);
-    let words = expression
-        .split(|c| !in_name(c))
-        .filter(|word| !word.is_empty());
-    words
-        .filter(|word| !word.starts_with(|c: char| c.is_ascii_digit()))
-        .map(str::to_owned)
-        .collect()
+    let words = expression.split(|c| !in_name(c)).filter(|word| !word.is_empty());
+    words.filter(|word| !word.starts_with(|c: char| c.is_ascii_digit())).map(str::to_owned).collect()
 }

@@ -31,17 +31,8 @@ pub(super) struct Walk {
 impl Walk {
     /// The state before the first argument. link.exe's `/wholearchive` holds for the whole line wherever it stands.
     pub fn new(args: &[Arg]) -> Walk {
-        let whole_archive = args
-            .iter()
-            .any(|arg| arg.id() == Some(Id::LinkWholeArchive) && arg.value.is_none());
-        Walk {
-            state: State {
-                whole_archive,
-                ..State::default()
-            },
-            pushed: Vec::new(),
-            groups: 0,
-        }
+        let whole_archive = args.iter().any(|arg| arg.id() == Some(Id::LinkWholeArchive) && arg.value.is_none());
+        Walk { state: State { whole_archive, ..State::default() }, pushed: Vec::new(), groups: 0 }
     }
 
     /// Takes one argument into account.
@@ -56,9 +47,7 @@ impl Walk {
             Some(Id::Bdynamic) => state.prefer_static = false,
             Some(Id::AsNeeded) => state.as_needed = true,
             Some(Id::NoAsNeeded) => state.as_needed = false,
-            Some(Id::Format) => {
-                state.binary = arg.value.as_ref().is_some_and(|format| format == "binary")
-            }
+            Some(Id::Format) => state.binary = arg.value.as_ref().is_some_and(|format| format == "binary"),
             Some(Id::StartGroup) => {
                 state.group = Some(self.groups);
                 self.groups += 1;

@@ -198,60 +198,22 @@ pub fn own_rows() -> &'static [Row] {
 }
 
 const fn own(name: &'static str, dashes: Dashes, shape: Shape, id: Id, help: &'static str) -> Row {
-    Row {
-        name,
-        dashes,
-        shape,
-        route: Route::Wrapper,
-        scope: Scope::Everywhere,
-        id,
-        help,
-    }
+    Row { name, dashes, shape, route: Route::Wrapper, scope: Scope::Everywhere, id, help }
 }
 
 /// An option of an earlier release, or one that is ours only where we stand in for the wrapper.
-const fn wrapper(
-    name: &'static str,
-    dashes: Dashes,
-    shape: Shape,
-    id: Id,
-    help: &'static str,
-) -> Row {
-    Row {
-        name,
-        dashes,
-        shape,
-        route: Route::Wrapper,
-        scope: Scope::Wrapper,
-        id,
-        help,
-    }
+const fn wrapper(name: &'static str, dashes: Dashes, shape: Shape, id: Id, help: &'static str) -> Row {
+    Row { name, dashes, shape, route: Route::Wrapper, scope: Scope::Wrapper, id, help }
 }
 
 /// A spelling of LLVM 14 or 15 that means something else, or nothing, to later ones and to linkers.
 const fn before(name: &'static str, dashes: Dashes, id: Id) -> Row {
-    Row {
-        name,
-        dashes,
-        shape: Shape::Flag,
-        route: Route::Wrapper,
-        scope: Scope::BeforeSeparator,
-        id,
-        help: "",
-    }
+    Row { name, dashes, shape: Shape::Flag, route: Route::Wrapper, scope: Scope::BeforeSeparator, id, help: "" }
 }
 
 /// Ours only when alone (`Mode`); among others the linker's.
 const fn alone(name: &'static str, dashes: Dashes, id: Id, help: &'static str) -> Row {
-    Row {
-        name,
-        dashes,
-        shape: Shape::Flag,
-        route: Route::Host,
-        scope: Scope::Everywhere,
-        id,
-        help,
-    }
+    Row { name, dashes, shape: Shape::Flag, route: Route::Host, scope: Scope::Everywhere, id, help }
 }
 
 use Dashes::{Any, One, Two};

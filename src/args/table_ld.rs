@@ -7,10 +7,7 @@
 
 use super::table::{Dashes, Id, Route, Row, Scope, Shape};
 use Dashes::{Any, One, Two};
-use Shape::{
-    Colon, Either, EitherNumber, Flag, Letter, LetterNumber, OptionalColon, OptionalEquals,
-    Separate,
-};
+use Shape::{Colon, Either, EitherNumber, Flag, Letter, LetterNumber, OptionalColon, OptionalEquals, Separate};
 
 /// Options of the linkers with GNU ld's command line, ordered by name.
 pub fn host_rows() -> &'static [Row] {
@@ -23,15 +20,7 @@ pub fn link_exe_rows() -> &'static [Row] {
 }
 
 const fn row(name: &'static str, dashes: Dashes, shape: Shape, route: Route, id: Id) -> Row {
-    Row {
-        name,
-        dashes,
-        shape,
-        route,
-        scope: Scope::Everywhere,
-        id,
-        help: "",
-    }
+    Row { name, dashes, shape, route, scope: Scope::Everywhere, id, help: "" }
 }
 
 const fn both(name: &'static str, dashes: Dashes, shape: Shape, id: Id) -> Row {
