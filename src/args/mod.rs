@@ -1,0 +1,190 @@
+//! The command line of a link as a ledger: the user's tokens, each tagged with what it is and who gets it, never rewritten
+//! and never lost. What the host linker is given is read off the ledger token for token (faults F1 to F3); what the tags mean
+//! for offld is `request`. Nothing here opens an input, searches a library or runs anything.
+
+mod parse;
+pub mod request;
+pub mod response;
+mod state;
+mod table;
+mod table_ld;
+mod target_arg;
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsString;
+use std::ops::Range;
+
+use anyhow::Result;
+
+use state::Walk;
+pub use table::{Dashes, Id, Route, Row, Scope, Shape, own_rows};
+pub use table_ld::{host_rows, link_exe_rows};
+pub use target_arg::{TargetArg, is_llvm_arch};
+
+/// Whose command line this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Role {
+    /// A drop-in `clang-linker-wrapper`: our options, then the host linker's arguments.
+    #[default]
+    Wrapper,
+    /// A drop-in linker, `ld.offld`: raw linker arguments.
+    Ld,
+}
+
+/// What a command line asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Our help. Only when it is the sole argument: on a link line it is the linker's (fault F23).
+    Help {
+        /// `--help-hidden`: options of earlier releases as well.
+        hidden: bool,
+    },
+    /// Our version, likewise only alone.
+    Version,
+    /// A link.
+    Link,
+}
+
+/// What an argument is.
+#[derive(Debug, Clone, Copy)]
+pub enum What {
+    /// An option with a row in the tables.
+    Known(&'static Row),
+    /// The `--` that LLVM 14 to 18 place between our options and the linker's.
+    Separator,
+    /// A file.
+    Input,
+    /// Anything else: an option no table has, `--`, `-`, an empty argument.
+    Unknown,
+}
+
+/// One argument: an input, or an option with its operand.
+#[derive(Debug, Clone)]
+pub struct Arg {
+    /// What it is.
+    pub what: What,
+    /// Its tokens, as a range of [`Ledger::tokens`].
+    pub tokens: Range<usize>,
+    /// Who gets it.
+    pub route: Route,
+    /// The operand, joined or separate; the path of an input.
+    pub value: Option<OsString>,
+}
+
+impl Arg {
+    /// Which option it is, if the tables know it.
+    pub fn id(&self) -> Option<Id> {
+        match self.what {
+            What::Known(row) => Some(row.id),
+            _ => None,
+        }
+    }
+
+    /// Whether it brings a file or library into the link.
+    pub fn is_input(&self) -> bool {
+        match self.what {
+            What::Input => true,
+            What::Known(row) if row.id == Id::LinkWholeArchive => self.value.is_some(),
+            What::Known(row) => row.id == Id::Library,
+            What::Separator | What::Unknown => false,
+        }
+    }
+}
+
+/// The user's command line, without the program's name, response files expanded.
+#[derive(Debug, Clone)]
+pub struct Ledger {
+    role: Role,
+    mode: Mode,
+    tokens: Vec<OsString>,
+    args: Vec<Arg>,
+}
+
+impl Ledger {
+    /// Reads a command line (`argv` without the program's name): expands `@file`s, then tags every token.
+    pub fn read(role: Role, argv: Vec<OsString>) -> Result<Ledger> {
+        let style = response::style_of(role, &argv);
+        Ledger::parse(role, response::expand(argv, style)?)
+    }
+
+    /// Tags the tokens of a command line without response files.
+    pub fn parse(role: Role, tokens: Vec<OsString>) -> Result<Ledger> {
+        let (mode, args) = parse::arguments(role, &tokens)?;
+        Ok(Ledger { role, mode, tokens, args })
+    }
+
+    /// Whose command line this is.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Help, version or a link.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Every token, as the user gave it.
+    pub fn tokens(&self) -> &[OsString] {
+        &self.tokens
+    }
+
+    /// Every argument, in order; their token ranges cover all tokens without gap or overlap.
+    pub fn args(&self) -> &[Arg] {
+        &self.args
+    }
+
+    /// The host linker's arguments: the user's tokens minus ours, with `objects` after the last output option, or before the
+    /// first input where there is none (decision 1), and `libraries` after the last input.
+    pub fn host_line(&self, objects: &[OsString], libraries: &[OsString]) -> Vec<OsString> {
+        let (objects_at, libraries_at) = self.places();
+        let mut line = Vec::with_capacity(self.tokens.len() + objects.len() + libraries.len());
+        for (index, arg) in self.args.iter().enumerate() {
+            if index == objects_at {
+                line.extend_from_slice(objects);
+            }
+            if index == libraries_at {
+                line.extend_from_slice(libraries);
+            }
+            if arg.route != Route::Wrapper {
+                line.extend_from_slice(&self.tokens[arg.tokens.clone()]);
+            }
+        }
+        if objects_at >= self.args.len() {
+            line.extend_from_slice(objects);
+        }
+        if libraries_at >= self.args.len() {
+            line.extend_from_slice(libraries);
+        }
+        line
+    }
+
+    /// Before which argument the wrapper objects go, and before which the extra libraries.
+    fn places(&self) -> (usize, usize) {
+        let (mut output, mut link_output, mut first_input) = (None, None, None);
+        let mut libraries = self.args.len();
+        let mut walk = Walk::new(&self.args);
+        for (index, arg) in self.args.iter().enumerate() {
+            // An object between --start-lib and --end-lib is dropped unless something pulls it, and one after -b binary is
+            // data: a wrapper object must be in neither place.
+            let takes_objects = |walk: &Walk| !walk.state.lazy && !walk.state.binary;
+            if arg.is_input() {
+                first_input = first_input.or(Some((index, takes_objects(&walk))));
+            }
+            walk.step(arg);
+            match arg.id() {
+                Some(Id::Output) => output = Some((index + 1, takes_objects(&walk))),
+                Some(Id::LinkOut) => link_output = Some((index + 1, takes_objects(&walk))),
+                _ => {}
+            }
+            let closes = matches!(arg.id(), Some(Id::EndLib | Id::EndGroup));
+            if arg.is_input() || closes {
+                libraries = index + 1;
+            }
+        }
+        let clean = |place: Option<(usize, bool)>| place.filter(|(_, clean)| *clean).map(|(index, _)| index);
+        let objects = clean(output.or(link_output)).or_else(|| clean(first_input));
+        let nothing_to_precede = output.or(link_output).or(first_input).is_none();
+        (objects.unwrap_or(if nothing_to_precede { self.args.len() } else { 0 }), libraries)
+    }
+}

@@ -1,0 +1,225 @@
+//! Tokens to arguments: which row of the tables a token is, and whether the next one is its operand.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use anyhow::{Result, anyhow};
+
+use super::table::{self, Dashes, Route, Row, Shape, own_rows};
+use super::table_ld::{host_rows, link_exe_rows};
+use super::{Arg, Id, Mode, Role, What};
+
+/// Which linker's spelling the host arguments are in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dialect {
+    /// GNU ld, gold, ld.lld, mold, wild.
+    Gnu,
+    /// link.exe and lld-link: `/opt:value`, and none of the single letters.
+    LinkExe,
+}
+
+/// What a command line asks for, and its arguments.
+pub(super) fn arguments(role: Role, tokens: &[OsString]) -> Result<(Mode, Vec<Arg>)> {
+    let mut args = Vec::new();
+    let mut parser = Parser { role, dialect: dialect_of(role, tokens), old: false, tokens };
+    let mut at = 0;
+    if let Some(separator) = parser.separator(&mut args) {
+        let tokens = separator..separator + 1;
+        args.push(Arg { what: What::Separator, tokens, route: Route::Wrapper, value: None });
+        at = separator + 1;
+    }
+    while at < tokens.len() {
+        let arg = parser.arg(at)?;
+        at = arg.tokens.end;
+        args.push(arg);
+    }
+    Ok((mode_of(tokens), args))
+}
+
+fn mode_of(tokens: &[OsString]) -> Mode {
+    match tokens {
+        [only] => match only.as_bytes() {
+            b"--help" => Mode::Help { hidden: false },
+            b"--help-hidden" => Mode::Help { hidden: true },
+            b"--version" | b"-version" => Mode::Version,
+            _ => Mode::Link,
+        },
+        _ => Mode::Link,
+    }
+}
+
+/// link.exe's spelling, when the host is a Windows with its toolchain or the host linker is one of its kind.
+fn dialect_of(role: Role, tokens: &[OsString]) -> Dialect {
+    let is_link_exe = tokens.iter().any(|token| {
+        let token = token.to_string_lossy();
+        let linker = token.strip_prefix("--linker-path=").or_else(|| token.strip_prefix("--offld-linker="));
+        if let Some(linker) = linker {
+            let name = linker.rsplit(['/', '\\']).next().unwrap_or_default().to_ascii_lowercase();
+            let stem = name.strip_suffix(".exe").unwrap_or(&name);
+            return stem == "link" || stem == "lld-link" || stem.starts_with("lld-link-");
+        }
+        let triple = token.strip_prefix("--host-triple=").unwrap_or_default();
+        role == Role::Wrapper && is_msvc(triple)
+    });
+    if is_link_exe { Dialect::LinkExe } else { Dialect::Gnu }
+}
+
+/// Whether a triple is a Windows with Microsoft's linker: `-windows` without an environment means that one.
+pub(super) fn is_msvc(triple: &str) -> bool {
+    triple.contains("-windows") && !["gnu", "cygnus", "itanium", "elf", "macho"].iter().any(|e| triple.contains(e))
+}
+
+fn to_os(bytes: &[u8]) -> OsString {
+    OsString::from_vec(bytes.to_vec())
+}
+
+/// How a token spells an option.
+enum Spelling {
+    /// Complete in one token.
+    Alone(&'static Row),
+    /// With its operand in the same token.
+    Joined(&'static Row, OsString),
+    /// The next token is its operand.
+    Separate(&'static Row),
+}
+
+struct Parser<'a> {
+    role: Role,
+    dialect: Dialect,
+    /// Before the separator of LLVM 14 to 18, where a few more of our options are known.
+    old: bool,
+    tokens: &'a [OsString],
+}
+
+impl Parser<'_> {
+    /// The place of the `--` before which only our options stand, and those options. Clang 14 to 18 write it; LLVM 22 knows
+    /// no separator, so any other `--` is the linker's.
+    fn separator(&mut self, args: &mut Vec<Arg>) -> Option<usize> {
+        let place = self.tokens.iter().position(|token| token == "--")?;
+        if self.role != Role::Wrapper {
+            return None;
+        }
+        self.old = true;
+        let mut ours = Vec::new();
+        let mut at = 0;
+        while at < place {
+            match self.arg(at) {
+                Ok(arg) if arg.route == Route::Wrapper && arg.tokens.end <= place => {
+                    at = arg.tokens.end;
+                    ours.push(arg);
+                }
+                _ => break,
+            }
+        }
+        self.old = false;
+        if at < place {
+            return None;
+        }
+        *args = ours;
+        Some(place)
+    }
+
+    /// The argument that starts at token `at`.
+    fn arg(&self, at: usize) -> Result<Arg> {
+        let token = &self.tokens[at];
+        let one = |what, route, value| Ok(Arg { what, tokens: at..at + 1, route, value });
+        match self.spelling(at) {
+            Some(Spelling::Alone(row)) => one(What::Known(row), row.route, None),
+            Some(Spelling::Joined(row, value)) => one(What::Known(row), row.route, Some(value)),
+            Some(Spelling::Separate(row)) => match self.tokens.get(at + 1) {
+                Some(value) => {
+                    Ok(Arg { what: What::Known(row), tokens: at..at + 2, route: row.route, value: Some(value.clone()) })
+                }
+                // The linker says itself what is wrong with its own options, but without an output there is no link to do.
+                None if row.route == Route::Wrapper || row.id == Id::Output => {
+                    Err(anyhow!("{}: missing argument", token.to_string_lossy()))
+                }
+                None => one(What::Unknown, Route::Host, None),
+            },
+            None if self.is_input(token) => one(What::Input, Route::Both, Some(token.clone())),
+            None => one(What::Unknown, Route::Host, None),
+        }
+    }
+
+    fn is_input(&self, token: &OsStr) -> bool {
+        match (token.as_bytes(), self.dialect) {
+            ([] | [b'-', ..], _) => false,
+            // `/opt` or `/opt:value`, but not `/dir/file` nor `/file.obj`.
+            ([b'/', rest @ ..], Dialect::LinkExe) => {
+                let name = rest.split(|byte| *byte == b':').next().unwrap_or_default();
+                name.iter().any(|byte| !byte.is_ascii_alphanumeric() && !b"-_?".contains(byte))
+            }
+            _ => true,
+        }
+    }
+
+    fn spelling(&self, at: usize) -> Option<Spelling> {
+        let token = self.tokens[at].as_bytes();
+        if let Some(found) = self.link_exe_spelling(token) {
+            return Some(found);
+        }
+        let (dashes, body) = match token {
+            [b'-', b'-', body @ ..] => (Dashes::Two, body),
+            [b'-', body @ ..] => (Dashes::One, body),
+            _ => return None,
+        };
+        let (name, joined) = match body.iter().position(|byte| *byte == b'=') {
+            Some(equals) => (&body[..equals], Some(&body[equals + 1..])),
+            None => (body, None),
+        };
+        let number_next = self.tokens.get(at + 1).is_some_and(|next| next.as_bytes().first().is_some_and(u8::is_ascii_digit));
+        for row in self.rows(name, dashes) {
+            let found = match (row.shape, joined) {
+                (Shape::Flag | Shape::OptionalEquals, None) => Spelling::Alone(row),
+                (Shape::EitherNumber, None) if !number_next => Spelling::Alone(row),
+                (Shape::Separate | Shape::Either | Shape::EitherNumber, None) => Spelling::Separate(row),
+                (Shape::Equals | Shape::Either | Shape::EitherNumber | Shape::OptionalEquals, Some(value)) => {
+                    Spelling::Joined(row, to_os(value))
+                }
+                _ => continue,
+            };
+            return Some(found);
+        }
+        let [letter, rest @ ..] = body else {
+            return None;
+        };
+        if dashes == Dashes::Two {
+            return None;
+        }
+        let row = self.rows(std::slice::from_ref(letter), dashes).find(|row| row.shape.is_letter())?;
+        Some(match rest {
+            [] if row.shape == Shape::LetterNumber && !number_next => Spelling::Alone(row),
+            [] => Spelling::Separate(row),
+            value => Spelling::Joined(row, to_os(value)),
+        })
+    }
+
+    /// The rows of a name that hold in this place, ours before the linker's.
+    fn rows(&self, name: &[u8], dashes: Dashes) -> impl Iterator<Item = &'static Row> {
+        let (role, old) = (self.role, self.old);
+        let host = if self.dialect == Dialect::Gnu { host_rows() } else { &[] };
+        let both = table::named(own_rows(), name).iter().chain(table::named(host, name));
+        both.filter(move |row| row.dashes.accept(dashes) && row.scope.holds(role, old))
+    }
+
+    /// `/out:P`, `-out:P`, `/?out:P` and `-?out:P`: LLVM's four prefixes. Lower case unless the linker is link.exe.
+    fn link_exe_spelling(&self, token: &[u8]) -> Option<Spelling> {
+        let body = match token {
+            [b'/' | b'-', b'?', body @ ..] | [b'/' | b'-', body @ ..] => body,
+            _ => return None,
+        };
+        let (name, value) = match body.iter().position(|byte| *byte == b':') {
+            Some(colon) => (&body[..colon], Some(&body[colon + 1..])),
+            None => (body, None),
+        };
+        let lower = name.to_ascii_lowercase();
+        let name = if self.dialect == Dialect::LinkExe { lower.as_slice() } else { name };
+        let row = table::named(link_exe_rows(), name).first()?;
+        match (row.shape, value) {
+            (Shape::Colon | Shape::OptionalColon, Some(value)) => Some(Spelling::Joined(row, to_os(value))),
+            (Shape::OptionalColon, None) => Some(Spelling::Alone(row)),
+            (Shape::Flag, None) if self.dialect == Dialect::LinkExe => Some(Spelling::Alone(row)),
+            _ => None,
+        }
+    }
+}

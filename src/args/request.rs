@@ -1,0 +1,365 @@
+//! What a command line asks of offld, as plain data: our options with their values checked, and the inputs in command-line order
+//! with the linker state that holds where each stands. Nothing is looked up on disk; `inputs` does that.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+
+use super::state::{State, Walk};
+use super::{Arg, Id, Ledger, Role, TargetArg, What};
+
+/// How many device links run at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Jobs {
+    /// As many as there are cores.
+    #[default]
+    Auto,
+    /// `--wrapper-jobs=N`.
+    N(usize),
+    /// `--wrapper-jobs=jobserver`: as many as the jobserver of the environment grants.
+    Jobserver,
+}
+
+/// An argument for LLVM. Both kinds reach the device link's LTO; their common order is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LlvmOption {
+    /// `-mllvm X`, which the device compiler is given as well.
+    Mllvm(OsString),
+    /// `--offload-opt=X`.
+    OffloadOpt(OsString),
+}
+
+impl LlvmOption {
+    /// The option itself.
+    pub fn value(&self) -> &OsStr {
+        match self {
+            LlvmOption::Mllvm(value) | LlvmOption::OffloadOpt(value) => value,
+        }
+    }
+}
+
+/// `--bitcode-library=<kind>-<triple>-<arch>=<path>` of LLVM 15 to 19, `-target-library` of LLVM 14.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BitcodeLibrary {
+    /// `<kind>-<triple>-<arch>`, as given.
+    pub target: String,
+    /// The library.
+    pub path: PathBuf,
+}
+
+impl BitcodeLibrary {
+    /// Whether the library is for device code of this kind and target.
+    pub fn is_for(&self, kind: &str, triple: &str, arch: &str) -> bool {
+        self.target == format!("{kind}-{triple}-{arch}")
+    }
+}
+
+/// What an input names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InputName {
+    /// A file, as given.
+    File(PathBuf),
+    /// `-l`: a library to be searched for. A leading `:` means a file of exactly that name.
+    Library(OsString),
+}
+
+/// One input of the host link, with what holds where it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InputSpec {
+    /// What it names.
+    pub name: InputName,
+    /// `--whole-archive` holds: every member of an archive is linked.
+    pub whole_archive: bool,
+    /// Between `--start-lib` and `--end-lib`: an object is a member of an archive.
+    pub lazy: bool,
+    /// `-Bstatic` or `-static` holds: `-l` finds archives only.
+    pub prefer_static: bool,
+    /// `--as-needed` holds.
+    pub as_needed: bool,
+    /// `--format=binary` holds: the file is data and is not scanned.
+    pub binary: bool,
+    /// The `--start-group` it is in, counted from 0.
+    pub group: Option<usize>,
+    /// Its first token, an index into [`Ledger::tokens`].
+    pub token: usize,
+}
+
+/// A link, as asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LinkRequest {
+    /// Whose command line it was.
+    pub role: Role,
+    /// `--host-triple`.
+    pub host_triple: Option<String>,
+    /// `--linker-path`.
+    pub linker_path: Option<PathBuf>,
+    /// `--offld-linker`, which wins over `linker_path`.
+    pub offld_linker: Option<PathBuf>,
+    /// `--offld-clang`.
+    pub offld_clang: Option<PathBuf>,
+    /// `--cuda-path`.
+    pub cuda_path: Option<PathBuf>,
+    /// `--device-linker`, in order.
+    pub device_linker: Vec<TargetArg>,
+    /// `--device-compiler`, in order.
+    pub device_compiler: Vec<TargetArg>,
+    /// `-mllvm` and `--offload-opt`, in order. LLVM 15 to 19's `--pass-remarks…=` are here too.
+    pub llvm_options: Vec<LlvmOption>,
+    /// `--dry-run`.
+    pub dry_run: bool,
+    /// `--wrapper-verbose`.
+    pub verbose: bool,
+    /// `--embed-bitcode`.
+    pub embed_bitcode: bool,
+    /// `--print-wrapped-module`.
+    pub print_wrapped_module: bool,
+    /// `--save-temps`.
+    pub save_temps: bool,
+    /// `--compress`.
+    pub compress: bool,
+    /// `--compression-level`, not checked: whoever compresses knows the range.
+    pub compression_level: Option<String>,
+    /// `--wrapper-time-trace`.
+    pub time_trace: Option<PathBuf>,
+    /// `--wrapper-time-trace-granularity`, in microseconds.
+    pub time_trace_granularity: u32,
+    /// `--wrapper-jobs`, the last one.
+    pub jobs: Jobs,
+    /// `--override-image`: kind and file.
+    pub override_images: Vec<(String, PathBuf)>,
+    /// `--should-extract`: architectures, without repetition.
+    pub should_extract: Vec<String>,
+    /// `--emit-fatbin-only`.
+    pub emit_fatbin_only: bool,
+    /// `--no-offload-runtime`.
+    pub no_offload_runtime: bool,
+    /// `--wrapper-why`.
+    pub why: bool,
+    /// `--device-debug` of LLVM 15 to 20: `-g` for the device compiler.
+    pub device_debug: bool,
+    /// `--opt-level=O2` of LLVM 14 to 20: the optimization level of the device compiler, as given (`O2`).
+    pub opt_level: Option<String>,
+    /// `--ptxas-arg` of LLVM 14 to 20: each goes to ptxas through `-Xcuda-ptxas`.
+    pub ptxas_args: Vec<OsString>,
+    /// `--bitcode-library` of LLVM 14 to 19.
+    pub bitcode_libraries: Vec<BitcodeLibrary>,
+    /// `--builtin-bitcode=<triple>=<file>` of LLVM 18 and 19.
+    pub builtin_bitcode: Vec<TargetArg>,
+    /// `-target-feature=<triple>=<features>` of LLVM 14.
+    pub target_features: Vec<TargetArg>,
+    /// The output: the last `-o`, else link.exe's `/out:`.
+    pub output: Option<PathBuf>,
+    /// `--sysroot`, the last one.
+    pub sysroot: Option<PathBuf>,
+    /// `-L` of the whole line in order, as given: a leading `=` stands for the sysroot.
+    pub library_dirs: Vec<PathBuf>,
+    /// `-rpath` and `-R` in order.
+    pub rpaths: Vec<OsString>,
+    /// `-r`.
+    pub relocatable: bool,
+    /// `-shared`.
+    pub shared: bool,
+    /// `-static`; `-Bstatic` is no more than a state of the inputs.
+    pub static_link: bool,
+    /// `--gc-sections`, the last word on it.
+    pub gc_sections: bool,
+    /// `-m`, the last one.
+    pub emulation: Option<String>,
+    /// Symbols the link starts from: of `-e`, `-u`, `--require-defined`, and every name in the expression of a `--defsym`.
+    pub undefined: Vec<String>,
+    /// `--wrap`.
+    pub wrapped_symbols: Vec<String>,
+    /// `-z` keywords in order.
+    pub z_keywords: Vec<OsString>,
+    /// link.exe's `/defaultlib:`, searched by the linker after everything else.
+    pub default_libraries: Vec<OsString>,
+    /// The inputs in order.
+    pub inputs: Vec<InputSpec>,
+}
+
+impl LinkRequest {
+    /// Reads a ledger. An error names the option whose value is wrong.
+    pub fn new(ledger: &Ledger) -> Result<LinkRequest> {
+        let mut request = LinkRequest { role: ledger.role(), time_trace_granularity: 500, ..LinkRequest::default() };
+        let mut link_output = None;
+        let mut walk = Walk::new(ledger.args());
+        for arg in ledger.args() {
+            walk.step(arg);
+            if arg.is_input() {
+                request.inputs.extend(input(arg, walk.state));
+            }
+            let (Some(id), value) = (arg.id(), arg.value.as_deref().unwrap_or_default()) else {
+                continue;
+            };
+            if id == Id::LinkOut {
+                link_output = Some(PathBuf::from(value));
+            }
+            request.flag(id, arg);
+            request.device_option(id, value)?;
+            request.old_device_option(id, value)?;
+            request.host_option(id, value);
+        }
+        request.output = request.output.or(link_output);
+        Ok(request)
+    }
+
+    /// Whether device code for `arch` is taken from archives without being asked for.
+    pub fn extracts(&self, arch: &str) -> bool {
+        self.should_extract.iter().any(|wanted| wanted == arch)
+    }
+
+    fn flag(&mut self, id: Id, arg: &Arg) {
+        match id {
+            Id::Compress => self.compress = true,
+            Id::DeviceDebug => self.device_debug = true,
+            Id::DryRun => self.dry_run = true,
+            Id::EmbedBitcode => self.embed_bitcode = true,
+            Id::EmitFatbinOnly => self.emit_fatbin_only = true,
+            Id::NoOffloadRuntime => self.no_offload_runtime = true,
+            Id::PrintWrappedModule => self.print_wrapped_module = true,
+            Id::SaveTemps => self.save_temps = true,
+            Id::Verbose => self.verbose = true,
+            Id::Why => self.why = true,
+            Id::GcSections => self.gc_sections = true,
+            Id::NoGcSections => self.gc_sections = false,
+            Id::Relocatable => self.relocatable = true,
+            Id::Shared => self.shared = true,
+            // Without a number, GNU ld and gold read -G as -shared.
+            Id::GpSize => self.shared |= arg.value.is_none(),
+            Id::Static => self.static_link = true,
+            _ => {}
+        }
+    }
+
+    fn device_option(&mut self, id: Id, value: &OsStr) -> Result<()> {
+        let path = || Some(PathBuf::from(value));
+        match id {
+            Id::CompressionLevel => self.compression_level = Some(text(value)),
+            Id::CudaPath => self.cuda_path = path(),
+            Id::DeviceCompiler => self.device_compiler.push(TargetArg::new(value.to_owned())),
+            Id::DeviceLinker => self.device_linker.push(TargetArg::new(value.to_owned())),
+            Id::HostTriple => self.host_triple = Some(text(value)),
+            Id::Jobs => self.jobs = jobs(value)?,
+            Id::LinkerPath => self.linker_path = path(),
+            Id::Mllvm => self.llvm_options.push(LlvmOption::Mllvm(value.to_owned())),
+            Id::OffldClang => self.offld_clang = path(),
+            Id::OffldLinker => self.offld_linker = path(),
+            Id::OffloadOpt => self.llvm_options.push(LlvmOption::OffloadOpt(value.to_owned())),
+            Id::OverrideImage => {
+                let (kind, file) = pair("--override-image", "<kind>=<file>", value)?;
+                self.override_images.push((kind, file));
+            }
+            Id::ShouldExtract => {
+                for arch in text(value).split(',').filter(|arch| !arch.is_empty()) {
+                    if !self.extracts(arch) {
+                        self.should_extract.push(arch.to_owned());
+                    }
+                }
+            }
+            Id::TimeTrace => self.time_trace = path(),
+            Id::TimeTraceGranularity => self.time_trace_granularity = granularity(value)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Options of LLVM 14 to 20. `--clang-backend` and `-strip-sections` ask for what is always so and leave no trace.
+    fn old_device_option(&mut self, id: Id, value: &OsStr) -> Result<()> {
+        let mut remarks = |option: &str| {
+            let mut text = OsString::from(option);
+            text.push(value);
+            self.llvm_options.push(LlvmOption::OffloadOpt(text));
+        };
+        match id {
+            Id::BitcodeLibrary => {
+                let (target, path) = pair("--bitcode-library", "<kind>-<triple>-<arch>=<path>", value)?;
+                self.bitcode_libraries.push(BitcodeLibrary { target, path });
+            }
+            Id::BuiltinBitcode => self.builtin_bitcode.push(TargetArg::new(value.to_owned())),
+            Id::OptLevel => self.opt_level = Some(text(value)),
+            Id::PassRemarks => remarks("-pass-remarks="),
+            Id::PassRemarksAnalysis => remarks("-pass-remarks-analysis="),
+            Id::PassRemarksMissed => remarks("-pass-remarks-missed="),
+            Id::PtxasArg => self.ptxas_args.push(value.to_owned()),
+            Id::TargetFeature => self.target_features.push(TargetArg::new(value.to_owned())),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn host_option(&mut self, id: Id, value: &OsStr) {
+        match id {
+            Id::Defsym => self.undefined.extend(expression_names(&text(value))),
+            Id::Emulation => self.emulation = Some(text(value)),
+            Id::Entry | Id::Undefined => self.undefined.push(text(value)),
+            Id::LibraryPath => self.library_dirs.push(PathBuf::from(value)),
+            Id::LinkDefaultLib => self.default_libraries.push(value.to_owned()),
+            Id::Output => self.output = Some(PathBuf::from(value)),
+            Id::Rpath => self.rpaths.push(value.to_owned()),
+            Id::Sysroot => self.sysroot = Some(PathBuf::from(value)),
+            Id::Wrap => self.wrapped_symbols.push(text(value)),
+            Id::Z => self.z_keywords.push(value.to_owned()),
+            _ => {}
+        }
+    }
+}
+
+/// The input an argument brings in.
+fn input(arg: &Arg, state: State) -> Option<InputSpec> {
+    let value = arg.value.as_ref()?;
+    let (name, whole_archive) = match arg.what {
+        What::Known(row) if row.id == Id::Library => (InputName::Library(value.clone()), state.whole_archive),
+        // `/wholearchive:lib` names the library and takes all of it.
+        What::Known(_) => (InputName::File(PathBuf::from(value)), true),
+        _ => (InputName::File(PathBuf::from(value)), state.whole_archive),
+    };
+    let State { lazy, prefer_static, as_needed, binary, group, .. } = state;
+    Some(InputSpec { name, whole_archive, lazy, prefer_static, as_needed, binary, group, token: arg.tokens.start })
+}
+
+/// Names and numbers that are compared with ASCII ones only; what is not UTF-8 in them equals none.
+fn text(value: &OsStr) -> String {
+    value.to_string_lossy().into_owned()
+}
+
+fn jobs(value: &OsStr) -> Result<Jobs> {
+    let given = text(value);
+    if given.eq_ignore_ascii_case("jobserver") {
+        return Ok(Jobs::Jobserver);
+    }
+    match given.parse() {
+        Ok(count) if count > 0 => Ok(Jobs::N(count)),
+        _ => bail!("--wrapper-jobs={given}: expected a positive integer or 'jobserver', got '{given}'"),
+    }
+}
+
+fn granularity(value: &OsStr) -> Result<u32> {
+    let given = text(value);
+    match given.parse() {
+        Ok(microseconds) => Ok(microseconds),
+        Err(_) => bail!("--wrapper-time-trace-granularity={given}: expected a number of microseconds, got '{given}'"),
+    }
+}
+
+/// `<name>=<path>`, both there.
+fn pair(option: &str, form: &str, value: &OsStr) -> Result<(String, PathBuf)> {
+    use std::os::unix::ffi::OsStrExt;
+    let bytes = value.as_bytes();
+    match bytes.iter().position(|byte| *byte == b'=') {
+        Some(equals) if equals > 0 && equals + 1 < bytes.len() => {
+            let name = text(OsStr::from_bytes(&bytes[..equals]));
+            Ok((name, Path::new(OsStr::from_bytes(&bytes[equals + 1..])).to_owned()))
+        }
+        _ => bail!("{option}={}: expected {form}", value.display()),
+    }
+}
+
+/// The symbols a `--defsym name=expression` may refer to: every name in the expression, functions of the script language too,
+/// as one symbol too many does no harm.
+fn expression_names(defsym: &str) -> Vec<String> {
+    let expression = defsym.split_once('=').map_or("", |(_, expression)| expression);
+    let in_name = |c: char| c.is_alphanumeric() || "_.$@".contains(c);
+    let words = expression.split(|c| !in_name(c)).filter(|word| !word.is_empty());
+    words.filter(|word| !word.starts_with(|c: char| c.is_ascii_digit())).map(str::to_owned).collect()
+}

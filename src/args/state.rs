@@ -1,0 +1,68 @@
+//! The state a linker carries from left to right along its command line. It ends here: an input leaves the parser with the
+//! state that holds where it stands, and nobody asks later (faults F4, F6, F18).
+
+use super::{Arg, Id};
+
+/// What holds for an input because of where it stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct State {
+    /// `--whole-archive`.
+    pub whole_archive: bool,
+    /// Between `--start-lib` and `--end-lib`: an object is a member of an archive.
+    pub lazy: bool,
+    /// `-Bstatic`: `-l` finds archives only.
+    pub prefer_static: bool,
+    /// `--as-needed`.
+    pub as_needed: bool,
+    /// `--format=binary`: a file is data, whatever is in it.
+    pub binary: bool,
+    /// The `--start-group` it is in, counted from 0.
+    pub group: Option<usize>,
+}
+
+/// A walk along the arguments.
+pub(super) struct Walk {
+    /// What holds after the last step.
+    pub state: State,
+    pushed: Vec<State>,
+    groups: usize,
+}
+
+impl Walk {
+    /// The state before the first argument. link.exe's `/wholearchive` holds for the whole line wherever it stands.
+    pub fn new(args: &[Arg]) -> Walk {
+        let whole_archive = args.iter().any(|arg| arg.id() == Some(Id::LinkWholeArchive) && arg.value.is_none());
+        Walk { state: State { whole_archive, ..State::default() }, pushed: Vec::new(), groups: 0 }
+    }
+
+    /// Takes one argument into account.
+    pub fn step(&mut self, arg: &Arg) {
+        let state = &mut self.state;
+        match arg.id() {
+            Some(Id::WholeArchive) => state.whole_archive = true,
+            Some(Id::NoWholeArchive) => state.whole_archive = false,
+            Some(Id::StartLib) => state.lazy = true,
+            Some(Id::EndLib) => state.lazy = false,
+            Some(Id::Static | Id::Bstatic) => state.prefer_static = true,
+            Some(Id::Bdynamic) => state.prefer_static = false,
+            Some(Id::AsNeeded) => state.as_needed = true,
+            Some(Id::NoAsNeeded) => state.as_needed = false,
+            Some(Id::Format) => state.binary = arg.value.as_ref().is_some_and(|format| format == "binary"),
+            Some(Id::StartGroup) => {
+                state.group = Some(self.groups);
+                self.groups += 1;
+            }
+            Some(Id::EndGroup) => state.group = None,
+            Some(Id::PushState) => self.pushed.push(*state),
+            // GNU ld and lld both save these three and nothing else. A pop too many is the linker's to report.
+            Some(Id::PopState) => {
+                if let Some(saved) = self.pushed.pop() {
+                    state.whole_archive = saved.whole_archive;
+                    state.prefer_static = saved.prefer_static;
+                    state.as_needed = saved.as_needed;
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Options as rows: spelling, shape, who gets it, what it is, help. This file has the shape of a row and our own options;
+//! `table_ld` has the host linkers'. The parser, the help text and the tests read nothing else.
+
+use super::Role;
+
+/// Who gets an argument.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    /// The host linker; offld has no use for it.
+    Host,
+    /// offld; the host linker never sees it.
+    Wrapper,
+    /// The host linker, and offld reads it as well.
+    Both,
+}
+
+/// How many dashes an option is written with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Dashes {
+    /// `-opt`
+    One,
+    /// `--opt`
+    Two,
+    /// Either.
+    Any,
+}
+
+impl Dashes {
+    pub(super) fn accept(self, written: Dashes) -> bool {
+        self == Dashes::Any || self == written
+    }
+}
+
+/// How an option takes its operand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// `--opt`
+    Flag,
+    /// `--opt=V`
+    Equals,
+    /// `--opt V`
+    Separate,
+    /// `--opt V` or `--opt=V`
+    Either,
+    /// `--opt N`, `--opt=N`, or `--opt` alone where no number follows: linkers disagree, and no input starts with a digit as often.
+    EitherNumber,
+    /// `--opt` or `--opt=V`
+    OptionalEquals,
+    /// `-xV` or `-x V`
+    Letter,
+    /// `-xN`, `-x N`, or `-x` alone where no number follows.
+    LetterNumber,
+    /// `/opt:V`
+    Colon,
+    /// `/opt` or `/opt:V`
+    OptionalColon,
+}
+
+impl Shape {
+    pub(super) fn is_letter(self) -> bool {
+        matches!(self, Shape::Letter | Shape::LetterNumber)
+    }
+}
+
+/// Where a row holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// On every command line.
+    Everywhere,
+    /// Of `clang-linker-wrapper` only: the linker has another meaning for it, or it is of an earlier release.
+    Wrapper,
+    /// Of `clang-linker-wrapper` only, before the `--` of LLVM 14 to 18.
+    BeforeSeparator,
+}
+
+impl Scope {
+    pub(super) fn holds(self, role: Role, before_separator: bool) -> bool {
+        match self {
+            Scope::Everywhere => true,
+            Scope::Wrapper => role == Role::Wrapper,
+            Scope::BeforeSeparator => before_separator,
+        }
+    }
+}
+
+/// One option.
+#[derive(Debug)]
+pub struct Row {
+    /// Its name, without dashes.
+    pub name: &'static str,
+    /// The dashes it is written with.
+    pub dashes: Dashes,
+    /// How it takes its operand.
+    pub shape: Shape,
+    /// Who gets it.
+    pub route: Route,
+    /// Where it holds.
+    pub scope: Scope,
+    /// What it is.
+    pub id: Id,
+    /// One line for `--help`; empty for options that only `--help-hidden` lists, and for the linkers' own.
+    pub help: &'static str,
+}
+
+/// What an option is, however it is spelled.
+#[expect(missing_docs, reason = "each is named after the option it stands for")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Id {
+    // Ours, of LLVM 22.
+    Compress,
+    CompressionLevel,
+    CudaPath,
+    DeviceCompiler,
+    DeviceLinker,
+    DryRun,
+    EmbedBitcode,
+    EmitFatbinOnly,
+    Help,
+    HostTriple,
+    Jobs,
+    LinkerPath,
+    Mllvm,
+    OffloadOpt,
+    OverrideImage,
+    PrintWrappedModule,
+    SaveTemps,
+    ShouldExtract,
+    TimeTrace,
+    TimeTraceGranularity,
+    Verbose,
+    Version,
+    // Ours, of LLVM 14 to 20.
+    BitcodeLibrary,
+    BuiltinBitcode,
+    ClangBackend,
+    DeviceDebug,
+    OptLevel,
+    PassRemarks,
+    PassRemarksAnalysis,
+    PassRemarksMissed,
+    PtxasArg,
+    StripSections,
+    TargetFeature,
+    // Ours alone.
+    NoOffloadRuntime,
+    OffldClang,
+    OffldLinker,
+    Why,
+    // The host linker's, read by offld.
+    AsNeeded,
+    Bdynamic,
+    Bstatic,
+    Defsym,
+    Emulation,
+    EndGroup,
+    EndLib,
+    Entry,
+    Format,
+    GcSections,
+    GpSize,
+    Library,
+    LibraryPath,
+    LinkDefaultLib,
+    LinkOut,
+    LinkWholeArchive,
+    NoAsNeeded,
+    NoGcSections,
+    NoWholeArchive,
+    Output,
+    PopState,
+    PushState,
+    Relocatable,
+    Rpath,
+    Shared,
+    StartGroup,
+    StartLib,
+    Static,
+    Sysroot,
+    Undefined,
+    WholeArchive,
+    Wrap,
+    Z,
+    // The host linker's, known so that an operand is not taken for an input nor a long name for a letter with a value.
+    Flag,
+    Operand,
+}
+
+/// The rows with a name, in a table ordered by name.
+pub(super) fn named(table: &'static [Row], name: &[u8]) -> &'static [Row] {
+    let start = table.partition_point(|row| row.name.as_bytes() < name);
+    let end = table.partition_point(|row| row.name.as_bytes() <= name);
+    &table[start..end]
+}
+
+/// Our options, ordered by name.
+pub fn own_rows() -> &'static [Row] {
+    OWN
+}
+
+const fn own(name: &'static str, dashes: Dashes, shape: Shape, id: Id, help: &'static str) -> Row {
+    Row { name, dashes, shape, route: Route::Wrapper, scope: Scope::Everywhere, id, help }
+}
+
+/// An option of an earlier release, or one that is ours only where we stand in for the wrapper.
+const fn wrapper(name: &'static str, dashes: Dashes, shape: Shape, id: Id, help: &'static str) -> Row {
+    Row { name, dashes, shape, route: Route::Wrapper, scope: Scope::Wrapper, id, help }
+}
+
+/// A spelling of LLVM 14 or 15 that means something else, or nothing, to later ones and to linkers.
+const fn before(name: &'static str, dashes: Dashes, id: Id) -> Row {
+    Row { name, dashes, shape: Shape::Flag, route: Route::Wrapper, scope: Scope::BeforeSeparator, id, help: "" }
+}
+
+/// Ours only when alone (`Mode`); among others the linker's.
+const fn alone(name: &'static str, dashes: Dashes, id: Id, help: &'static str) -> Row {
+    Row { name, dashes, shape: Shape::Flag, route: Route::Host, scope: Scope::Everywhere, id, help }
+}
+
+use Dashes::{Any, One, Two};
+use Shape::{Either, Equals, Flag, Separate};
+
+#[rustfmt::skip]
+const OWN: &[Row] = &[
+    wrapper("bitcode-library", Two, Equals, Id::BitcodeLibrary, ""),
+    wrapper("builtin-bitcode", Two, Equals, Id::BuiltinBitcode, ""),
+    wrapper("clang-backend", Two, Flag, Id::ClangBackend, ""),
+    own("compress", Two, Flag, Id::Compress, "Compress the bundles of HIP images"),
+    own("compression-level", Two, Equals, Id::CompressionLevel, "The level to compress bundles with"),
+    own("cuda-path", Any, Either, Id::CudaPath, "The CUDA installation, for its fatbinary"),
+    own("device-compiler", Two, Equals, Id::DeviceCompiler, "An argument for the device compiler, <value> or <triple>=<value>"),
+    wrapper("device-debug", Two, Flag, Id::DeviceDebug, ""),
+    own("device-linker", Two, Equals, Id::DeviceLinker, "An argument for the device linker, <value> or <triple>=<value>"),
+    before("dry-run", One, Id::DryRun),
+    own("dry-run", Two, Flag, Id::DryRun, "Print the commands without running them"),
+    before("embed-bitcode", One, Id::EmbedBitcode),
+    own("embed-bitcode", Two, Flag, Id::EmbedBitcode, "Embed linked bitcode instead of device code, for compilation at run time"),
+    own("emit-fatbin-only", Two, Flag, Id::EmitFatbinOnly, "Write the bundled device images to the output and link nothing"),
+    alone("help", Two, Id::Help, "Print this help (when it is the only argument)"),
+    alone("help-hidden", Two, Id::Help, "Print this help with the options of earlier releases"),
+    own("host-triple", Any, Either, Id::HostTriple, "The triple the host code was compiled for"),
+    own("linker-path", Any, Either, Id::LinkerPath, "The host linker"),
+    wrapper("mllvm", One, Separate, Id::Mllvm, "An argument for LLVM, in device links too"),
+    own("no-offload-runtime", Two, Flag, Id::NoOffloadRuntime, "Add no offload runtime library to the host link"),
+    own("offld-clang", Two, Equals, Id::OffldClang, "The clang to link device code with"),
+    own("offld-linker", Two, Equals, Id::OffldLinker, "The host linker; wins over --linker-path="),
+    own("offload-opt", Any, Equals, Id::OffloadOpt, "An argument for LLVM, in device links too, as one word"),
+    wrapper("opt-level", Any, Either, Id::OptLevel, ""),
+    own("override-image", Two, Equals, Id::OverrideImage, "Take a file as the device image of a kind, <kind>=<file>, and scan no input"),
+    wrapper("pass-remarks", Two, Equals, Id::PassRemarks, ""),
+    wrapper("pass-remarks-analysis", Two, Equals, Id::PassRemarksAnalysis, ""),
+    wrapper("pass-remarks-missed", Two, Equals, Id::PassRemarksMissed, ""),
+    own("print-wrapped-module", Two, Flag, Id::PrintWrappedModule, "Print the registration modules"),
+    wrapper("ptxas-arg", Two, Equals, Id::PtxasArg, ""),
+    wrapper("ptxas-args", Any, Either, Id::PtxasArg, ""),
+    before("save-temps", One, Id::SaveTemps),
+    own("save-temps", Two, Flag, Id::SaveTemps, "Keep intermediate files, in the current directory"),
+    own("should-extract", Two, Equals, Id::ShouldExtract, "Link archive members of these architectures, separated by commas"),
+    wrapper("strip-sections", Any, Flag, Id::StripSections, ""),
+    wrapper("target-embed-bc", Any, Flag, Id::EmbedBitcode, ""),
+    wrapper("target-feature", Any, Either, Id::TargetFeature, ""),
+    wrapper("target-library", Any, Either, Id::BitcodeLibrary, ""),
+    before("v", Any, Id::Verbose),
+    before("verbose", Any, Id::Verbose),
+    alone("version", Any, Id::Version, "Print the version (when it is the only argument)"),
+    own("wrapper-jobs", Two, Equals, Id::Jobs, "How many device links run at once: a number, or jobserver"),
+    own("wrapper-time-trace", Two, Equals, Id::TimeTrace, "Write a time trace in Chrome's format"),
+    own("wrapper-time-trace-granularity", Two, Equals, Id::TimeTraceGranularity, "The shortest span the trace shows, in microseconds"),
+    own("wrapper-verbose", Two, Flag, Id::Verbose, "Print the commands before running them"),
+    own("wrapper-why", Two, Flag, Id::Why, "Print for each archive member whether its device code is linked, and why"),
+];

@@ -1,0 +1,106 @@
+//! The values of `--device-linker=` and `--device-compiler=`, which may be addressed to one target (spec link-driver.md 2.2).
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+/// An argument for every device link, or `triple=argument` for one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TargetArg {
+    raw: OsString,
+}
+
+impl TargetArg {
+    /// The value as given after the option's `=`.
+    pub fn new(raw: OsString) -> Self {
+        TargetArg { raw }
+    }
+
+    /// What a device link for `triple` is given of it, if anything.
+    pub fn for_triple(&self, triple: &str) -> Option<&OsStr> {
+        let bytes = self.raw.as_bytes();
+        let (head, tail) = match bytes.iter().position(|byte| *byte == b'=') {
+            Some(equals) => (&bytes[..equals], &bytes[equals + 1..]),
+            None => (bytes, &[][..]),
+        };
+        let arch = head.split(|byte| *byte == b'-').next().unwrap_or_default();
+        match std::str::from_utf8(arch) {
+            Ok(arch) if is_llvm_arch(arch) => {}
+            _ => return Some(&self.raw),
+        }
+        if tail.is_empty() {
+            Some(OsStr::from_bytes(head))
+        } else {
+            (head == triple.as_bytes()).then_some(OsStr::from_bytes(tail))
+        }
+    }
+}
+
+/// Whether `name` is the architecture of a triple, as LLVM 22 reads one: only then is `name-…=value` addressed to a target.
+pub fn is_llvm_arch(name: &str) -> bool {
+    #[rustfmt::skip]
+    const PLAIN: &[&str] = &[
+        "aarch64", "aarch64_32", "aarch64_be", "aarch64_lfi", "amd64", "amdgcn", "amdil", "amdil64", "arc", "arm64",
+        "arm64_32", "arm64e", "arm64ec", "avr", "bpf", "bpfeb", "bpfel", "csky", "hexagon", "hsail", "hsail64", "kalimba",
+        "kalimba3", "kalimba4", "kalimba5", "lanai", "loongarch32", "loongarch64", "m68k", "mips", "mips64", "mips64eb",
+        "mips64el", "mips64r6", "mips64r6el", "mipsallegrex", "mipsallegrexel", "mipseb", "mipsel", "mipsisa32r6",
+        "mipsisa32r6el", "mipsisa64r6", "mipsisa64r6el", "mipsn32", "mipsn32el", "mipsn32r6", "mipsn32r6el", "mipsr6",
+        "mipsr6el", "msp430", "nvptx", "nvptx64", "powerpc", "powerpc64", "powerpc64le", "powerpcle", "powerpcspe",
+        "ppc", "ppc32", "ppc32le", "ppc64", "ppc64le", "ppcle", "ppu", "r600", "renderscript32", "renderscript64",
+        "riscv32", "riscv32be", "riscv64", "riscv64be", "s390x", "shave", "sparc", "sparc64", "sparcel", "sparcv9",
+        "spir", "spir64", "systemz", "tce", "tcele", "ve", "wasm32", "wasm64", "x86_64", "x86_64h", "xcore", "xscale",
+        "xscaleeb", "xtensa",
+    ];
+    #[rustfmt::skip]
+    const ARM: &[&str] = &[
+        "", "v4", "v4t", "v5", "v5t", "v5te", "v6", "v6k", "v6m", "v6t2", "v7", "v7a", "v7em", "v7k", "v7m", "v7r",
+        "v7s", "v7ve", "v8", "v8.1a", "v8.1m.main", "v8.2a", "v8.3a", "v8.4a", "v8.5a", "v8.6a", "v8.7a", "v8.8a",
+        "v8.9a", "v8a", "v8m.base", "v8m.main", "v8r", "v9", "v9.1a", "v9.2a", "v9.3a", "v9.4a", "v9.5a", "v9.6a", "v9a",
+    ];
+    let version = |prefix: &str, lowest: u8, highest: u8| {
+        let minor = name.strip_prefix(prefix).map(str::as_bytes);
+        matches!(minor, Some([digit]) if (b'0' + lowest..=b'0' + highest).contains(digit))
+    };
+    PLAIN.contains(&name)
+        || matches!(name.as_bytes(), [b'i', b'3'..=b'9', b'8', b'6'])
+        || ["armeb", "thumbeb", "arm", "thumb"].iter().any(|base| name.strip_prefix(base).is_some_and(|sub| ARM.contains(&sub)))
+        || matches!(name, "dxil" | "spirv" | "spirv32" | "spirv64")
+        || version("dxilv1.", 0, 9)
+        || version("spirv1.", 5, 6)
+        || version("spirv32v1.", 0, 6)
+        || version("spirv64v1.", 0, 6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(value: &str, triple: &str) -> Option<String> {
+        let arg = TargetArg::new(value.into());
+        arg.for_triple(triple).map(|text| text.to_string_lossy().into_owned())
+    }
+
+    #[test]
+    fn a_value_reaches_every_target_or_the_one_it_names() {
+        let amd = "amdgcn-amd-amdhsa";
+        assert_eq!(given("foo=bar", amd).as_deref(), Some("foo=bar"));
+        assert_eq!(given("-O3", amd).as_deref(), Some("-O3"));
+        assert_eq!(given("", amd).as_deref(), Some(""));
+        assert_eq!(given("-plugin-opt=x", amd).as_deref(), Some("-plugin-opt=x"));
+        assert_eq!(given("amdgcn", amd).as_deref(), Some("amdgcn"));
+        assert_eq!(given("amdgcn-amd-amdhsa=", amd).as_deref(), Some("amdgcn-amd-amdhsa"));
+        assert_eq!(given("amdgcn-amd-amdhsa=k=v", amd).as_deref(), Some("k=v"));
+        assert_eq!(given("nvptx64=c", "nvptx64-nvidia-cuda"), None);
+        assert_eq!(given("nvptx64-nvidia-cuda=b", amd), None);
+        assert_eq!(given("AMDGCN-amd-amdhsa=b", amd).as_deref(), Some("AMDGCN-amd-amdhsa=b"));
+    }
+
+    #[test]
+    fn architectures_are_those_llvm_knows() {
+        for known in ["i686", "x86_64h", "thumbv8m.main", "armv7a", "spirv64v1.6", "spirv1.5", "dxilv1.9", "ppc64le", "armeb"] {
+            assert!(is_llvm_arch(known), "{known}");
+        }
+        for unknown in ["amdgpu", "i286", "x86", "riscv", "spirv1.7", "spirv1.0", "le64", "native", "X86_64", "", " arm"] {
+            assert!(!is_llvm_arch(unknown), "{unknown}");
+        }
+    }
+}
