@@ -2,6 +2,7 @@
 //! `llvm/` turns a plan into a module; `image_object` writes images too large to pass through LLVM.
 
 pub mod image_object;
+pub mod objects;
 pub mod openmp;
 
 use crate::model::Generation;
