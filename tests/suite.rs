@@ -1,0 +1,20 @@
+//! Everything that runs the offld binary: real compilers, real runtimes, LLVM's own tools side by side. One harness, so that
+//! `cargo test --test suite -- f13` or `-- programs::weak` finds what it is asked for. Tests whose names start `releases::` need
+//! LLVM 14, 15, 16 and 19; the others LLVM 22 alone. A missing tool is a test marked as ignored that says what is missing;
+//! `REQUIRE_TOOLS=1` makes it a failure.
+
+#[path = "suite/programs.rs"]
+mod programs;
+#[path = "suite/support.rs"]
+mod support;
+
+use std::process::ExitCode;
+
+use libtest_mimic::Arguments;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let mut trials = Vec::new();
+    trials.extend(programs::trials());
+    libtest_mimic::run(&arguments, trials).exit_code()
+}

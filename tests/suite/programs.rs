@@ -1,0 +1,243 @@
+//! The programs of `tests/programs` (its README tells the language of their first lines): compiled once, then linked by offld as
+//! clang's wrapper, by offld as the linker, and by LLVM's own wrapper; run offloaded, each must print what its file says, and what
+//! the wrappers register must be the same.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use libtest_mimic::{Failed, Trial};
+
+use super::support::{
+    LLVM, OFFLOAD, Outcome, Work, expect_equal, expect_in, expect_not_in, have_llvm, llvm, made, missing, output, passed, run, run_offloaded, shown, test,
+};
+
+/// A test for each program and host linker.
+pub fn trials() -> Vec<Trial> {
+    let folder = super::support::root().join("tests/programs");
+    let mut mains: Vec<PathBuf> = std::fs::read_dir(&folder).expect("tests/programs").filter_map(|entry| main_file(&entry.ok()?.path())).collect();
+    mains.sort();
+    let mut trials = Vec::new();
+    for main in mains {
+        let program = Program::read(&main);
+        for linker in program.words("linkers").unwrap_or_else(|| vec!["bfd".to_owned()]) {
+            let program = program.clone();
+            trials.push(test(format!("programs::{}::{linker}", program.name), move || check(&program, &linker)));
+        }
+    }
+    trials
+}
+
+fn main_file(path: &Path) -> Option<PathBuf> {
+    let is_source = |path: &Path| path.extension().is_some_and(|end| end == "c" || end == "cpp");
+    if path.is_dir() {
+        return ["main.c", "main.cpp"].iter().map(|name| path.join(name)).find(|main| main.is_file());
+    }
+    is_source(path).then(|| path.to_path_buf())
+}
+
+#[derive(Clone)]
+struct Program {
+    name: String,
+    main: PathBuf,
+    directives: Vec<(String, String)>,
+}
+
+/// Who links a program.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Linked {
+    /// offld, as `clang-linker-wrapper`.
+    Wrapper,
+    /// offld, as `ld.offld`: the compiler is told nothing of offloading.
+    Linker,
+    /// LLVM's wrapper.
+    Reference,
+}
+
+impl Program {
+    fn read(main: &Path) -> Program {
+        let source = std::fs::read_to_string(main).expect("a source file");
+        let heads = source.lines().map_while(|line| line.strip_prefix("//!"));
+        let directives = heads.filter_map(|line| {
+            let (key, value) = line.trim_start().split_once(':')?;
+            Some((key.to_owned(), value.strip_prefix(' ').unwrap_or(value).to_owned()))
+        });
+        let stem = main.file_stem().unwrap_or_default();
+        let name = if stem == "main" { main.parent().and_then(Path::file_name).unwrap_or_default() } else { stem };
+        Program { name: name.to_string_lossy().into_owned(), main: main.to_path_buf(), directives: directives.collect() }
+    }
+
+    fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> + 'a {
+        self.directives.iter().filter(move |(own, _)| own == key).map(|(_, value)| value.as_str())
+    }
+
+    fn words(&self, key: &str) -> Option<Vec<String>> {
+        self.all(key).next().map(|value| value.split_whitespace().map(str::to_owned).collect())
+    }
+
+    fn flags(&self, key: &str) -> Vec<String> {
+        self.words(key).unwrap_or_default()
+    }
+
+    fn is_plain(&self, name: &str) -> bool {
+        self.flags("plain").iter().any(|plain| plain == name)
+    }
+
+    fn fails_with_reference(&self, linker: &str) -> bool {
+        self.all("reference").chain(self.all(&format!("reference {linker}"))).any(|value| value.starts_with("fails"))
+    }
+
+    /// The steps in order: what to make, its name, of which words.
+    fn steps(&self) -> Vec<(&str, &str, Vec<&str>)> {
+        const STEPS: [&str; 6] = ["static", "thin", "shared", "merge", "partial", "response"];
+        self.directives
+            .iter()
+            .filter_map(|(key, value)| {
+                let (kind, name) = key.split_once(' ')?;
+                STEPS.contains(&kind).then(|| (kind, name, value.split_whitespace().collect()))
+            })
+            .collect()
+    }
+
+    fn sources(&self) -> Vec<String> {
+        let link = self.link_words();
+        let all = self.steps().into_iter().flat_map(|(_, _, words)| words.into_iter().map(str::to_owned)).chain(link);
+        let mut sources: Vec<String> = all.filter(|word| is_source(word)).collect();
+        sources.sort();
+        sources.dedup();
+        sources
+    }
+
+    fn link_words(&self) -> Vec<String> {
+        self.words("link").unwrap_or_else(|| vec![self.main.file_name().unwrap_or_default().to_string_lossy().into_owned()])
+    }
+
+    fn compile(&self, folder: &Work) -> Result<(), Failed> {
+        for source in self.sources() {
+            let object = folder.path().join(object_of(&source));
+            std::fs::create_dir_all(object.parent().unwrap_or(Path::new(".")))?;
+            let mut command = folder.command(llvm(compiler(&source)));
+            if !self.is_plain(&source) {
+                command.args(OFFLOAD);
+            }
+            command.args(self.flags("flags")).args(self.flags("cflags")).args(self.flags(&format!("cflags {source}")));
+            let in_library = self.steps().iter().any(|(kind, _, words)| *kind == "shared" && words.contains(&source.as_str()));
+            command.args(in_library.then_some("-fPIC")).arg("-c").arg(self.main.with_file_name(&source)).arg("-o").arg(object);
+            run(&mut command)?;
+        }
+        Ok(())
+    }
+
+    /// The compiler driver, told who links.
+    fn driver(&self, folder: &Work, output: &str, linker: &str, linked: Linked) -> Command {
+        let mut command = folder.command(llvm(compiler(&self.main.to_string_lossy())));
+        let plain = self.is_plain(output);
+        match linked {
+            Linked::Reference => {
+                command.arg(format!("-fuse-ld={linker}"));
+            }
+            Linked::Wrapper => {
+                command.arg(format!("-fuse-ld={linker}")).arg("-B").arg(&made().links);
+            }
+            Linked::Linker if plain => {
+                command.arg(format!("-fuse-ld={linker}"));
+            }
+            Linked::Linker => {
+                let real = if linker == "lld" { format!("{LLVM}/ld.lld") } else { format!("ld.{linker}") };
+                command.arg(format!("--ld-path={}", made().links.join("ld.offld").display())).env("OFFLD_LINKER", real);
+            }
+        }
+        match (plain, linked) {
+            (true, _) => {}
+            // Only the host half: the runtime is offld's to add.
+            (false, Linked::Linker) => drop(command.arg("-fopenmp")),
+            (false, _) => drop(command.args(OFFLOAD)),
+        }
+        command.args(self.flags("flags"));
+        command
+    }
+
+    fn build(&self, folder: &Work, linker: &str, linked: Linked) -> Result<(), Failed> {
+        let object = |word: &str| if is_source(word) { object_of(word) } else { word.to_owned() };
+        for (kind, name, words) in self.steps() {
+            let words: Vec<String> = words.into_iter().map(object).collect();
+            match kind {
+                "static" => drop(folder.run(llvm("llvm-ar"), [&["rcs".to_owned(), name.to_owned()], &words[..]].concat())?),
+                "thin" => drop(folder.run(llvm("llvm-ar"), [&["rcsT".to_owned(), name.to_owned()], &words[..]].concat())?),
+                "merge" => drop(folder.run("ld", [&["-r".to_owned(), "-o".to_owned(), name.to_owned()], &words[..]].concat())?),
+                "response" => drop(folder.file(name, words.join("\n"))),
+                _ => {
+                    let mode = if kind == "shared" { "-shared" } else { "-r" };
+                    run(self.driver(folder, name, linker, linked).arg(mode).args(["-o", name]).args(&words))?;
+                }
+            }
+        }
+        let words: Vec<String> = self.link_words().iter().map(|word| object(word)).collect();
+        run(self.driver(folder, "program", linker, linked).args(["-o", "program"]).args(&words))?;
+        Ok(())
+    }
+
+    fn start(&self, folder: &Work) -> Command {
+        let mut command = folder.command("./program");
+        command.args(self.flags("args"));
+        command.envs(self.flags("env").iter().filter_map(|word| word.split_once('=')));
+        command
+    }
+
+    fn expected(&self) -> String {
+        self.all("expect").map(|line| format!("{line}\n")).collect()
+    }
+
+    /// What the program registers, by the stub: without the sizes and hashes of images, which each wrapper links its own way.
+    fn ledger(&self, folder: &Work) -> Result<String, Failed> {
+        let file = folder.path().join("ledger");
+        let mut command = self.start(folder);
+        command.env("LD_PRELOAD", &made().stub).env("OFFLD_LEDGER", &file);
+        // On the host alone some programs rightly print something else, so only the ledger counts.
+        let output = output(&mut command)?;
+        let ledger = std::fs::read_to_string(&file).map_err(|error| format!("no ledger: {error}\n{}", shown(&command, &output)))?;
+        Ok(ledger.lines().map(|line| line.split(" size=").next().filter(|_| line.contains(" image ")).unwrap_or(line).to_owned() + "\n").collect())
+    }
+}
+
+fn is_source(word: &str) -> bool {
+    word.ends_with(".c") || word.ends_with(".cpp")
+}
+
+fn object_of(source: &str) -> String {
+    Path::new(source).with_extension("o").to_string_lossy().into_owned()
+}
+
+fn compiler(source: &str) -> &'static str {
+    if source.ends_with(".c") { "clang" } else { "clang++" }
+}
+
+fn check(program: &Program, linker: &str) -> Outcome {
+    if !have_llvm() {
+        return missing("LLVM 22 (clang-22, lld-22, libomp-22-dev, liboffload-22-dev)");
+    }
+    let compiled = Work::new();
+    program.compile(&compiled)?;
+    let mut ledgers = BTreeMap::new();
+    for linked in [Linked::Wrapper, Linked::Linker, Linked::Reference] {
+        let reference_fails = program.fails_with_reference(linker);
+        if linked == Linked::Reference && reference_fails {
+            continue;
+        }
+        let told = |failed: Failed| Failed::from(format!("{linked:?}: {}", failed.message().unwrap_or_default()));
+        program.build(&compiled, linker, linked).map_err(told)?;
+        let printed = run_offloaded(&mut program.start(&compiled)).map_err(told)?;
+        expect_equal(&format!("{linked:?}: stdout of the program"), &program.expected(), &printed)?;
+        compiled.expect_no_temps().or_else(|failed| if linked == Linked::Reference { Ok(()) } else { Err(failed) })?;
+        let ledger = program.ledger(&compiled).map_err(told)?;
+        expect_not_in(&ledger, "BAD:")?;
+        expect_in(&ledger, "openmp register lib=0")?;
+        ledgers.insert(format!("{linked:?}"), ledger);
+        std::fs::remove_file(compiled.path().join("ledger"))?;
+    }
+    let ours = &ledgers["Wrapper"];
+    for (who, ledger) in &ledgers {
+        expect_equal(&format!("what is registered, by offld as wrapper and by {who}"), ours, ledger)?;
+    }
+    passed()
+}

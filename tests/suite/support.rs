@@ -1,0 +1,175 @@
+//! What the tests share: the tools under test and the tools beside them, commands whose failure shows everything, and the rule
+//! for missing tools.
+
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use libtest_mimic::{Completion, Failed, Trial};
+use tempfile::TempDir;
+
+/// How a test ends.
+pub type Outcome = Result<Completion, Failed>;
+
+/// The LLVM 22 installation that everything is held against.
+pub const LLVM: &str = "/usr/lib/llvm-22/bin";
+/// What makes clang offload to the host.
+pub const OFFLOAD: [&str; 2] = ["-fopenmp", "-fopenmp-targets=x86_64-pc-linux-gnu"];
+
+/// A test that passed.
+pub fn passed() -> Outcome {
+    Ok(Completion::Completed)
+}
+
+/// A test.
+pub fn test(name: impl Into<String>, run: impl FnOnce() -> Outcome + Send + 'static) -> Trial {
+    Trial::ignorable_test(name, run)
+}
+
+/// What a test does whose tool is not here: an ignored test that says so, a failure with `REQUIRE_TOOLS=1`.
+pub fn missing(what: impl std::fmt::Display) -> Outcome {
+    if std::env::var_os("REQUIRE_TOOLS").is_some_and(|value| value == "1") {
+        return Err(format!("missing: {what} (REQUIRE_TOOLS=1)").into());
+    }
+    Ok(Completion::ignored_with(format!("missing: {what}")))
+}
+
+/// A tool of LLVM 22.
+pub fn llvm(tool: &str) -> PathBuf {
+    Path::new(LLVM).join(tool)
+}
+
+/// Whether LLVM 22 is here at all.
+pub fn have_llvm() -> bool {
+    llvm("clang").is_file() && llvm("clang-linker-wrapper").is_file()
+}
+
+/// The root of the project.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// What is made once for a run of the suite.
+pub struct Made {
+    _folder: TempDir,
+    /// A folder with every name of offld but `ld`.
+    pub links: PathBuf,
+    /// The same with `ld`.
+    pub as_ld: PathBuf,
+    /// The runtime stub, as a library to preload or to link.
+    pub stub: PathBuf,
+}
+
+/// The folders of names and the runtime stub.
+pub fn made() -> &'static Made {
+    static MADE: OnceLock<Made> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let folder = tempfile::Builder::new().prefix("offld-suite-").tempdir().expect("a temporary folder");
+        let offld = env!("CARGO_BIN_EXE_offld");
+        let (links, as_ld) = (folder.path().join("links"), folder.path().join("as-ld"));
+        run(Command::new(offld).arg("links").arg(&links)).expect("offld links");
+        run(Command::new(offld).args(["links", "--as-ld"]).arg(&as_ld)).expect("offld links --as-ld");
+        let stub = folder.path().join("libomptarget.so");
+        let source = root().join("runtime-stubs/openmp.c");
+        run(Command::new("cc").args(["-std=c11", "-Wall", "-Werror", "-shared", "-fPIC"]).arg(source).arg("-o").arg(&stub)).expect("the runtime stub");
+        Made { _folder: folder, links, as_ld, stub }
+    })
+}
+
+/// A folder for one test, gone when it is done.
+pub struct Work(TempDir);
+
+impl Work {
+    /// An empty folder.
+    pub fn new() -> Work {
+        Work(tempfile::Builder::new().prefix("offld-test-").tempdir().expect("a temporary folder"))
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// A file in it.
+    pub fn file(&self, name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path().join(name);
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).expect("a folder");
+        }
+        std::fs::write(&path, contents).expect("a file");
+        path
+    }
+
+    /// A command that runs in it, with temporary files below it and without what the environment says to offld.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        let temp = self.path().join("tmp");
+        std::fs::create_dir_all(&temp).expect("a folder");
+        command.current_dir(self.path()).env("TMPDIR", temp);
+        command.env_remove("OFFLD_CLANG").env_remove("OFFLD_LINKER").env_remove("MAKEFLAGS").env("LC_ALL", "C");
+        command
+    }
+
+    /// `command` run to success; its stdout.
+    pub fn run(&self, program: impl AsRef<OsStr>, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Result<String, Failed> {
+        run(self.command(program).args(args))
+    }
+
+    /// A failure if any temporary file is left.
+    pub fn expect_no_temps(&self) -> Result<(), Failed> {
+        let left: Vec<_> = std::fs::read_dir(self.path().join("tmp"))?.filter_map(|entry| Some(entry.ok()?.file_name())).collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("left in TMPDIR: {left:?}").into()) }
+    }
+}
+
+/// Runs `command`; its stdout when it succeeds, everything about it when not.
+pub fn run(command: &mut Command) -> Result<String, Failed> {
+    let output = output(command)?;
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(shown(command, &output).into()) }
+}
+
+/// Runs `command`, which must fail; its stderr.
+pub fn run_failing(command: &mut Command) -> Result<String, Failed> {
+    let output = output(command)?;
+    if output.status.success() { Err(format!("should have failed: {}", shown(command, &output)).into()) } else { Ok(text(&output.stderr)) }
+}
+
+/// Runs `command`, whatever comes of it.
+pub fn output(command: &mut Command) -> Result<Output, Failed> {
+    command.output().map_err(|error| format!("cannot run {command:?}: {error}").into())
+}
+
+/// The command, where it ran, its status and all it printed.
+pub fn shown(command: &Command, output: &Output) -> String {
+    let mut all = String::new();
+    let _ = writeln!(all, "{command:?}\n  in {:?}: {}", command.get_current_dir().unwrap_or(Path::new(".")), output.status);
+    let _ = write!(all, "--- stdout\n{}--- stderr\n{}", text(&output.stdout), text(&output.stderr));
+    all
+}
+
+/// Bytes as text.
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A failure with both texts when they differ.
+pub fn expect_equal(what: &str, expected: &str, actual: &str) -> Result<(), Failed> {
+    if expected == actual { Ok(()) } else { Err(format!("{what}\n--- expected\n{expected}\n--- actual\n{actual}").into()) }
+}
+
+/// A failure unless `text` holds `part`.
+pub fn expect_in(text: &str, part: &str) -> Result<(), Failed> {
+    if text.contains(part) { Ok(()) } else { Err(format!("`{part}` is not in:\n{text}").into()) }
+}
+
+/// A failure if `text` holds `part`.
+pub fn expect_not_in(text: &str, part: &str) -> Result<(), Failed> {
+    if text.contains(part) { Err(format!("`{part}` is in:\n{text}").into()) } else { Ok(()) }
+}
+
+/// Runs a program offloaded (it fails where it cannot offload); its stdout.
+pub fn run_offloaded(command: &mut Command) -> Result<String, Failed> {
+    run(command.env("OMP_TARGET_OFFLOAD", "mandatory"))
+}
