@@ -235,6 +235,7 @@ const OWN: &[Row] = &[
     before("embed-bitcode", One, Id::EmbedBitcode),
     own("embed-bitcode", Two, Flag, Id::EmbedBitcode, "Embed linked bitcode instead of device code, for compilation at run time"),
     own("emit-fatbin-only", Two, Flag, Id::EmitFatbinOnly, "Write the bundled device images to the output and link nothing"),
+    before("g", One, Id::DeviceDebug),
     alone("help", Two, Id::Help, "Print this help (when it is the only argument)"),
     alone("help-hidden", Two, Id::Help, "Print this help with the options of earlier releases"),
     own("host-triple", Any, Either, Id::HostTriple, "The triple the host code was compiled for"),
