@@ -51,7 +51,7 @@ pub enum Mode {
 pub enum What {
     /// An option with a row in the tables.
     Known(&'static Row),
-    /// The `--` that LLVM 14 to 18 place between our options and the linker's.
+    /// The `--` that LLVM 14 to 16 place between our options and the linker's.
     Separator,
     /// A file.
     Input,

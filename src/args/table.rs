@@ -42,7 +42,7 @@ pub enum Shape {
     Separate,
     /// `--opt V` or `--opt=V`
     Either,
-    /// `--opt N`, `--opt=N`, or `--opt` alone where no number follows: linkers disagree, and no input starts with a digit as often.
+    /// `--opt N`, `--opt=N`, or `--opt` alone where no number follows: to one linker a flag, to another not.
     EitherNumber,
     /// `--opt` or `--opt=V`
     OptionalEquals,
@@ -69,7 +69,7 @@ pub enum Scope {
     Everywhere,
     /// Of `clang-linker-wrapper` only: the linker has another meaning for it, or it is of an earlier release.
     Wrapper,
-    /// Of `clang-linker-wrapper` only, before the `--` of LLVM 14 to 18.
+    /// Of `clang-linker-wrapper` only, before the `--` of LLVM 14 to 16.
     BeforeSeparator,
 }
 

@@ -110,7 +110,7 @@ fn mllvm_belongs_to_the_linker_where_we_are_the_linker() {
 }
 
 #[test]
-fn the_separator_of_llvm_14_to_18_is_ours_and_any_other_the_linkers() {
+fn the_separator_of_llvm_14_to_16_is_ours_and_any_other_the_linkers() {
     assert_eq!(host(Role::Wrapper, "-host-triple t -v -linker-path ld -- -v -o x a.o"), "-v -o x W a.o -lR");
     assert_eq!(host(Role::Wrapper, "--linker-path=ld -o x -- a.o"), "-o x W -- a.o -lR");
     assert_eq!(host(Role::Wrapper, "--linker-path=ld a.o -- -o x"), "a.o -- -o x W -lR");
