@@ -51,7 +51,7 @@ pub enum Mode {
 pub enum What {
     /// An option with a row in the tables.
     Known(&'static Row),
-    /// The `--` that LLVM 14 to 18 place between our options and the linker's.
+    /// The `--` that LLVM 14 to 16 place between our options and the linker's.
     Separator,
     /// A file.
     Input,
@@ -135,7 +135,8 @@ impl Ledger {
     }
 
     /// The host linker's arguments: the user's tokens minus ours, with `objects` after the last output option, or before the
-    /// first input where there is none (decision 1), and `libraries` after the last input.
+    /// first input where there is none (decision 1), and `libraries` after the last input and
+    /// after the objects.
     pub fn host_line(&self, objects: &[OsString], libraries: &[OsString]) -> Vec<OsString> {
         let (objects_at, libraries_at) = self.places();
         let mut line = Vec::with_capacity(self.tokens.len() + objects.len() + libraries.len());
@@ -185,6 +186,8 @@ impl Ledger {
         let clean = |place: Option<(usize, bool)>| place.filter(|(_, clean)| *clean).map(|(index, _)| index);
         let objects = clean(output.or(link_output)).or_else(|| clean(first_input));
         let nothing_to_precede = output.or(link_output).or(first_input).is_none();
-        (objects.unwrap_or(if nothing_to_precede { self.args.len() } else { 0 }), libraries)
+        let objects = objects.unwrap_or(if nothing_to_precede { self.args.len() } else { 0 });
+        // The libraries serve the objects, and linkers look for a symbol in what follows.
+        (objects, libraries.max(objects))
     }
 }

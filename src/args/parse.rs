@@ -86,13 +86,13 @@ enum Spelling {
 struct Parser<'a> {
     role: Role,
     dialect: Dialect,
-    /// Before the separator of LLVM 14 to 18, where a few more of our options are known.
+    /// Before the separator of LLVM 14 to 16, where a few more of our options are known.
     old: bool,
     tokens: &'a [OsString],
 }
 
 impl Parser<'_> {
-    /// The place of the `--` before which only our options stand, and those options. Clang 14 to 18 write it; LLVM 22 knows
+    /// The place of the `--` before which only our options stand, and those options. Clang 14 to 16 write it; LLVM 22 knows
     /// no separator, so any other `--` is the linker's.
     fn separator(&mut self, args: &mut Vec<Arg>) -> Option<usize> {
         let place = self.tokens.iter().position(|token| token == "--")?;

@@ -42,7 +42,7 @@ pub enum Shape {
     Separate,
     /// `--opt V` or `--opt=V`
     Either,
-    /// `--opt N`, `--opt=N`, or `--opt` alone where no number follows: linkers disagree, and no input starts with a digit as often.
+    /// `--opt N`, `--opt=N`, or `--opt` alone where no number follows: to one linker a flag, to another not.
     EitherNumber,
     /// `--opt` or `--opt=V`
     OptionalEquals,
@@ -69,7 +69,7 @@ pub enum Scope {
     Everywhere,
     /// Of `clang-linker-wrapper` only: the linker has another meaning for it, or it is of an earlier release.
     Wrapper,
-    /// Of `clang-linker-wrapper` only, before the `--` of LLVM 14 to 18.
+    /// Of `clang-linker-wrapper` only, before the `--` of LLVM 14 to 16.
     BeforeSeparator,
 }
 
@@ -235,6 +235,7 @@ const OWN: &[Row] = &[
     before("embed-bitcode", One, Id::EmbedBitcode),
     own("embed-bitcode", Two, Flag, Id::EmbedBitcode, "Embed linked bitcode instead of device code, for compilation at run time"),
     own("emit-fatbin-only", Two, Flag, Id::EmitFatbinOnly, "Write the bundled device images to the output and link nothing"),
+    before("g", One, Id::DeviceDebug),
     alone("help", Two, Id::Help, "Print this help (when it is the only argument)"),
     alone("help-hidden", Two, Id::Help, "Print this help with the options of earlier releases"),
     own("host-triple", Any, Either, Id::HostTriple, "The triple the host code was compiled for"),

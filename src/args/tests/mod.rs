@@ -1,1 +1,72 @@
-//! Tests.
+//! Tests of the command line: fault by fault, row by row, recorded lines, random lines.
+
+mod faults;
+mod options;
+mod recorded;
+mod responses;
+mod tables;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use super::request::{InputName, LinkRequest};
+use super::{Ledger, Role};
+
+/// Words separated by blanks, as arguments.
+fn words(line: &str) -> Vec<OsString> {
+    line.split(' ').filter(|word| !word.is_empty()).map(OsString::from).collect()
+}
+
+fn ledger(role: Role, line: &str) -> Ledger {
+    Ledger::parse(role, words(line)).expect(line)
+}
+
+fn request(line: &str) -> LinkRequest {
+    LinkRequest::new(&ledger(Role::Wrapper, line)).expect(line)
+}
+
+fn error(line: &str) -> String {
+    match Ledger::parse(Role::Wrapper, words(line)).and_then(|ledger| LinkRequest::new(&ledger)) {
+        Ok(_) => panic!("`{line}` is taken"),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// The host line with the object `W` and the library `-lR` added, as words.
+fn host(role: Role, line: &str) -> String {
+    joined(&ledger(role, line).host_line(&words("W"), &words("-lR")))
+}
+
+fn joined(line: &[OsString]) -> String {
+    line.iter().map(|token| token.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+/// Inputs as text: `a.o`, `-lm`, with the state behind: `+whole`, `+lazy`, `+static`, `+needed`, `+data`, `+group0`.
+fn inputs(line: &str) -> Vec<String> {
+    request(line).inputs.iter().map(describe).collect()
+}
+
+fn describe(input: &super::request::InputSpec) -> String {
+    let mut text = match &input.name {
+        InputName::File(path) => path.display().to_string(),
+        InputName::Library(name) => format!("-l{}", name.display()),
+    };
+    let states = [
+        (input.whole_archive, "+whole"),
+        (input.lazy, "+lazy"),
+        (input.prefer_static, "+static"),
+        (input.as_needed, "+needed"),
+        (input.binary, "+data"),
+    ];
+    for (holds, word) in states {
+        text.push_str(if holds { word } else { "" });
+    }
+    if let Some(group) = input.group {
+        text.push_str(&format!("+group{group}"));
+    }
+    text
+}
+
+fn recordings() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/command-lines")
+}
