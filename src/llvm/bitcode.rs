@@ -1,5 +1,7 @@
 //! What a bitcode module holds for an offload linker: embedded device images and symbols. Modules are loaded lazily, so that no
 //! function body is ever parsed; old ones go through LLVM's auto-upgrade.
+//!
+//! What LLVM finds broken is an error. It does not check everything: some corrupt bitcode crashes its reader, here as in clang.
 
 use super::context::QuietContext;
 use super::{Embedded, ModuleSymbols, Symbol};

@@ -4,6 +4,9 @@ use super::*;
 use proptest::prelude::*;
 use std::io::Write;
 
+/// Flags, strings, bytes.
+type TestImage<'a> = (u32, &'a [(&'a str, &'a str)], &'a [u8]);
+
 const STRINGS: &[(&str, &str)] = &[("triple", "amdgcn-amd-amdhsa"), ("arch", "gfx90a")];
 
 fn sample() -> Vec<u8> {
@@ -11,7 +14,7 @@ fn sample() -> Vec<u8> {
 }
 
 /// What versions 2 and 3 lay out: entries, 24-byte strings, one string table, images without padding between them.
-fn write_shared(version: u32, images: &[(u32, &[(&str, &str)], &[u8])]) -> Vec<u8> {
+fn write_shared(version: u32, images: &[TestImage]) -> Vec<u8> {
     let header = if version == 3 { 40 } else { 32 };
     let strings_at = header + 40 * images.len() as u64;
     let pairs: Vec<_> = images.iter().flat_map(|(_, strings, _)| *strings).collect();

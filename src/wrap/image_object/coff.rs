@@ -1,0 +1,74 @@
+//! The skeleton of a COFF object of images.
+
+use super::{ALIGN, Holes, Layout};
+use anyhow::{Result, bail};
+use object::pe;
+use object::write::coff::{FileHeader, SectionHeader, Symbol, Writer};
+
+/// What a COFF header says of the machine, and what its linker expects of symbols.
+#[derive(Clone, Copy)]
+pub(super) struct Machine {
+    machine: pe::Machine,
+    /// i386: C names have a `_` before them, and objects say that they keep to SafeSEH.
+    i386: bool,
+}
+
+impl Machine {
+    /// The machine that a triple starts with.
+    pub(super) fn of(arch: &str) -> Option<Self> {
+        let machine = match arch {
+            "x86_64" | "amd64" => pe::IMAGE_FILE_MACHINE_AMD64,
+            "i386" | "i486" | "i586" | "i686" => pe::IMAGE_FILE_MACHINE_I386,
+            "aarch64" | "arm64" => pe::IMAGE_FILE_MACHINE_ARM64,
+            _ => return None,
+        };
+        Some(Machine { machine, i386: machine == pe::IMAGE_FILE_MACHINE_I386 })
+    }
+}
+
+/// Writes all but the images; returns where their section starts.
+pub(super) fn skeleton(out: &mut Holes<'_>, machine: Machine, layout: &Layout<'_>) -> Result<u64> {
+    // Sizes and offsets have 32 bits, those of the program as well as the object's.
+    let Ok(size) = i32::try_from(layout.size) else { bail!("{} bytes of images are more than COFF can hold", layout.size) };
+    let prefix = if machine.i386 { "_" } else { "" };
+    let symbols: Vec<String> = layout.images.iter().map(|image| format!("{prefix}{}", image.symbol)).collect();
+    let mut coff = Writer::new(out);
+    coff.reserve_file_header();
+    coff.reserve_section_headers(1);
+    let section_at = coff.reserve(layout.size, ALIGN);
+    let section_name = coff.add_name(layout.section.as_bytes());
+    let safe_name = coff.add_name(b"@feat.00");
+    let names: Vec<_> = symbols.iter().map(|name| coff.add_name(name.as_bytes())).collect();
+    coff.reserve_symbol_indices(names.len() as u32 + u32::from(machine.i386));
+    coff.reserve_symtab_strtab()?;
+
+    coff.write_file_header(FileHeader { machine: machine.machine, ..FileHeader::default() })?;
+    coff.write_section_header(SectionHeader {
+        name: section_name,
+        size_of_raw_data: size.unsigned_abs(),
+        pointer_to_raw_data: section_at,
+        characteristics: pe::IMAGE_SCN_ALIGN_8BYTES | pe::IMAGE_SCN_CNT_INITIALIZED_DATA | pe::IMAGE_SCN_MEM_READ,
+        ..SectionHeader::default()
+    });
+    coff.pad_until(u64::from(section_at) + layout.size);
+    if machine.i386 {
+        coff.write_symbol(Symbol {
+            name: safe_name,
+            value: 1,
+            section_number: pe::IMAGE_SYM_ABSOLUTE,
+            storage_class: pe::IMAGE_SYM_CLASS_STATIC,
+            ..Symbol::default()
+        });
+    }
+    for (name, offset) in names.into_iter().zip(&layout.offsets) {
+        coff.write_symbol(Symbol {
+            name,
+            value: u32::try_from(*offset)?,
+            section_number: pe::SymbolSection(1),
+            storage_class: pe::IMAGE_SYM_CLASS_EXTERNAL,
+            ..Symbol::default()
+        });
+    }
+    coff.write_strtab();
+    Ok(u64::from(section_at))
+}

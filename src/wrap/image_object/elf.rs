@@ -1,0 +1,112 @@
+//! The skeleton of an ELF object of images.
+
+use super::{ALIGN, Holes, Layout};
+use anyhow::Result;
+use object::write::elf::{FileHeader, SectionHeader, Sym, Writer};
+use object::{Endianness, elf};
+
+/// `SHT_LLVM_OFFLOADING`.
+const SHT_LLVM_OFFLOADING: elf::SectionType = elf::SectionType(0x6fff_4c0b);
+/// `SHF_X86_64_LARGE`: may be placed beyond what 32-bit displacements reach, so that the rest of the program stays within.
+const SHF_X86_64_LARGE: elf::SectionFlags = elf::SectionFlags(0x1000_0000);
+/// Images of this size are large (decision 9).
+const LARGE: u64 = 1 << 30;
+
+/// What an ELF header says of the machine.
+#[derive(Clone, Copy)]
+pub(super) struct Machine {
+    is_64: bool,
+    endian: Endianness,
+    machine: elf::Machine,
+    /// Flags that linkers compare: those of the Linux distributions.
+    flags: u32,
+}
+
+impl Machine {
+    /// The machine that a triple starts with.
+    pub(super) fn of(arch: &str, x32: bool) -> Option<Self> {
+        let (is_64, endian, machine, flags) = match arch {
+            "x86_64" | "amd64" => (!x32, Endianness::Little, elf::EM_X86_64, 0),
+            "i386" | "i486" | "i586" | "i686" => (false, Endianness::Little, elf::EM_386, 0),
+            "aarch64" | "arm64" => (true, Endianness::Little, elf::EM_AARCH64, 0),
+            "aarch64_be" => (true, Endianness::Big, elf::EM_AARCH64, 0),
+            // ELFv2.
+            "powerpc64le" | "ppc64le" => (true, Endianness::Little, elf::EM_PPC64, 2),
+            // 0: no ABI in particular.
+            "powerpc64" | "ppc64" => (true, Endianness::Big, elf::EM_PPC64, 0),
+            // Compressed instructions, doubles in registers.
+            "riscv64" => (true, Endianness::Little, elf::EM_RISCV, 5),
+            "riscv32" => (false, Endianness::Little, elf::EM_RISCV, 5),
+            "s390x" => (true, Endianness::Big, elf::EM_S390, 0),
+            // Doubles in registers, version 1 of the object format.
+            "loongarch64" => (true, Endianness::Little, elf::EM_LOONGARCH, 0x43),
+            _ => return None,
+        };
+        Some(Machine { is_64, endian, machine, flags })
+    }
+}
+
+/// Writes all but the images; returns where their section starts.
+pub(super) fn skeleton(out: &mut Holes<'_>, machine: Machine, layout: &Layout<'_>) -> Result<u64> {
+    let mut elf = Writer::new(machine.endian, machine.is_64, out);
+    elf.reserve_file_header();
+    let section_at = elf.reserve(layout.size, ALIGN);
+    let section_name = elf.add_section_name(layout.section.as_bytes());
+    let stack_name = elf.add_section_name(b".note.GNU-stack");
+    let section = elf.reserve_section_index();
+    elf.reserve_section_index();
+    elf.reserve_symtab_section_index();
+    elf.reserve_strtab_section_index();
+    elf.reserve_shstrtab_section_index();
+    elf.reserve_null_symbol_index();
+    let names: Vec<_> = layout.images.iter().map(|image| elf.add_string(image.symbol.as_bytes())).collect();
+    for _ in &names {
+        elf.reserve_symbol_index(Some(section));
+    }
+    elf.reserve_symtab();
+    elf.reserve_strtab()?;
+    elf.reserve_shstrtab()?;
+    elf.reserve_section_headers();
+
+    let (e_machine, e_flags) = (machine.machine, elf::FileFlags(machine.flags));
+    elf.write_file_header(&FileHeader { e_type: elf::ET_REL, e_machine, e_flags, ..FileHeader::default() })?;
+    elf.pad_until(section_at + layout.size);
+    elf.write_null_symbol();
+    for ((image, offset), name) in layout.images.iter().zip(&layout.offsets).zip(names) {
+        elf.write_symbol(&Sym {
+            section: Some(section.0),
+            st_shndx: elf::SHN_UNDEF,
+            st_name: elf.string_offset(Some(name)),
+            st_info: elf::SymbolInfo::new(elf::STB_GLOBAL, elf::STT_OBJECT),
+            st_other: elf::SymbolOther::default().with_visibility(elf::STV_HIDDEN),
+            st_value: *offset,
+            st_size: image.total_size,
+        });
+    }
+    elf.write_strtab();
+    elf.write_shstrtab();
+
+    let large = machine.machine == elf::EM_X86_64 && layout.size >= LARGE;
+    elf.write_null_section_header();
+    elf.write_section_header(&SectionHeader {
+        sh_name: elf.section_name_offset(Some(section_name)),
+        sh_type: if layout.relocatable { elf::SHT_PROGBITS } else { SHT_LLVM_OFFLOADING },
+        sh_flags: if large { elf::SHF_ALLOC | SHF_X86_64_LARGE } else { elf::SHF_ALLOC },
+        sh_offset: section_at,
+        sh_size: layout.size,
+        sh_addralign: ALIGN,
+        ..SectionHeader::default()
+    });
+    // The stack need not be executable on our account.
+    elf.write_section_header(&SectionHeader {
+        sh_name: elf.section_name_offset(Some(stack_name)),
+        sh_type: elf::SHT_PROGBITS,
+        sh_offset: section_at + layout.size,
+        sh_addralign: 1,
+        ..SectionHeader::default()
+    });
+    elf.write_symtab_section_header(1);
+    elf.write_strtab_section_header();
+    elf.write_shstrtab_section_header();
+    Ok(section_at)
+}

@@ -1,0 +1,168 @@
+//! What is written is read back by `object`, and linked by the linkers that are here.
+
+use super::*;
+use crate::formats::offload_binary;
+use crate::model::ImageKind;
+use object::{Object, ObjectSection, ObjectSymbol};
+use std::error::Error;
+use std::path::Path;
+use std::process::Command;
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+const X86: &str = "x86_64-unknown-linux-gnu";
+const HOSTS: &[&str] = &[
+    X86,
+    "i686-unknown-linux-gnu",
+    "aarch64-unknown-linux-gnu",
+    "powerpc64le-unknown-linux-gnu",
+    "riscv64-unknown-linux-gnu",
+    "s390x-unknown-linux-gnu",
+    "loongarch64-unknown-linux-gnu",
+    "x86_64-pc-windows-msvc",
+    "i686-pc-windows-msvc",
+    "aarch64-pc-windows-msvc",
+];
+
+fn streamed(dir: &Path, symbol: &str, bytes: &[u8]) -> std::io::Result<StreamedImage> {
+    let body = dir.join(symbol);
+    std::fs::write(&body, bytes)?;
+    let frame = offload_binary::frame(ImageKind::Object, 1, 0, &[("triple", "t"), ("arch", "a")], bytes.len() as u64);
+    Ok(StreamedImage {
+        symbol: symbol.to_owned(),
+        head: frame.head,
+        body,
+        body_size: frame.image_size,
+        total_size: frame.total_size,
+    })
+}
+
+fn object(dir: &Path, host: &str, relocatable: bool, images: &[StreamedImage]) -> Result<Vec<u8>, Box<dyn Error>> {
+    let path = dir.join("images.o");
+    let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path)?;
+    write(&mut file, host, relocatable, images)?;
+    Ok(std::fs::read(path)?)
+}
+
+#[test]
+fn every_host_reads_it_back() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let images = [streamed(dir.path(), "one", b"IMAGE-ONE")?, streamed(dir.path(), "a.longer.name", &[7; 70_000])?];
+    for host in HOSTS {
+        let bytes = object(dir.path(), host, false, &images)?;
+        let file = object::File::parse(&bytes[..])?;
+        let section = file.section_by_name(".llvm.offloading").ok_or(*host)?;
+        let data = section.data()?;
+        let read = offload_binary::read_all(data)?;
+        assert_eq!(read.len(), 2, "{host}");
+        assert_eq!((read[0].image.as_ref(), read[1].image.as_ref()), (&b"IMAGE-ONE"[..], &[7; 70_000][..]));
+        assert_eq!(section.align(), 8);
+        let prefix = if *host == "i686-pc-windows-msvc" { "_" } else { "" };
+        for (image, at) in images.iter().zip([0, images[0].total_size]) {
+            let name = format!("{prefix}{}", image.symbol);
+            let symbol = file.symbols().find(|symbol| symbol.name() == Ok(&name)).ok_or(*host)?;
+            assert_eq!((symbol.address(), symbol.is_global(), symbol.section_index()), (at, true, Some(section.index())));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn elf_says_what_llvms_objects_say() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let images = [streamed(dir.path(), "one", b"IMAGE-ONE")?];
+    for (relocatable, name, kind) in [(false, ".llvm.offloading", 0x6fff_4c0b), (true, ".llvm.offloading.relocatable", 1)] {
+        let bytes = object(dir.path(), X86, relocatable, &images)?;
+        let file = object::read::elf::ElfFile64::<object::Endianness>::parse(&bytes[..])?;
+        let section = file.section_by_name(name).ok_or(name)?;
+        let header = section.elf_section_header();
+        let endian = file.endian();
+        assert_eq!((header.sh_type.get(endian).0, header.sh_flags.get(endian).0), (kind, 2));
+        let symbol = file.symbols().find(|symbol| symbol.name() == Ok("one")).ok_or("no symbol")?;
+        assert_eq!(symbol.elf_symbol().st_other.0, object::elf::STV_HIDDEN.0);
+        assert!(file.section_by_name(".note.GNU-stack").is_some());
+    }
+    let flags = |host| -> Result<_, Box<dyn Error>> {
+        let bytes = object(dir.path(), host, false, &images)?;
+        let object::FileFlags::Elf { e_flags, .. } = object::File::parse(&bytes[..])?.flags() else { return Err("COFF".into()) };
+        Ok(e_flags.0)
+    };
+    assert_eq!(flags("riscv64-unknown-linux-gnu")?, 5);
+    assert_eq!(flags("powerpc64le-unknown-linux-gnu")?, 2);
+    assert_eq!(flags("loongarch64-unknown-linux-gnu")?, 0x43);
+    Ok(())
+}
+
+#[test]
+fn f33_large_images_are_marked_on_x86_64() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    // A hole: neither the file nor the object takes up the space.
+    let body = dir.path().join("body");
+    File::create(&body)?.set_len(4096)?;
+    let image = StreamedImage { symbol: "large".to_owned(), head: Vec::new(), body, body_size: 4096, total_size: 1 << 30 };
+    let path = dir.path().join("large.o");
+    for (host, flags) in [(X86, 0x1000_0002), ("aarch64-unknown-linux-gnu", 2)] {
+        let mut file = File::create(&path)?;
+        write(&mut file, host, false, std::slice::from_ref(&image))?;
+        let cache = object::ReadCache::new(File::open(&path)?);
+        let file = object::read::elf::ElfFile64::<object::Endianness, _>::parse(&cache)?;
+        let section = file.section_by_name(".llvm.offloading").ok_or("no section")?;
+        assert_eq!(section.elf_section_header().sh_flags.get(file.endian()).0, flags, "{host}");
+        assert_eq!(section.size(), 1 << 30);
+    }
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_written_is_an_error() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let good = streamed(dir.path(), "one", b"IMAGE-ONE")?;
+    let error = |host: &str, image: StreamedImage| match object(dir.path(), host, false, &[image]) {
+        Ok(_) => String::new(),
+        Err(error) => error.to_string(),
+    };
+    let short = StreamedImage { body_size: 12, ..good.clone() };
+    assert!(error(X86, short).ends_with("one: 9 bytes, where 12 were expected"));
+    let crowded = StreamedImage { body_size: 1 << 20, ..good.clone() };
+    assert!(error(X86, crowded).contains("room for"));
+    assert!(error("arm64-apple-macosx", good.clone()).contains("Mach-O"));
+    assert!(error("avr-none", good.clone()).contains("`avr-none`"));
+    let huge = StreamedImage { total_size: 1 << 32, ..good };
+    assert!(error("x86_64-pc-windows-msvc", huge).contains("more than COFF can hold"));
+    Ok(())
+}
+
+#[test]
+fn linkers_link_it() -> Outcome {
+    if cfg!(not(all(target_arch = "x86_64", target_os = "linux"))) || which::which("cc").is_err() {
+        eprintln!("skipped: it takes a C compiler on x86-64 Linux");
+        return Ok(());
+    }
+    let dir = tempfile::tempdir()?;
+    let at = |name: &str| dir.path().join(name);
+    let images = [streamed(dir.path(), "one", b"IMAGE-ONE")?, streamed(dir.path(), "two", b"IMAGE-TWO!")?];
+    object(dir.path(), X86, false, &images)?;
+    let head = images[0].head.len();
+    let source = format!(
+        "#include <stdio.h>\nextern const char one[], two[];\n\
+         int main(void) {{ printf(\"%.9s %.10s\", one + {head}, two + {head}); return 0; }}\n"
+    );
+    std::fs::write(at("main.c"), source)?;
+    for linker in ["bfd", "lld", "gold", "mold"] {
+        let mut cc = Command::new("cc");
+        cc.args([at("main.c"), at("images.o")]).arg(format!("-fuse-ld={linker}")).arg("-o").arg(at("program"));
+        if which::which(format!("ld.{linker}")).is_err() {
+            eprintln!("skipped: no ld.{linker}");
+            continue;
+        }
+        let output = cc.output()?;
+        assert!(output.status.success(), "{linker}: {}", String::from_utf8_lossy(&output.stderr));
+        let output = Command::new(at("program")).output()?;
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "IMAGE-ONE IMAGE-TWO!", "{linker}");
+        let program = std::fs::read(at("program"))?;
+        let file = object::File::parse(&program[..])?;
+        let section = file.section_by_name(".llvm.offloading").ok_or(linker)?;
+        assert_eq!(offload_binary::read_all(section.data()?)?.len(), 2, "{linker}");
+    }
+    Ok(())
+}
