@@ -87,7 +87,10 @@ pub fn openmp_runtime(request: &LinkRequest, inputs: &Inputs, facts: &[HostFacts
         return Vec::new();
     }
     let wants_target = !named(request, b"omptarget") && !provided(inputs, facts, "__tgt_register_lib");
-    let wants_omp = !named(request, b"omp") && !named(request, b"iomp5") && calls(facts, b"__kmpc_") && !provided(inputs, facts, "__kmpc_global_thread_num");
+    let wants_omp = !named(request, b"omp")
+        && !named(request, b"iomp5")
+        && calls(facts, b"__kmpc_")
+        && !provided(inputs, facts, "__kmpc_global_thread_num");
     if !wants_target && !wants_omp {
         return Vec::new();
     }
@@ -105,7 +108,9 @@ pub fn openmp_runtime(request: &LinkRequest, inputs: &Inputs, facts: &[HostFacts
 
 /// Whether the line asks for library `name`, by `-l` or by a path.
 fn named(request: &LinkRequest, name: &[u8]) -> bool {
-    let is_it = |file: &[u8]| file.strip_prefix(b"lib").and_then(|rest| rest.strip_prefix(name)).is_some_and(|rest| rest.starts_with(b"."));
+    let is_it = |file: &[u8]| {
+        file.strip_prefix(b"lib").and_then(|rest| rest.strip_prefix(name)).is_some_and(|rest| rest.starts_with(b"."))
+    };
     request.inputs.iter().any(|spec| match &spec.name {
         InputName::Library(library) => library.as_bytes() == name || library.as_bytes().strip_prefix(b":").is_some_and(is_it),
         InputName::File(path) => path.file_name().is_some_and(|file| is_it(file.as_bytes())),

@@ -56,8 +56,14 @@ pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first:
     }
     let libraries = device::host_libraries(&request.inputs, &inputs, &found);
     let out_base = out_name(request).file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let context =
-        DeviceContext { request, compiler: &choice.compiler, host_triple: &host_triple, host_linker: &linker, libraries: &libraries, out_base };
+    let context = DeviceContext {
+        request,
+        compiler: &choice.compiler,
+        host_triple: &host_triple,
+        host_linker: &linker,
+        libraries: &libraries,
+        out_base,
+    };
     let linked = device::link(&jobs, &context, session)?;
 
     // Host objects that hold the images and register them when the program starts.
@@ -86,8 +92,18 @@ fn refuse_what_is_missing(request: &LinkRequest) -> Result<()> {
     Ok(())
 }
 
-fn select<'a>(request: &LinkRequest, inputs: &Inputs, found: &'a [Found<'a>], facts: &[HostFacts<'_>], session: &Session) -> Result<Vec<DeviceJob<'a>>> {
-    let wishes = Wishes { should_extract: request.should_extract.clone(), roots: request.undefined.clone(), wrapped: request.wrapped_symbols.clone() };
+fn select<'a>(
+    request: &LinkRequest,
+    inputs: &Inputs,
+    found: &'a [Found<'a>],
+    facts: &[HostFacts<'_>],
+    session: &Session,
+) -> Result<Vec<DeviceJob<'a>>> {
+    let wishes = Wishes {
+        should_extract: request.should_extract.clone(),
+        roots: request.undefined.clone(),
+        wrapped: request.wrapped_symbols.clone(),
+    };
     let lazy: Vec<bool> = inputs.leaves.iter().map(|leaf| leaf.lazy).collect();
     let origins: Vec<String> = inputs.leaves.iter().map(|leaf| leaf.origin.to_string()).collect();
     let selection = select::select(found, facts, &lazy, &origins, &wishes)?;
@@ -97,7 +113,11 @@ fn select<'a>(request: &LinkRequest, inputs: &Inputs, found: &'a [Found<'a>], fa
     let (known, unknown): (Vec<_>, Vec<_>) = selection.jobs.into_iter().partition(|job| job.kinds.iter().next().is_some());
     for job in unknown {
         let names: Vec<String> = job.inputs.iter().map(|input| input.origin.to_string()).collect();
-        session.shell.warn(&format!("device code for {} is of no offload kind and is not registered: {}", job.target, names.join(", ")));
+        session.shell.warn(&format!(
+            "device code for {} is of no offload kind and is not registered: {}",
+            job.target,
+            names.join(", ")
+        ));
     }
     Ok(known)
 }

@@ -36,11 +36,10 @@ impl Signals {
     pub fn check(&self) -> Result<()> {
         match self.came.load(Ordering::SeqCst) {
             0 => Ok(()),
-            signal => Err(StepFailed {
-                report: format!("stopped by signal {signal}"),
-                status: u8::try_from(128 + signal).unwrap_or(1),
+            signal => {
+                Err(StepFailed { report: format!("stopped by signal {signal}"), status: u8::try_from(128 + signal).unwrap_or(1) }
+                    .into())
             }
-            .into()),
         }
     }
 

@@ -144,7 +144,12 @@ mod tests {
         let shown: Vec<String> = targets.iter().map(Target::to_string).collect();
         assert_eq!(
             shown,
-            ["x86_64-pc-linux-gnu", "amdgcn-amd-amdhsa (gfx90a:xnack+)", "amdgcn-amd-amdhsa (gfx90a)", "amdgcn-amd-amdhsa (gfx908)"]
+            [
+                "x86_64-pc-linux-gnu",
+                "amdgcn-amd-amdhsa (gfx90a:xnack+)",
+                "amdgcn-amd-amdhsa (gfx90a)",
+                "amdgcn-amd-amdhsa (gfx908)"
+            ]
         );
     }
 

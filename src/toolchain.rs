@@ -64,7 +64,9 @@ pub fn device_compiler(explicit: Option<&Path>, need: Option<u32>) -> Result<Cho
 
 fn fitting(mut candidates: impl Iterator<Item = Compiler>, need: Option<u32>) -> Result<Choice> {
     let Some(need) = need else {
-        let first = candidates.next().context("Unable to find 'clang' in path: install clang, or name it with --offld-clang= or OFFLD_CLANG")?;
+        let first = candidates
+            .next()
+            .context("Unable to find 'clang' in path: install clang, or name it with --offld-clang= or OFFLD_CLANG")?;
         return Ok(Choice { compiler: first, warning: None });
     };
     let mut newer = None;
@@ -120,14 +122,17 @@ fn clang_of_driver(exe: &Path) -> Option<PathBuf> {
     let stem = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
     match stem {
         "clang" | "clang++" | "clang-cl" | "amdclang" | "amdclang++" | "icx" | "icpx" => Some(exe.to_path_buf()),
-        "flang" | "flang-new" | "amdflang" | "hipcc" | "hipcc.bin" => Some(exe.with_file_name("clang")).filter(|clang| clang.is_file()),
+        "flang" | "flang-new" | "amdflang" | "hipcc" | "hipcc.bin" => {
+            Some(exe.with_file_name("clang")).filter(|clang| clang.is_file())
+        }
         _ => None,
     }
 }
 
 /// A clang in our own folder, with our symlink followed or not.
 fn beside_us() -> Option<PathBuf> {
-    let called = std::env::args_os().next().map(PathBuf::from).filter(|name| name.parent().is_some_and(|dir| dir != Path::new("")));
+    let called =
+        std::env::args_os().next().map(PathBuf::from).filter(|name| name.parent().is_some_and(|dir| dir != Path::new("")));
     let folders = [called, std::env::current_exe().ok()];
     folders.into_iter().flatten().map(|me| me.with_file_name("clang")).find(|clang| clang.is_file())
 }
@@ -145,7 +150,8 @@ pub fn host_linker(explicit: Option<&Path>, ld_first: bool) -> Result<PathBuf> {
     let lld = || first_other(Path::new("ld.lld")).or_else(lld_beside_clang);
     let ld = || first_other(Path::new("ld"));
     let found = if ld_first { ld().or_else(lld) } else { lld().or_else(ld) };
-    found.context("cannot find a host linker: neither `ld.lld` nor `ld` is on PATH; name one with --offld-linker= or OFFLD_LINKER")
+    found
+        .context("cannot find a host linker: neither `ld.lld` nor `ld` is on PATH; name one with --offld-linker= or OFFLD_LINKER")
 }
 
 fn lld_beside_clang() -> Option<PathBuf> {

@@ -47,7 +47,10 @@ pub fn bundle(linked: &[Linked], session: &Session) -> Result<Vec<Payload>> {
             let images: Vec<&Linked> = images.iter().copied().filter(|image| image.generation == generation).collect();
             match kind {
                 OffloadKind::OpenMp => payloads.push(openmp::payload(&images, generation, session)?),
-                other => bail!("{} registration is not part of this version of offld: only OpenMP images can be registered", other.name()),
+                other => bail!(
+                    "{} registration is not part of this version of offld: only OpenMP images can be registered",
+                    other.name()
+                ),
             }
         }
     }

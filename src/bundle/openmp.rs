@@ -21,7 +21,8 @@ fn package(image: &Linked, session: &Session) -> Result<PayloadImage> {
         let spirv = std::fs::read(&body).with_context(|| format!("cannot read the linked image `{}`", body.display()))?;
         if !spirv.is_empty() {
             body = session.scratch.path(&format!("{}.container", image.target.arch_name()), "img")?;
-            std::fs::write(&body, intel_spirv::wrap_intel_spirv(&spirv)).with_context(|| format!("cannot write `{}`", body.display()))?;
+            std::fs::write(&body, intel_spirv::wrap_intel_spirv(&spirv))
+                .with_context(|| format!("cannot write `{}`", body.display()))?;
         }
     }
     let meta = std::fs::metadata(&body).with_context(|| format!("the device link for {} left no image", image.target))?;

@@ -16,7 +16,9 @@ pub(super) fn make(folder: &Path, as_ld: bool) -> Result<Vec<PathBuf>> {
     for personality in PERSONALITIES.iter().filter(|personality| as_ld || !personality.only_as_ld) {
         let link = folder.join(personality.name);
         match fs::symlink_metadata(&link) {
-            Ok(meta) if meta.is_symlink() => fs::remove_file(&link).with_context(|| format!("cannot replace `{}`", link.display()))?,
+            Ok(meta) if meta.is_symlink() => {
+                fs::remove_file(&link).with_context(|| format!("cannot replace `{}`", link.display()))?
+            }
             Ok(_) => bail!("`{}` is there already and is not a symlink: remove it, or name another folder", link.display()),
             Err(_) => {}
         }

@@ -36,8 +36,18 @@ pub const PERSONALITIES: [Personality; 3] = [
         only_as_ld: false,
         run: link::clang_linker_wrapper,
     },
-    Personality { name: "ld.offld", about: "the linker, for -fuse-ld=offld, --ld-path= or by hand", only_as_ld: false, run: link::ld_offld },
-    Personality { name: "ld", about: "the linker, for drivers such as gcc that only know -B DIR", only_as_ld: true, run: link::ld },
+    Personality {
+        name: "ld.offld",
+        about: "the linker, for -fuse-ld=offld, --ld-path= or by hand",
+        only_as_ld: false,
+        run: link::ld_offld,
+    },
+    Personality {
+        name: "ld",
+        about: "the linker, for drivers such as gcc that only know -B DIR",
+        only_as_ld: true,
+        run: link::ld,
+    },
 ];
 
 /// The program: picks the personality by `argv[0]`, else by the first word, runs it and prints its error.
@@ -63,7 +73,9 @@ fn by_name(called: &OsStr) -> Option<&'static Personality> {
     let name = Path::new(called).file_name()?.to_str()?;
     let name = name.strip_suffix(".exe").unwrap_or(name);
     let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.').trim_end_matches('-');
-    PERSONALITIES.iter().find(|personality| name.strip_suffix(personality.name).is_some_and(|prefix| prefix.is_empty() || prefix.ends_with('-')))
+    PERSONALITIES
+        .iter()
+        .find(|personality| name.strip_suffix(personality.name).is_some_and(|prefix| prefix.is_empty() || prefix.ends_with('-')))
 }
 
 /// The personality whose name is the first word after `offld`; `offld ld` is the linker.

@@ -22,8 +22,10 @@ struct Own {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Make the names that compilers look for (clang-linker-wrapper, ld.offld) as symlinks in a folder
-    #[command(after_help = "Examples:\n  offld links ~/offld && clang++ -B ~/offld -fopenmp -fopenmp-targets=x86_64-pc-linux-gnu a.cpp\n  \
-        offld links --as-ld ~/offld && g++ -B ~/offld main.o kernels.o")]
+    #[command(
+        after_help = "Examples:\n  offld links ~/offld && clang++ -B ~/offld -fopenmp -fopenmp-targets=x86_64-pc-linux-gnu a.cpp\n  \
+        offld links --as-ld ~/offld && g++ -B ~/offld main.o kernels.o"
+    )]
     Links {
         /// The folder, made if it is not there
         dir: PathBuf,
@@ -63,8 +65,10 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
 
 /// The command line of `offld` itself, with the personalities in its help.
 fn command() -> clap::Command {
-    let names: String = PERSONALITIES.iter().map(|personality| format!("\n  {:<22} {}", personality.name, personality.about)).collect();
-    Own::command().after_help(format!("Also, by the name of the executable or as the first word (`offld ld …` is `ld.offld`):{names}"))
+    let names: String =
+        PERSONALITIES.iter().map(|personality| format!("\n  {:<22} {}", personality.name, personality.about)).collect();
+    Own::command()
+        .after_help(format!("Also, by the name of the executable or as the first word (`offld ld …` is `ld.offld`):{names}"))
 }
 
 #[cfg(test)]

@@ -12,7 +12,12 @@ use crate::select::DeviceJob;
 use crate::target::Target;
 
 /// The arguments for linking `inputs` (the job's, as files) to `output`.
-pub(super) fn arguments(job: &DeviceJob<'_>, context: &DeviceContext<'_>, inputs: &[PathBuf], output: &Path) -> Result<Vec<OsString>> {
+pub(super) fn arguments(
+    job: &DeviceJob<'_>,
+    context: &DeviceContext<'_>,
+    inputs: &[PathBuf],
+    output: &Path,
+) -> Result<Vec<OsString>> {
     let target = &job.target;
     let request = context.request;
     if target.triple.is_empty() {
@@ -41,7 +46,9 @@ pub(super) fn arguments(job: &DeviceJob<'_>, context: &DeviceContext<'_>, inputs
     if !target.is_nvptx() && !target.is_spirv() {
         args.word("-Wl,--no-undefined");
     }
-    inputs.iter().for_each(|input| drop(args.path(input)));
+    for input in inputs {
+        args.path(input);
+    }
     legacy_options(&mut args, context, job);
     if target.is_cpu() {
         libraries::cpu_arguments(&mut args, context, target);
@@ -80,7 +87,9 @@ fn legacy_options(args: &mut Args, context: &DeviceContext<'_>, job: &DeviceJob<
     let target = &job.target;
     let legacy = context.request;
     let kinds = || job.kinds.iter().map(OffloadKind::name);
-    for library in legacy.bitcode_libraries.iter().filter(|library| kinds().any(|kind| library.is_for(kind, &target.triple, &target.arch))) {
+    for library in
+        legacy.bitcode_libraries.iter().filter(|library| kinds().any(|kind| library.is_for(kind, &target.triple, &target.arch)))
+    {
         args.path(&library.path);
     }
     for library in legacy.builtin_bitcode.iter().filter_map(|library| library.for_triple(&target.triple)) {

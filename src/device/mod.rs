@@ -64,7 +64,8 @@ pub fn link(jobs: &[DeviceJob<'_>], context: &DeviceContext<'_>, session: &Sessi
         // A token of the jobserver is ours from the start; more are not asked for.
         Jobs::Jobserver => 1,
     };
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().context("cannot start the threads for device links")?;
+    let pool =
+        rayon::ThreadPoolBuilder::new().num_threads(threads).build().context("cannot start the threads for device links")?;
     let mut done: Vec<(usize, Result<()>)> =
         pool.install(|| order.par_iter().with_max_len(1).map(|&at| (at, link_one(&planned[at], session))).collect());
     done.sort_by_key(|(at, _)| *at);
@@ -99,7 +100,8 @@ fn plan<'a>(job: &'a DeviceJob<'a>, context: &DeviceContext<'_>, session: &Sessi
     };
     let image_kind = if context.request.embed_bitcode { ImageKind::Bitcode } else { ImageKind::Object };
     let triple = job.inputs.first().map_or_else(|| job.target.triple.clone(), |input| input.triple.clone());
-    let linked = Linked { target: job.target.clone(), triple, generation: job.generation, kinds: job.kinds, image_kind, path: output };
+    let linked =
+        Linked { target: job.target.clone(), triple, generation: job.generation, kinds: job.kinds, image_kind, path: output };
     Ok(Planned { job, inputs, cmd, linked })
 }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use object::read::archive::ArchiveFile;
 
-use super::{Bytes, Leaf};
 use super::magic::{Magic, magic};
+use super::{Bytes, Leaf};
 use crate::error::Malformed;
 use crate::model::Origin;
 
@@ -41,7 +41,8 @@ impl Walk<'_> {
             last = offset;
             let (inner, contents) = if member.is_thin() {
                 let path = beside(&origin.file, &name);
-                let map = Bytes::open(&path).with_context(|| format!("{}: cannot read the thin archive's member `{}`", origin, path.display()))?;
+                let map = Bytes::open(&path)
+                    .with_context(|| format!("{}: cannot read the thin archive's member `{}`", origin, path.display()))?;
                 (origin.member(&name), map)
             } else {
                 let contents = bytes.slice(offset, size);

@@ -37,7 +37,10 @@ impl Bytes {
         Bytes::map(&File::open(path)?)
     }
 
-    #[expect(unsafe_code, reason = "a memory map: a file that another process cuts short while we link it is a broken build in any linker")]
+    #[expect(
+        unsafe_code,
+        reason = "a memory map: a file that another process cuts short while we link it is a broken build in any linker"
+    )]
     fn map(file: &File) -> std::io::Result<Bytes> {
         // SAFETY: the map is only read; see the reason above for files that change below us.
         let map = Arc::new(unsafe { Mmap::map(file) }?);
@@ -112,7 +115,8 @@ pub fn open(specs: &[InputSpec], search: &Search) -> Result<Inputs> {
         opener.inputs.named.push(named);
     }
     let mut inputs = opener.inputs;
-    let spread: Vec<Result<Vec<Leaf>>> = inputs.files.par_iter().enumerate().map(|(index, file)| leaves_of(index, file)).collect();
+    let spread: Vec<Result<Vec<Leaf>>> =
+        inputs.files.par_iter().enumerate().map(|(index, file)| leaves_of(index, file)).collect();
     for leaves in spread {
         inputs.leaves.append(&mut leaves?);
     }

@@ -87,7 +87,8 @@ mod tests {
     fn the_c_library_is_a_script() {
         let text = "/* GNU ld script */\nOUTPUT_FORMAT(elf64-x86-64)\nGROUP ( /lib/x/libc.so.6 /usr/lib/libc_nonshared.a AS_NEEDED ( /lib64/ld.so -lm ) )";
         let file = |name: &str| Entry::File(name.into());
-        let expected = [file("/lib/x/libc.so.6"), file("/usr/lib/libc_nonshared.a"), file("/lib64/ld.so"), Entry::Library("m".into())];
+        let expected =
+            [file("/lib/x/libc.so.6"), file("/usr/lib/libc_nonshared.a"), file("/lib64/ld.so"), Entry::Library("m".into())];
         assert_eq!(entries(text), expected);
     }
 

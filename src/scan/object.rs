@@ -110,7 +110,11 @@ fn coff_sections(data: &[u8]) -> Result<Vec<(String, &[u8])>> {
         }
         Ok(all)
     }
-    if is_big_coff(data) { list(&CoffFile::<&[u8], pe::AnonObjectHeaderBigobj>::parse(data)?) } else { list(&CoffFile::<&[u8]>::parse(data)?) }
+    if is_big_coff(data) {
+        list(&CoffFile::<&[u8], pe::AnonObjectHeaderBigobj>::parse(data)?)
+    } else {
+        list(&CoffFile::<&[u8]>::parse(data)?)
+    }
 }
 
 fn is_big_coff(data: &[u8]) -> bool {
@@ -209,7 +213,8 @@ pub(super) fn coff_facts(data: &[u8]) -> Result<HostFacts<'_>> {
     fn read<'a, C: CoffHeader>(file: &CoffFile<'a, &'a [u8], C>) -> Result<HostFacts<'a>> {
         let machine = file.coff_header().machine();
         let mut facts = HostFacts { machine: Some(Machine::Coff(machine)), ..HostFacts::default() };
-        let entries = file.sections().any(|section| section.name_bytes().is_ok_and(|name| name.starts_with(b"llvm_offload_entries")));
+        let entries =
+            file.sections().any(|section| section.name_bytes().is_ok_and(|name| name.starts_with(b"llvm_offload_entries")));
         facts.generation = entries.then_some(Generation::Llvm21);
         let table = file.coff_symbol_table();
         for (_, symbol) in table.iter() {
@@ -228,5 +233,9 @@ pub(super) fn coff_facts(data: &[u8]) -> Result<HostFacts<'_>> {
     if data.len() < 20 {
         bail!("too short for a COFF object");
     }
-    if is_big_coff(data) { read(&CoffFile::<&[u8], pe::AnonObjectHeaderBigobj>::parse(data)?) } else { read(&CoffFile::<&[u8]>::parse(data)?) }
+    if is_big_coff(data) {
+        read(&CoffFile::<&[u8], pe::AnonObjectHeaderBigobj>::parse(data)?)
+    } else {
+        read(&CoffFile::<&[u8]>::parse(data)?)
+    }
 }

@@ -31,12 +31,16 @@ pub(super) fn of_images(found: &[Found<'_>], facts: &[HostFacts<'_>], active: &[
     all.dedup();
     if all.contains(&Generation::Llvm15) && all.contains(&Generation::Llvm14) {
         // One table with the same entries: one registration, in the later way.
-        each.iter_mut().filter(|generation| **generation == Some(Generation::Llvm14)).for_each(|generation| *generation = Some(Generation::Llvm15));
+        each.iter_mut()
+            .filter(|generation| **generation == Some(Generation::Llvm14))
+            .for_each(|generation| *generation = Some(Generation::Llvm15));
         all.retain(|generation| *generation != Generation::Llvm14);
     }
     if all.contains(&Generation::Llvm20) && all.first().is_some_and(|first| !first.wide_entries()) {
         let name = |wide: bool| {
-            let of = active.iter().find(|&&at| each[at].is_some_and(|generation| generation != Generation::Llvm21 && generation.wide_entries() == wide));
+            let of = active.iter().find(|&&at| {
+                each[at].is_some_and(|generation| generation != Generation::Llvm21 && generation.wide_entries() == wide)
+            });
             of.map_or_else(String::new, |&at| found[at].origin.to_string())
         };
         bail!(

@@ -46,7 +46,13 @@ pub struct Selection<'a> {
 }
 
 /// Decides what is linked. `facts` are those of all leaves, by index; `lazy` says which leaves are archive members.
-pub fn select<'a>(found: &'a [Found<'a>], facts: &[HostFacts<'_>], lazy: &[bool], origins: &[String], wishes: &Wishes) -> Result<Selection<'a>> {
+pub fn select<'a>(
+    found: &'a [Found<'a>],
+    facts: &[HostFacts<'_>],
+    lazy: &[bool],
+    origins: &[String],
+    wishes: &Wishes,
+) -> Result<Selection<'a>> {
     let pulled = resolve::host_pulls(facts, lazy, origins, wishes);
     let named = |image: &Found<'_>| wishes.should_extract.contains(&image.arch);
     let (active, waiting): (Vec<usize>, Vec<usize>) =
@@ -58,6 +64,7 @@ pub fn select<'a>(found: &'a [Found<'a>], facts: &[HostFacts<'_>], lazy: &[bool]
             groups.entry((Target::new(&found[at].triple, &found[at].arch), generation)).or_default();
         }
     }
+    drop_served_generic(&mut groups);
     let mut device_pulled: BTreeMap<usize, String> = BTreeMap::new();
     for ((target, generation), members) in &mut groups {
         let fits = |at: &usize| {
@@ -70,7 +77,8 @@ pub fn select<'a>(found: &'a [Found<'a>], facts: &[HostFacts<'_>], lazy: &[bool]
             device_pulled.extend(resolve::device_pulls(found, members, &waiting)?);
         }
     }
-    let jobs: Vec<DeviceJob<'a>> = groups.into_iter().map(|((target, generation), members)| job(found, target, generation, &members)).collect();
+    let jobs: Vec<DeviceJob<'a>> =
+        groups.into_iter().map(|((target, generation), members)| job(found, target, generation, &members)).collect();
     for job in &jobs {
         check_kinds(job)?;
     }
@@ -91,6 +99,17 @@ fn job<'a>(found: &'a [Found<'a>], target: Target, generation: Generation, membe
     let inputs: Vec<&Found<'a>> = members.iter().map(|&at| &found[at]).collect();
     let kinds = inputs.iter().fold(OffloadKinds::default(), |kinds, image| kinds.union(image.kinds));
     DeviceJob { target, generation, kinds, inputs }
+}
+
+/// A generic image beside specific ones of its triple would hold half of the program: what is generic is in all of them already,
+/// and what is specific is in none of it.
+fn drop_served_generic(groups: &mut BTreeMap<(Target, Generation), BTreeSet<usize>>) {
+    let specific: BTreeSet<(String, Generation)> = groups
+        .keys()
+        .filter(|(target, _)| !target.arch.is_empty())
+        .map(|(target, generation)| (target.triple.clone(), *generation))
+        .collect();
+    groups.retain(|(target, generation), _| !target.arch.is_empty() || !specific.contains(&(target.triple.clone(), *generation)));
 }
 
 fn check_kinds(job: &DeviceJob<'_>) -> Result<()> {

@@ -86,7 +86,11 @@ impl Resolver {
 
 /// Adds to `members` those of `waiting` that define what the members leave undefined, again and again until nothing more is
 /// needed. Returns the ones taken and why.
-pub(super) fn device_pulls(found: &[Found<'_>], members: &mut BTreeSet<usize>, waiting: &[usize]) -> Result<BTreeMap<usize, String>> {
+pub(super) fn device_pulls(
+    found: &[Found<'_>],
+    members: &mut BTreeSet<usize>,
+    waiting: &[usize],
+) -> Result<BTreeMap<usize, String>> {
     let mut tables: BTreeMap<usize, HostFacts<'_>> = BTreeMap::new();
     for &at in members.iter().chain(waiting) {
         tables.insert(at, symbols(&found[at])?);

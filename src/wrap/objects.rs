@@ -53,8 +53,12 @@ fn host_objects(payload: &Payload, context: &WrapContext<'_>, session: &Session)
         let start = image.head.len() as u64;
         planned.push(PlannedImage { place, start, end: start + image.body_size, offload_arch: None });
     }
-    let plan =
-        Plan { host_triple: context.host_triple.to_owned(), generation: payload.generation, images: planned, relocatable: context.relocatable };
+    let plan = Plan {
+        host_triple: context.host_triple.to_owned(),
+        generation: payload.generation,
+        images: planned,
+        relocatable: context.relocatable,
+    };
     if context.print {
         session.shell.line(llvm::print_module(&plan)?.trim_end());
     }
@@ -73,20 +77,22 @@ fn host_objects(payload: &Payload, context: &WrapContext<'_>, session: &Session)
 fn stream_images(payload: &Payload, plan: &Plan, stem: &str, session: &Session) -> Result<PathBuf> {
     let path = session.scratch.path(stem, "o")?;
     let mut out = File::create(&path).with_context(|| format!("cannot write `{}`", path.display()))?;
-    let images: Vec<StreamedImage<'_>> = payload.images.iter().zip(&plan.images).filter_map(|(image, planned)| streamed(image, planned)).collect();
-    image_object::write(&mut out, &plan.host_triple, plan.relocatable, &images).with_context(|| format!("cannot write `{}`", path.display()))?;
+    let images: Vec<StreamedImage> =
+        payload.images.iter().zip(&plan.images).filter_map(|(image, planned)| streamed(image, planned)).collect();
+    image_object::write(&mut out, &plan.host_triple, plan.relocatable, &images)
+        .with_context(|| format!("cannot write `{}`", path.display()))?;
     for image in &payload.images {
         session.scratch.discard(&image.body);
     }
     Ok(path)
 }
 
-fn streamed<'a>(image: &'a PayloadImage, planned: &PlannedImage) -> Option<StreamedImage<'a>> {
+fn streamed(image: &PayloadImage, planned: &PlannedImage) -> Option<StreamedImage> {
     let ImagePlace::External { symbol, .. } = &planned.place else { return None };
     Some(StreamedImage {
         symbol: symbol.clone(),
         head: image.head.clone(),
-        body: &image.body,
+        body: image.body.clone(),
         body_size: image.body_size,
         total_size: image.total_size,
     })
@@ -112,7 +118,8 @@ fn tag(payload: &Payload, output: &Path) -> Result<u64> {
     let mut buffer = vec![0; 1 << 20];
     for image in &payload.images {
         hash.update(&image.head);
-        let mut file = File::open(&image.body).with_context(|| format!("cannot read the linked image `{}`", image.body.display()))?;
+        let mut file =
+            File::open(&image.body).with_context(|| format!("cannot read the linked image `{}`", image.body.display()))?;
         loop {
             match file.read(&mut buffer).with_context(|| format!("cannot read the linked image `{}`", image.body.display()))? {
                 0 => break,

@@ -9,13 +9,15 @@ use std::process::Command;
 use libtest_mimic::{Failed, Trial};
 
 use super::support::{
-    LLVM, OFFLOAD, Outcome, Work, expect_equal, expect_in, expect_not_in, have_llvm, llvm, made, missing, output, passed, run, run_offloaded, shown, test,
+    LLVM, OFFLOAD, Outcome, Work, expect_equal, expect_in, expect_not_in, have_llvm, llvm, made, missing, output, passed, run,
+    run_offloaded, shown, test,
 };
 
 /// A test for each program and host linker.
 pub fn trials() -> Vec<Trial> {
     let folder = super::support::root().join("tests/programs");
-    let mut mains: Vec<PathBuf> = std::fs::read_dir(&folder).expect("tests/programs").filter_map(|entry| main_file(&entry.ok()?.path())).collect();
+    let mut mains: Vec<PathBuf> =
+        std::fs::read_dir(&folder).expect("tests/programs").filter_map(|entry| main_file(&entry.ok()?.path())).collect();
     mains.sort();
     let mut trials = Vec::new();
     for main in mains {
@@ -192,11 +194,15 @@ impl Program {
     fn ledger(&self, folder: &Work) -> Result<String, Failed> {
         let file = folder.path().join("ledger");
         let mut command = self.start(folder);
-        command.env("LD_PRELOAD", &made().stub).env("OFFLD_LEDGER", &file);
+        command.env("LD_LIBRARY_PATH", &made().stub).env("OFFLD_LEDGER", &file);
         // On the host alone some programs rightly print something else, so only the ledger counts.
         let output = output(&mut command)?;
-        let ledger = std::fs::read_to_string(&file).map_err(|error| format!("no ledger: {error}\n{}", shown(&command, &output)))?;
-        Ok(ledger.lines().map(|line| line.split(" size=").next().filter(|_| line.contains(" image ")).unwrap_or(line).to_owned() + "\n").collect())
+        let ledger =
+            std::fs::read_to_string(&file).map_err(|error| format!("no ledger: {error}\n{}", shown(&command, &output)))?;
+        Ok(ledger
+            .lines()
+            .map(|line| line.split(" size=").next().filter(|_| line.contains(" image ")).unwrap_or(line).to_owned() + "\n")
+            .collect())
     }
 }
 

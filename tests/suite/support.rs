@@ -58,7 +58,8 @@ pub struct Made {
     pub links: PathBuf,
     /// The same with `ld`.
     pub as_ld: PathBuf,
-    /// The runtime stub, as a library to preload or to link.
+    /// A folder with the runtime stub under the name of LLVM 22's libomptarget: put before the real one, a program linked against
+    /// that runs with it, and it is set up and torn down in the order the real one would be.
     pub stub: PathBuf,
 }
 
@@ -71,9 +72,15 @@ pub fn made() -> &'static Made {
         let (links, as_ld) = (folder.path().join("links"), folder.path().join("as-ld"));
         run(Command::new(offld).arg("links").arg(&links)).expect("offld links");
         run(Command::new(offld).args(["links", "--as-ld"]).arg(&as_ld)).expect("offld links --as-ld");
-        let stub = folder.path().join("libomptarget.so");
+        let stub = folder.path().join("stub");
+        std::fs::create_dir(&stub).expect("a folder");
         let source = root().join("runtime-stubs/openmp.c");
-        run(Command::new("cc").args(["-std=c11", "-Wall", "-Werror", "-shared", "-fPIC"]).arg(source).arg("-o").arg(&stub)).expect("the runtime stub");
+        run(Command::new("cc")
+            .args(["-std=c11", "-Wall", "-Werror", "-shared", "-fPIC", "-Wl,-soname,libomptarget.so.22.1"])
+            .arg(source)
+            .arg("-o")
+            .arg(stub.join("libomptarget.so.22.1")))
+        .expect("the runtime stub");
         Made { _folder: folder, links, as_ld, stub }
     })
 }
@@ -119,7 +126,8 @@ impl Work {
 
     /// A failure if any temporary file is left.
     pub fn expect_no_temps(&self) -> Result<(), Failed> {
-        let left: Vec<_> = std::fs::read_dir(self.path().join("tmp"))?.filter_map(|entry| Some(entry.ok()?.file_name())).collect();
+        let left: Vec<_> =
+            std::fs::read_dir(self.path().join("tmp"))?.filter_map(|entry| Some(entry.ok()?.file_name())).collect();
         if left.is_empty() { Ok(()) } else { Err(format!("left in TMPDIR: {left:?}").into()) }
     }
 }
@@ -133,7 +141,11 @@ pub fn run(command: &mut Command) -> Result<String, Failed> {
 /// Runs `command`, which must fail; its stderr.
 pub fn run_failing(command: &mut Command) -> Result<String, Failed> {
     let output = output(command)?;
-    if output.status.success() { Err(format!("should have failed: {}", shown(command, &output)).into()) } else { Ok(text(&output.stderr)) }
+    if output.status.success() {
+        Err(format!("should have failed: {}", shown(command, &output)).into())
+    } else {
+        Ok(text(&output.stderr))
+    }
 }
 
 /// Runs `command`, whatever comes of it.

@@ -1,0 +1,116 @@
+//! Selection on symbol tables made by hand.
+
+use std::borrow::Cow;
+
+use super::*;
+use crate::model::{ImageKind, Origin};
+use crate::scan::{Definition, Need};
+
+fn image(leaf: usize, triple: &str, arch: &str) -> Found<'static> {
+    Found {
+        leaf,
+        origin: Origin::file(format!("{leaf}.o").as_ref()),
+        triple: triple.to_owned(),
+        arch: arch.to_owned(),
+        kinds: OffloadKinds::default().with(OffloadKind::OpenMp),
+        image_kind: ImageKind::Object,
+        raw_section: false,
+        bytes: Cow::Borrowed(b"no symbols in here"),
+    }
+}
+
+fn facts(defined: &[&'static str], undefined: &[&'static str]) -> HostFacts<'static> {
+    let name = |name: &&'static str| Cow::Borrowed(name.as_bytes());
+    HostFacts {
+        defined: defined.iter().map(|symbol| Definition { name: name(symbol), weak: false }).collect(),
+        undefined: undefined.iter().map(|symbol| Need { name: name(symbol), weak: false }).collect(),
+        generation: Some(Generation::Llvm21),
+        ..HostFacts::default()
+    }
+}
+
+/// What each job is made of, as `target: leaves`.
+fn shown(found: &[Found<'_>], facts: &[HostFacts<'_>], lazy: &[bool], wishes: &Wishes) -> Vec<String> {
+    let origins: Vec<String> = (0..facts.len()).map(|leaf| format!("{leaf}.o")).collect();
+    let selection = select(found, facts, lazy, &origins, wishes).unwrap();
+    let job = |job: &DeviceJob<'_>| {
+        let leaves: Vec<String> = job.inputs.iter().map(|input| input.leaf.to_string()).collect();
+        format!("{}: {}", job.target.arch, leaves.join(" "))
+    };
+    selection.jobs.iter().map(job).collect()
+}
+
+const AMD: &str = "amdgcn-amd-amdhsa";
+
+#[test]
+fn f15_generic_joins_the_specific_groups_in_any_order() {
+    let facts = [facts(&[], &[]), facts(&[], &[]), facts(&[], &[])];
+    let archs = ["gfx90a", "generic", "gfx908"];
+    for order in [[0, 1, 2], [1, 0, 2], [2, 1, 0]] {
+        let found: Vec<Found<'_>> = order.iter().enumerate().map(|(leaf, &at)| image(leaf, AMD, archs[at])).collect();
+        let position = |at: usize| order.iter().position(|&own| own == at).unwrap();
+        let pair = |a: usize, b: usize| format!("{} {}", a.min(b), a.max(b));
+        let expected =
+            [format!("gfx90a: {}", pair(position(0), position(1))), format!("gfx908: {}", pair(position(2), position(1)))];
+        assert_eq!(shown(&found, &facts, &[false; 3], &Wishes::default()), expected);
+    }
+}
+
+#[test]
+fn generic_alone_has_an_image_of_its_own() {
+    let found = [image(0, "x86_64-pc-linux-gnu", "generic"), image(1, "x86_64-pc-linux-gnu", "")];
+    assert_eq!(shown(&found, &[facts(&[], &[]), facts(&[], &[])], &[false; 2], &Wishes::default()), [": 0 1"]);
+}
+
+#[test]
+fn f14_unused_members_stay_out_and_used_ones_come_in() {
+    let found = [image(0, AMD, "gfx90a"), image(1, AMD, "gfx90a"), image(2, AMD, "gfx90a"), image(3, AMD, "gfx90a")];
+    // main needs a; a needs b; nothing needs c.
+    let facts = [facts(&["main"], &["a"]), facts(&["a"], &["b"]), facts(&["b"], &[]), facts(&["c"], &["nowhere"])];
+    let lazy = [false, true, true, true];
+    assert_eq!(shown(&found, &facts, &lazy, &Wishes::default()), ["gfx90a: 0 1 2"]);
+    let named = Wishes { should_extract: vec!["gfx90a".into()], ..Wishes::default() };
+    assert_eq!(shown(&found, &facts, &lazy, &named), ["gfx90a: 0 1 2 3"]);
+    let rooted = Wishes { roots: vec!["c".into()], ..Wishes::default() };
+    assert_eq!(shown(&found, &facts, &lazy, &rooted), ["gfx90a: 0 1 2 3"]);
+}
+
+#[test]
+fn a_definition_on_the_line_needs_no_archive_and_the_first_archive_wins() {
+    let found = [image(1, AMD, "gfx90a"), image(2, AMD, "gfx90a"), image(3, AMD, "gfx90a")];
+    let facts = [facts(&["main"], &["a", "b"]), facts(&["a"], &[]), facts(&["b"], &[]), facts(&["b"], &[])];
+    // `a` is an object; `b` is in two archives.
+    assert_eq!(shown(&found, &facts, &[false, false, true, true], &Wishes::default()), ["gfx90a: 1 2"]);
+}
+
+#[test]
+fn wrapped_symbols_are_followed() {
+    let found = [image(1, AMD, "gfx90a"), image(2, AMD, "gfx90a")];
+    let facts = [facts(&["main"], &["f"]), facts(&["__wrap_f"], &["__real_f"]), facts(&["f"], &[])];
+    let wishes = Wishes { wrapped: vec!["f".into()], ..Wishes::default() };
+    assert_eq!(shown(&found, &facts, &[false, true, true], &wishes), ["gfx90a: 1 2"]);
+}
+
+#[test]
+fn each_generation_is_registered_by_itself() {
+    let found = [image(0, AMD, "gfx90a"), image(1, AMD, "gfx90a"), image(2, AMD, "gfx90a")];
+    let old = HostFacts { generation: Some(Generation::Llvm15), ..facts(&[], &[]) };
+    let unknown = HostFacts { generation: None, ..facts(&[], &[]) };
+    assert_eq!(
+        shown(&found, &[old.clone(), facts(&[], &[]), unknown], &[false; 3], &Wishes::default()),
+        ["gfx90a: 0 2", "gfx90a: 1 2"]
+    );
+    let twenty = HostFacts { generation: Some(Generation::Llvm20), ..facts(&[], &[]) };
+    let origins = ["0.o", "1.o"].map(str::to_owned);
+    let error = select(&found[..2], &[old, twenty], &[false; 2], &origins, &Wishes::default()).unwrap_err().to_string();
+    assert!(error.starts_with("1.o has entries of 56 bytes (LLVM 20) and 0.o entries of 32 bytes"), "{error}");
+}
+
+#[test]
+fn sycl_mixes_with_nothing() {
+    let mut found = [image(0, "spirv64", ""), image(1, "spirv64", "")];
+    found[1].kinds = OffloadKinds::default().with(OffloadKind::Sycl);
+    let origins = ["0.o", "1.o"].map(str::to_owned);
+    let error = select(&found, &[facts(&[], &[]), facts(&[], &[])], &[false; 2], &origins, &Wishes::default()).unwrap_err();
+    assert!(error.to_string().starts_with("Linking images of SYCL offload kind with images of any other kind is not supported"));
+}
