@@ -30,11 +30,20 @@ pub fn linker(request: &LinkRequest, ld_first: bool) -> Result<PathBuf> {
     }
 }
 
-/// The host link with `objects` in their place and `libraries` after the last input; with neither, the user's line as it is.
-pub fn command(ledger: &Ledger, linker: &Path, objects: &[PathBuf], libraries: &[OsString]) -> Cmd {
-    let objects: Vec<OsString> = objects.iter().map(|path| path.clone().into_os_string()).collect();
-    let args = ledger.host_line(&objects, libraries);
+/// The host link with `additions` in the objects' place and `libraries` after the last input; with neither, the user's line as it is.
+pub fn command(ledger: &Ledger, linker: &Path, additions: &[OsString], libraries: &[OsString]) -> Cmd {
+    let args = ledger.host_line(additions, libraries);
     Cmd { step: "host link".to_owned(), program: linker.to_path_buf(), args, inputs: Vec::new(), output: None }
+}
+
+/// What goes where the objects go: the objects, and for ld.lld under `--gc-sections` the option that keeps the entry tables. Nothing
+/// refers to an entry but the bounds around its table, and lld alone takes that for nothing by default.
+pub fn additions(request: &LinkRequest, linker: &Path, objects: &[PathBuf]) -> Vec<OsString> {
+    let mut words: Vec<OsString> = objects.iter().map(|path| path.clone().into_os_string()).collect();
+    if request.gc_sections && linker.file_name().is_some_and(|name| name.to_string_lossy().contains("lld")) {
+        words.extend(["-z".into(), "nostart-stop-gc".into()]);
+    }
+    words
 }
 
 /// Whether another wrapper's object is on the line already (decision 6): then it is a plain link.

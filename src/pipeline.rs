@@ -71,7 +71,7 @@ pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first:
 
     // The user's own link, with those objects in it.
     let runtime = host::openmp_runtime(request, &inputs, &facts, &choice.compiler);
-    let mut host_link = host::command(ledger, &linker, &objects, &runtime);
+    let mut host_link = host::command(ledger, &linker, &host::additions(request, &linker, &objects), &runtime);
     host_link.inputs = host::input_names(&inputs);
     let result = session.runner.run(&host_link);
     if session.signals.check().is_err() {
