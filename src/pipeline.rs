@@ -9,6 +9,7 @@ use crate::args::Ledger;
 use crate::args::request::LinkRequest;
 use crate::device::{self, DeviceContext, Linked};
 use crate::formats::bitcode_ident;
+use crate::inputs::magic::Magic;
 use crate::inputs::search::Search;
 use crate::inputs::{self, Inputs};
 use crate::scan::{self, Found, HostFacts};
@@ -16,6 +17,21 @@ use crate::select::{self, DeviceJob, Wishes};
 use crate::session::Session;
 use crate::wrap::objects::{self, WrapContext};
 use crate::{bundle, host, toolchain};
+
+/// Hands a link without device code to the host linker in place of this process, and then does not return. It returns when there is
+/// device code, or telling takes LLVM, or when something is wrong that [`link`] will report.
+pub fn replace_if_plain(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first: bool) -> Result<()> {
+    let linker = host::linker(request, ld_first)?;
+    let inputs = inputs::open(&request.inputs, &search(request))?;
+    if !inputs.leaves.iter().any(|leaf| leaf.kind == Magic::Bitcode) && scan::scan(&inputs)?.is_empty() {
+        session.runner.replace(&host::command(ledger, &linker, &[], &[]))?;
+    }
+    Ok(())
+}
+
+fn search(request: &LinkRequest) -> Search {
+    Search::new(&request.library_dirs, request.sysroot.as_deref(), &host::multiarch(request.host_triple.as_deref()))
+}
 
 /// Links what `request` asks for. `ld_first`: the real linker to look for is `ld` rather than `ld.lld`.
 pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first: bool) -> Result<()> {
@@ -28,8 +44,7 @@ pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first:
     }
 
     // Every file the line names, as bytes; archives are spread into members. What the host linker reads, we have seen.
-    let search = Search::new(&request.library_dirs, request.sysroot.as_deref(), &host::multiarch(request.host_triple.as_deref()));
-    let inputs = inputs::open(&request.inputs, &search)?;
+    let inputs = inputs::open(&request.inputs, &search(request))?;
 
     // Every device image in the inputs. From here on nothing reads the user's files again but for their symbol tables.
     let found = scan::scan(&inputs)?;
