@@ -160,3 +160,6 @@ fn out_name(request: &LinkRequest) -> &Path {
     let windows = request.host_triple.as_deref().is_some_and(|triple| triple.contains("windows"));
     request.output.as_deref().unwrap_or(Path::new(if windows { "a.exe" } else { "a.out" }))
 }
+
+#[cfg(all(test, feature = "llvm"))]
+mod tests;

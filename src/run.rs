@@ -74,6 +74,10 @@ impl Real {
 impl Run for Real {
     fn run(&self, cmd: &Cmd) -> Result<()> {
         self.signals.check()?;
+        if let Some(output) = &cmd.output {
+            // With --save-temps there may be one of an earlier link, which must not be taken for this one's.
+            let _ = std::fs::remove_file(output);
+        }
         let mut command = self.command(cmd)?;
         // A group of its own, so that a signal reaches what the child started, too.
         command.process_group(0);
