@@ -102,10 +102,11 @@ fn legacy_options(args: &mut Args, context: &DeviceContext<'_>, job: &DeviceJob<
     for library in
         legacy.bitcode_libraries.iter().filter(|library| kinds().any(|kind| library.is_for(kind, &target.triple, &target.arch)))
     {
-        args.path(&library.path);
+        // Straight to the linker: clang would take bitcode by its name for a source to compile.
+        args.word("-Xlinker").path(&library.path);
     }
     for library in legacy.builtin_bitcode.iter().filter_map(|library| library.for_triple(&target.triple)) {
-        args.word(library);
+        args.word("-Xlinker").word(library);
     }
     if let Some(level) = &legacy.opt_level {
         args.word(format!("-{level}"));
