@@ -38,11 +38,6 @@ pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first:
     refuse_what_is_missing(request)?;
     let linker = host::linker(request, ld_first)?;
     let plain = || session.runner.replace(&host::command(ledger, &linker, &[], &[]));
-    if request.relocatable {
-        // The device code stays in its sections, where the final link finds it.
-        return plain();
-    }
-
     // Every file the line names, as bytes; archives are spread into members. What the host linker reads, we have seen.
     let inputs = inputs::open(&request.inputs, &search(request))?;
 
@@ -63,8 +58,12 @@ pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first:
         return plain();
     }
 
-    // Linked images, each in a file.
     let host_triple = host::triple(request, &facts)?;
+    if request.relocatable && host_triple.contains("windows") {
+        bail!("Relocatable linking is not supported on COFF targets");
+    }
+
+    // Linked images, each in a file.
     let choice = toolchain::device_compiler(request.offld_clang.as_deref(), producer(&jobs))?;
     if let Some(warning) = &choice.warning {
         session.shell.warn(warning);
@@ -88,7 +87,10 @@ pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first:
     let runtime = host::openmp_runtime(request, &inputs, &facts, &choice.compiler);
     let mut host_link = host::command(ledger, &linker, &host::additions(request, &linker, &objects), &runtime);
     host_link.inputs = host::input_names(&inputs);
-    let result = session.runner.run(&host_link);
+    let mut result = session.runner.run(&host_link);
+    if request.relocatable {
+        result = result.and_then(|()| session.runner.edit(out_name(request), &host::finish_relocatable));
+    }
     if session.signals.check().is_err() {
         // A linker that is killed leaves what it has written so far.
         let _ = std::fs::remove_file(out_name(request));

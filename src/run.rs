@@ -37,6 +37,11 @@ pub trait Run: Send + Sync {
 
     /// Runs `cmd` in place of this process where the system can; else like `run`. Nothing may be left to clean up.
     fn replace(&self, cmd: &Cmd) -> Result<()>;
+
+    /// A step of our own on a file that a command has written: done, unless commands are only shown.
+    fn edit(&self, file: &Path, work: &dyn Fn(&Path) -> Result<()>) -> Result<()> {
+        work(file)
+    }
 }
 
 /// Runs for real.
@@ -127,6 +132,10 @@ impl Run for Dry {
 
     fn replace(&self, cmd: &Cmd) -> Result<()> {
         self.run(cmd)
+    }
+
+    fn edit(&self, _file: &Path, _work: &dyn Fn(&Path) -> Result<()>) -> Result<()> {
+        Ok(())
     }
 }
 

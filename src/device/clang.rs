@@ -44,7 +44,9 @@ pub(super) fn arguments(
     for option in &request.llvm_options {
         args.word("-Xlinker").joined("--plugin-opt=", option.value());
     }
-    if !target.is_nvptx() && !target.is_spirv() {
+    // A relocatable link has no libraries on its line: a CPU's image finds what it needs in the program, when it is loaded.
+    let complete = !(target.is_cpu() && request.relocatable);
+    if !target.is_nvptx() && !target.is_spirv() && complete {
         args.word("-Wl,--no-undefined");
     }
     for input in inputs {
