@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::formats::offload_binary;
-use crate::model::ImageKind;
+use crate::model::{ImageKind, OffloadKind};
+use crate::wrap::image_section;
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::error::Error;
 use std::path::Path;
@@ -32,6 +33,7 @@ fn streamed(dir: &Path, symbol: &str, bytes: &[u8]) -> std::io::Result<StreamedI
         symbol: symbol.to_owned(),
         head: frame.head,
         body,
+        body_at: 0,
         body_size: frame.image_size,
         total_size: frame.total_size,
     })
@@ -40,7 +42,7 @@ fn streamed(dir: &Path, symbol: &str, bytes: &[u8]) -> std::io::Result<StreamedI
 fn object(dir: &Path, host: &str, relocatable: bool, images: &[StreamedImage]) -> Result<Vec<u8>, Box<dyn Error>> {
     let path = dir.join("images.o");
     let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path)?;
-    write(&mut file, host, relocatable, images)?;
+    write(&mut file, host, image_section(OffloadKind::OpenMp, relocatable), images)?;
     Ok(std::fs::read(path)?)
 }
 
@@ -99,11 +101,12 @@ fn f33_large_images_are_marked_on_x86_64() -> Outcome {
     // A hole: neither the file nor the object takes up the space.
     let body = dir.path().join("body");
     File::create(&body)?.set_len(4096)?;
-    let image = StreamedImage { symbol: "large".to_owned(), head: Vec::new(), body, body_size: 4096, total_size: 1 << 30 };
+    let image =
+        StreamedImage { symbol: "large".to_owned(), head: Vec::new(), body, body_at: 0, body_size: 4096, total_size: 1 << 30 };
     let path = dir.path().join("large.o");
     for (host, flags) in [(X86, 0x1000_0002), ("aarch64-unknown-linux-gnu", 2)] {
         let mut file = File::create(&path)?;
-        write(&mut file, host, false, std::slice::from_ref(&image))?;
+        write(&mut file, host, image_section(OffloadKind::OpenMp, false), std::slice::from_ref(&image))?;
         let cache = object::ReadCache::new(File::open(&path)?);
         let file = object::read::elf::ElfFile64::<object::Endianness, _>::parse(&cache)?;
         let section = file.section_by_name(".llvm.offloading").ok_or("no section")?;
