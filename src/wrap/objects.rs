@@ -1,6 +1,9 @@
 //! The stage that makes host objects: payloads become plans, plans become objects in the temp folder. Small images sit in the
 //! module; large ones never pass through LLVM but are streamed into an object of their own (decision 9).
 
+#[cfg(test)]
+mod tests;
+
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};

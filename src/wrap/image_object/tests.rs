@@ -117,6 +117,48 @@ fn f33_large_images_are_marked_on_x86_64() -> Outcome {
 }
 
 #[test]
+fn each_kind_has_its_section() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let images = [streamed(dir.path(), "one", b"IMAGE-ONE")?, streamed(dir.path(), "two", b"IMAGE-TWO!")?];
+    let path = dir.path().join("images.o");
+    let kinds = [
+        (OffloadKind::Cuda, ".nv_fatbin", 16),
+        (OffloadKind::Hip, ".hip_fatbin", 4096),
+        (OffloadKind::Sycl, ".sycl_offloading", 8),
+    ];
+    for host in HOSTS {
+        for (kind, name, align) in kinds {
+            write(&mut File::create(&path)?, host, image_section(kind, false), &images)?;
+            let bytes = std::fs::read(&path)?;
+            let file = object::File::parse(&bytes[..])?;
+            let section = file.section_by_name(name).ok_or(*host)?;
+            let second = images[0].total_size.next_multiple_of(align);
+            let at = usize::try_from(second)? + images[1].head.len();
+            assert_eq!(section.data()?.get(at..at + 10), Some(&b"IMAGE-TWO!"[..]), "{host} {name}");
+            assert_eq!(section.align(), align, "{host} {name}");
+            if let object::SectionFlags::Elf { sh_flags, .. } = section.flags() {
+                assert_eq!((sh_flags.0, section.kind()), (2, object::SectionKind::ReadOnlyData), "{host} {name}");
+            }
+            let symbol = file.symbols().find(|symbol| symbol.name().is_ok_and(|name| name.ends_with("two"))).ok_or(*host)?;
+            assert_eq!(symbol.address(), second, "{host} {name}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn part_of_a_file_is_an_image_too() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let body = dir.path().join("body");
+    std::fs::write(&body, b"....IMAGE....")?;
+    let part = StreamedImage { symbol: "part".to_owned(), head: Vec::new(), body, body_at: 4, body_size: 5, total_size: 5 };
+    let bytes = object(dir.path(), X86, false, &[part])?;
+    let file = object::File::parse(&bytes[..])?;
+    assert_eq!(file.section_by_name(".llvm.offloading").ok_or("no section")?.data()?, b"IMAGE\0\0\0");
+    Ok(())
+}
+
+#[test]
 fn what_cannot_be_written_is_an_error() -> Outcome {
     let dir = tempfile::tempdir()?;
     let good = streamed(dir.path(), "one", b"IMAGE-ONE")?;
