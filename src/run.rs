@@ -37,6 +37,11 @@ pub trait Run: Send + Sync {
 
     /// Runs `cmd` in place of this process where the system can; else like `run`. Nothing may be left to clean up.
     fn replace(&self, cmd: &Cmd) -> Result<()>;
+
+    /// Whether commands that could run side by side are given one at a time, in order: where the order is seen.
+    fn in_order(&self) -> bool {
+        false
+    }
 }
 
 /// Runs for real.
@@ -127,6 +132,10 @@ impl Run for Dry {
 
     fn replace(&self, cmd: &Cmd) -> Result<()> {
         self.run(cmd)
+    }
+
+    fn in_order(&self) -> bool {
+        true
     }
 }
 
