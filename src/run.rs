@@ -42,6 +42,11 @@ pub trait Run: Send + Sync {
     fn in_order(&self) -> bool {
         false
     }
+
+    /// A step of our own on a file that a command has written: done, unless commands are only shown.
+    fn edit(&self, file: &Path, work: &dyn Fn(&Path) -> Result<()>) -> Result<()> {
+        work(file)
+    }
 }
 
 /// Runs for real.
@@ -136,6 +141,10 @@ impl Run for Dry {
 
     fn in_order(&self) -> bool {
         true
+    }
+
+    fn edit(&self, _file: &Path, _work: &dyn Fn(&Path) -> Result<()>) -> Result<()> {
+        Ok(())
     }
 }
 
