@@ -134,14 +134,16 @@ pub const LAST_OUTPUT: Rule = Rule {
     },
 };
 
-pub const RELOCATABLE: Rule = Rule {
-    what: "a relocatable link keeps the device code in its sections, for the final link",
-    why: "fault F17, and device code of the output can still be linked with that of other objects",
-    apply: |shown| {
-        shown.device.clear();
-        shown.host.retain(|word| !word.ends_with(".image.wrapper.o"));
-        shown.after.clear();
-    },
+pub const UNDEFINED: Rule = Rule {
+    what: "device code of a relocatable link may leave symbols undefined",
+    why: "the line names no libraries, so C++ that needs its run-time library would not link",
+    apply: |shown| cpu_links(shown, |words| words.retain(|word| word != "-Wl,--no-undefined")),
+};
+
+pub const OBJCOPY: Rule = Rule {
+    what: "no llvm-objcopy after a relocatable link",
+    why: "its work is done in process, so no tool has to be there",
+    apply: |shown| shown.after.clear(),
 };
 
 /// The device links for CPUs.
