@@ -39,6 +39,11 @@ pub trait Run: Send + Sync {
     /// Runs `cmd` in place of this process where the system can; else like `run`. Nothing may be left to clean up.
     fn replace(&self, cmd: &Cmd) -> Result<()>;
 
+    /// Whether commands that could run side by side are given one at a time, in order: where the order is seen.
+    fn in_order(&self) -> bool {
+        false
+    }
+
     /// A step of our own on a file that a command has written: done, unless commands are only shown.
     fn edit(&self, file: &Path, work: &dyn Fn(&Path) -> Result<()>) -> Result<()> {
         work(file)
@@ -133,6 +138,10 @@ impl Run for Dry {
 
     fn replace(&self, cmd: &Cmd) -> Result<()> {
         self.run(cmd).map(drop)
+    }
+
+    fn in_order(&self) -> bool {
+        true
     }
 
     fn edit(&self, _file: &Path, _work: &dyn Fn(&Path) -> Result<()>) -> Result<()> {

@@ -63,6 +63,10 @@ pub struct DeviceContext<'a> {
 /// Links every job's image.
 pub fn link(jobs: &[DeviceJob<'_>], context: &DeviceContext<'_>, session: &Session) -> Result<Vec<Linked>> {
     let planned: Vec<Planned<'_>> = jobs.iter().map(|job| plan(job, context, session)).collect::<Result<_>>()?;
+    if session.runner.in_order() {
+        planned.iter().try_for_each(|planned| link_one(planned, session))?;
+        return Ok(planned.into_iter().map(|planned| planned.linked).collect());
+    }
     let mut order: Vec<usize> = (0..planned.len()).collect();
     order.sort_by_key(|&at| Reverse(planned[at].job.inputs.iter().map(|input| input.bytes.len()).sum::<usize>()));
     let slots = Slots::new(context.request.jobs, session);
