@@ -19,7 +19,6 @@ pub mod error;
 pub mod formats;
 pub mod host;
 pub mod inputs;
-#[cfg_attr(not(feature = "llvm"), path = "llvm/disabled.rs")]
 pub mod llvm;
 pub mod model;
 pub mod pipeline;

@@ -9,6 +9,7 @@ use crate::args::Ledger;
 use crate::args::request::LinkRequest;
 use crate::device::{self, DeviceContext, Linked};
 use crate::formats::bitcode_ident;
+use crate::inputs::magic::Magic;
 use crate::inputs::search::Search;
 use crate::inputs::{self, Inputs};
 use crate::scan::{self, Found, HostFacts};
@@ -17,19 +18,28 @@ use crate::session::Session;
 use crate::wrap::objects::{self, WrapContext};
 use crate::{bundle, host, toolchain};
 
+/// Hands a link without device code to the host linker in place of this process, and then does not return. It returns when there is
+/// device code, or telling takes LLVM, or when something is wrong that [`link`] will report.
+pub fn replace_if_plain(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first: bool) -> Result<()> {
+    let linker = host::linker(request, ld_first)?;
+    let inputs = inputs::open(&request.inputs, &search(request))?;
+    if !inputs.leaves.iter().any(|leaf| leaf.kind == Magic::Bitcode) && scan::scan(&inputs)?.is_empty() {
+        session.runner.replace(&host::command(ledger, &linker, &[], &[]))?;
+    }
+    Ok(())
+}
+
+fn search(request: &LinkRequest) -> Search {
+    Search::new(&request.library_dirs, request.sysroot.as_deref(), &host::multiarch(request.host_triple.as_deref()))
+}
+
 /// Links what `request` asks for. `ld_first`: the real linker to look for is `ld` rather than `ld.lld`.
 pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first: bool) -> Result<()> {
     refuse_what_is_missing(request)?;
     let linker = host::linker(request, ld_first)?;
     let plain = || session.runner.replace(&host::command(ledger, &linker, &[], &[]));
-    if request.relocatable {
-        // The device code stays in its sections, where the final link finds it.
-        return plain();
-    }
-
     // Every file the line names, as bytes; archives are spread into members. What the host linker reads, we have seen.
-    let search = Search::new(&request.library_dirs, request.sysroot.as_deref(), &host::multiarch(request.host_triple.as_deref()));
-    let inputs = inputs::open(&request.inputs, &search)?;
+    let inputs = inputs::open(&request.inputs, &search(request))?;
 
     // Every device image in the inputs. From here on nothing reads the user's files again but for their symbol tables.
     let found = scan::scan(&inputs)?;
@@ -48,8 +58,12 @@ pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first:
         return plain();
     }
 
-    // Linked images, each in a file.
     let host_triple = host::triple(request, &facts)?;
+    if request.relocatable && host_triple.contains("windows") {
+        bail!("Relocatable linking is not supported on COFF targets");
+    }
+
+    // Linked images, each in a file.
     let choice = toolchain::device_compiler(request.offld_clang.as_deref(), producer(&jobs))?;
     if let Some(warning) = &choice.warning {
         session.shell.warn(warning);
@@ -71,9 +85,12 @@ pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first:
 
     // The user's own link, with those objects in it.
     let runtime = host::openmp_runtime(request, &inputs, &facts, &choice.compiler);
-    let mut host_link = host::command(ledger, &linker, &objects, &runtime);
+    let mut host_link = host::command(ledger, &linker, &host::additions(request, &linker, &objects), &runtime);
     host_link.inputs = host::input_names(&inputs);
-    let result = session.runner.run(&host_link);
+    let mut result = session.runner.run(&host_link);
+    if request.relocatable {
+        result = result.and_then(|()| session.runner.edit(out_name(request), &host::finish_relocatable));
+    }
     if session.signals.check().is_err() {
         // A linker that is killed leaves what it has written so far.
         let _ = std::fs::remove_file(out_name(request));
@@ -145,3 +162,6 @@ fn out_name(request: &LinkRequest) -> &Path {
     let windows = request.host_triple.as_deref().is_some_and(|triple| triple.contains("windows"));
     request.output.as_deref().unwrap_or(Path::new(if windows { "a.exe" } else { "a.out" }))
 }
+
+#[cfg(all(test, feature = "llvm"))]
+mod tests;

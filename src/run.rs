@@ -37,6 +37,11 @@ pub trait Run: Send + Sync {
 
     /// Runs `cmd` in place of this process where the system can; else like `run`. Nothing may be left to clean up.
     fn replace(&self, cmd: &Cmd) -> Result<()>;
+
+    /// A step of our own on a file that a command has written: done, unless commands are only shown.
+    fn edit(&self, file: &Path, work: &dyn Fn(&Path) -> Result<()>) -> Result<()> {
+        work(file)
+    }
 }
 
 /// Runs for real.
@@ -74,6 +79,10 @@ impl Real {
 impl Run for Real {
     fn run(&self, cmd: &Cmd) -> Result<()> {
         self.signals.check()?;
+        if let Some(output) = &cmd.output {
+            // With --save-temps there may be one of an earlier link, which must not be taken for this one's.
+            let _ = std::fs::remove_file(output);
+        }
         let mut command = self.command(cmd)?;
         // A group of its own, so that a signal reaches what the child started, too.
         command.process_group(0);
@@ -123,6 +132,10 @@ impl Run for Dry {
 
     fn replace(&self, cmd: &Cmd) -> Result<()> {
         self.run(cmd)
+    }
+
+    fn edit(&self, _file: &Path, _work: &dyn Fn(&Path) -> Result<()>) -> Result<()> {
+        Ok(())
     }
 }
 

@@ -3,8 +3,12 @@
 //! LLVM 14, 15, 16 and 19; the others LLVM 22 alone. A missing tool is a test marked as ignored that says what is missing;
 //! `REQUIRE_TOOLS=1` makes it a failure.
 
+#[path = "suite/faults/mod.rs"]
+mod faults;
 #[path = "suite/gpu.rs"]
 mod gpu;
+#[path = "suite/kit.rs"]
+mod kit;
 #[path = "suite/programs.rs"]
 mod programs;
 #[path = "suite/releases.rs"]
@@ -20,6 +24,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let mut trials = Vec::new();
     trials.extend(programs::trials());
+    trials.extend(faults::trials());
     trials.extend(gpu::trials());
     trials.extend(releases::trials());
     libtest_mimic::run(&arguments, trials).exit_code()

@@ -39,3 +39,20 @@ fn run(argv: &[OsString], shell: &Arc<Shell>, role: Role, ld_first: bool) -> Res
     let session = Session::new(Arc::clone(shell), options);
     pipeline::link(&ledger, &request, &session, ld_first)
 }
+
+/// What `argv` asks of the linker personality `name`, done before `main` when it is a link without device code (see `early`).
+#[cfg(all(feature = "llvm", target_os = "linux"))]
+pub(super) fn replace_if_plain(argv: Vec<OsString>, name: &str, shell: &Arc<Shell>) -> Result<()> {
+    let role = if name == "clang-linker-wrapper" { Role::Wrapper } else { Role::Ld };
+    let ledger = Ledger::read(role, argv)?;
+    if ledger.mode() != Mode::Link {
+        return Ok(());
+    }
+    let request = LinkRequest::new(&ledger)?;
+    let asks_for_more = request.dry_run || request.verbose || request.emit_fatbin_only || !request.override_images.is_empty();
+    if asks_for_more {
+        return Ok(());
+    }
+    let session = Session::new(Arc::clone(shell), SessionOptions::default());
+    pipeline::replace_if_plain(&ledger, &request, &session, name == "ld")
+}

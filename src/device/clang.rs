@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 
 use super::{DeviceContext, libraries};
 use crate::args::request::LlvmOption;
+use crate::formats::bitcode_ident;
 use crate::model::OffloadKind;
 use crate::select::DeviceJob;
 use crate::target::Target;
@@ -43,7 +44,9 @@ pub(super) fn arguments(
     for option in &request.llvm_options {
         args.word("-Xlinker").joined("--plugin-opt=", option.value());
     }
-    if !target.is_nvptx() && !target.is_spirv() {
+    // A relocatable link has no libraries on its line: a CPU's image finds what it needs in the program, when it is loaded.
+    let complete = !(target.is_cpu() && request.relocatable);
+    if !target.is_nvptx() && !target.is_spirv() && complete {
         args.word("-Wl,--no-undefined");
     }
     for input in inputs {
@@ -51,6 +54,9 @@ pub(super) fn arguments(
     }
     legacy_options(&mut args, context, job);
     if target.is_cpu() {
+        if needs_lto(job, context) {
+            args.word("-flto");
+        }
         libraries::cpu_arguments(&mut args, context, target);
     }
     for option in &request.llvm_options {
@@ -80,6 +86,14 @@ fn save_temps_and_bitcode(args: &mut Args, context: &DeviceContext<'_>, target: 
     if context.request.embed_bitcode {
         args.word("-Wl,--lto-emit-llvm");
     }
+}
+
+/// Whether a CPU's inputs are bitcode that nobody told the compiler of: a driver that knows of the offloading says `-flto` itself, a
+/// raw linker line does not, and GNU ld reads bitcode through a plugin only.
+fn needs_lto(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> bool {
+    let told = |value: &OsStr| value.to_string_lossy().starts_with("-flto");
+    let mut values = context.request.device_compiler.iter().filter_map(|value| value.for_triple(&job.target.triple));
+    job.inputs.iter().any(|input| bitcode_ident::is_bitcode(&input.bytes)) && !values.any(told)
 }
 
 /// What drivers before LLVM 21 said with options of the wrapper's own.

@@ -6,15 +6,15 @@ use libtest_mimic::{Failed, Trial};
 
 use super::support::{
     Outcome, Release, Work, expect_equal, expect_in, expect_not_in, have_llvm, have_spirv_link, ledger, llvm, made, missing,
-    passed, rocm_bitcode, run, test,
+    passed, rocm_bitcode, run, test, with_llvm,
 };
 
 /// The tests; those that need other releases' compilers or packages are named after them.
 pub fn trials() -> Vec<Trial> {
     let mut trials = vec![
-        test("gpu::amdgcn-without-libraries", amdgcn_22),
-        test("gpu::amdgcn-generic-input", generic_22),
-        test("gpu::amdgcn-beside-the-host", two_triples),
+        with_llvm("gpu::amdgcn-without-libraries", amdgcn_22),
+        with_llvm("gpu::amdgcn-generic-input", generic_22),
+        with_llvm("gpu::amdgcn-beside-the-host", two_triples),
         test("releases::gpu::spirv", spirv),
         test("releases::gpu::amdgcn-19", amdgcn_19),
         test("releases::gpu::amdgcn-19-generic-input", generic_19),
@@ -92,9 +92,6 @@ const ANY_SYMBOL: [&str; 2] = ["-Xoffload-linker", "--unresolved-symbols=ignore-
 
 /// clang 22's packages hold no device libraries: what calls them stays undefined.
 fn amdgcn_22() -> Outcome {
-    if !have_llvm() {
-        return missing("LLVM 22");
-    }
     let folder = Work::new();
     folder.file("p.cpp", PROGRAM);
     let flags = [&ARCHS[..], &["-DMATH=", "p.cpp", "-c"]].concat();
@@ -139,18 +136,12 @@ fn generic_input(folder: &Work, release: &Release, flags: &[String], more: &[&st
 }
 
 fn generic_22() -> Outcome {
-    if !have_llvm() {
-        return missing("LLVM 22");
-    }
     generic_input(&Work::new(), &Release::newest(), &ARCHS.map(str::to_owned), &ANY_SYMBOL)?;
     passed()
 }
 
 /// Images of two triples: by triple, then by arch, both descending; the objects' order does not matter.
 fn two_triples() -> Outcome {
-    if !have_llvm() {
-        return missing("LLVM 22");
-    }
     let folder = Work::new();
     folder.file("p.cpp", PROGRAM);
     folder.file("q.cpp", "int more(int x) {\n#pragma omp target map(tofrom : x)\n  x += 1;\n  return x;\n}\n");

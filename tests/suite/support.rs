@@ -28,6 +28,11 @@ pub fn test(name: impl Into<String>, run: impl FnOnce() -> Outcome + Send + 'sta
     Trial::ignorable_test(name, run)
 }
 
+/// A test that needs LLVM 22, and only that.
+pub fn with_llvm(name: &str, run: impl FnOnce() -> Outcome + Send + 'static) -> Trial {
+    test(name, || if have_llvm() { run() } else { missing("LLVM 22 (clang-22, lld-22, libomp-22-dev, liboffload-22-dev)") })
+}
+
 /// What a test does whose tool is not here: an ignored test that says so, a failure with `REQUIRE_TOOLS=1`.
 pub fn missing(what: impl std::fmt::Display) -> Outcome {
     if std::env::var_os("REQUIRE_TOOLS").is_some_and(|value| value == "1") {
@@ -213,6 +218,12 @@ pub fn run_failing(command: &mut Command) -> Result<String, Failed> {
     } else {
         Ok(text(&output.stderr))
     }
+}
+
+/// Runs `command`; its stderr when it succeeds, everything about it when not.
+pub fn stderr_of(command: &mut Command) -> Result<String, Failed> {
+    let output = output(command)?;
+    if output.status.success() { Ok(text(&output.stderr)) } else { Err(shown(command, &output).into()) }
 }
 
 /// Runs `command`, whatever comes of it.

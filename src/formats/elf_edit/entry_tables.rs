@@ -1,0 +1,55 @@
+//! What a relocatable offload link does to its output (link-driver spec 9.1): the device images it has linked are taken out, and
+//! the entry tables and their bounds get names of their own, so that a later link neither links those images again nor mixes
+//! its entries with theirs.
+
+use super::{Edit, SHT_LLVM_OFFLOADING, SectionView, SymbolView, plan};
+use anyhow::{Result, bail};
+use md5::{Digest, Md5};
+use std::io::Write;
+
+/// The tables of LLVM 20 on, then those of older releases. All are C identifiers, so that linkers define their bounds.
+const TABLES: [&str; 4] = ["llvm_offload_entries", "omp_offloading_entries", "cuda_offloading_entries", "hip_offloading_entries"];
+/// What stands before a table's name in symbols that go with it. The last is what LLVM up to 19 makes a hidden global symbol of,
+/// which two relocatable outputs must not both define.
+const BOUNDS: [&str; 3] = ["__start_", "__stop_", "__dummy."];
+/// The same of LLVM 14 and 15.
+const OLD_DUMMY: &str = "__dummy.omp_offloading.entry";
+/// Images a relocatable link has linked already are kept here, in the output's own registration.
+const LINKED: &[u8] = b".llvm.offloading.relocatable";
+
+/// Whether this section of a relocatable output holds device code that has been linked: `.llvm.offloading` by name or type, and
+/// LLVM 14's `.llvm.offloading.<triple>.<arch>`.
+pub fn is_fat_section(section: SectionView<'_>) -> bool {
+    let named = section.name == b".llvm.offloading" || section.name.starts_with(b".llvm.offloading.");
+    (named || section.kind == SHT_LLVM_OFFLOADING) && !section.name.starts_with(LINKED)
+}
+
+/// LLVM's tag of a relocatable output: the first 8 bytes of its MD5 as a little-endian number, in hexadecimal without zeros in front.
+pub fn entry_table_tag(output: &[u8]) -> String {
+    let digest = Md5::digest(output);
+    let number = digest.iter().take(8).rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
+    format!("{number:x}")
+}
+
+/// Writes the relocatable output `data` without its fat sections, and with `_<tag>` after the names of its entry tables and of
+/// their bounds.
+pub fn rename_entry_tables(data: &[u8], tag: &str, out: &mut impl Write) -> Result<()> {
+    if tag.is_empty() || !tag.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+        bail!("`{tag}` cannot be part of a section's name that is a C identifier");
+    }
+    let tagged = |name: &[u8]| [name, b"_", tag.as_bytes()].concat();
+    let rename_section = |section: SectionView<'_>| {
+        let is_table = TABLES.iter().any(|table| table.as_bytes() == section.name);
+        is_table.then(|| tagged(section.name))
+    };
+    let rename_symbol = |symbol: SymbolView<'_>| (!symbol.local && goes_with_a_table(symbol.name)).then(|| tagged(symbol.name));
+    let edit = Edit { remove: &is_fat_section, rename_section: &rename_section, rename_symbol: &rename_symbol };
+    plan(data, &edit)?.write_to(out)?;
+    Ok(())
+}
+
+fn goes_with_a_table(symbol: &[u8]) -> bool {
+    let is_table = |name: &[u8]| TABLES.iter().any(|table| table.as_bytes() == name);
+    let of_table = |prefix: &&str| symbol.strip_prefix(prefix.as_bytes()).is_some_and(is_table);
+    BOUNDS.iter().any(of_table) || symbol == OLD_DUMMY.as_bytes()
+}

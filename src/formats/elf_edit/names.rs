@@ -1,0 +1,83 @@
+//! New names of sections and symbols: appended to the string tables that the old ones stand in.
+
+use super::layout::Edited;
+use super::read::{Object, Section};
+use super::{Edit, Numbers, SectionView};
+use crate::error::Malformed;
+use std::collections::{BTreeMap, HashMap};
+
+/// What the relocations of a section are called: this and the section's name.
+const RELOCATION_PREFIXES: [&[u8]; 3] = [b".rela", b".rel", b".crel"];
+
+/// What is to be appended, by the string table's section.
+#[derive(Default)]
+pub(super) struct Names(BTreeMap<usize, Tail>);
+
+#[derive(Default)]
+struct Tail {
+    bytes: Vec<u8>,
+    /// Each name once.
+    offsets: HashMap<Vec<u8>, u32>,
+}
+
+impl Names {
+    /// The offset of `name` in string table `table`, which has `len` bytes of its own. `at` is where the old name was read.
+    pub fn add(&mut self, table: usize, len: usize, mut name: Vec<u8>, at: u64) -> Result<u32, Malformed> {
+        let tail = self.0.entry(table).or_default();
+        if let Some(offset) = tail.offsets.get(&name) {
+            return Ok(*offset);
+        }
+        let offset =
+            u32::try_from(len + tail.bytes.len()).map_err(|_| Malformed::new("more names than a string table can hold", at))?;
+        tail.offsets.insert(name.clone(), offset);
+        name.push(0);
+        tail.bytes.append(&mut name);
+        Ok(offset)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn append_to(self, edited: &mut [Edited<'_>]) -> Result<(), Malformed> {
+        for (table, tail) in self.0 {
+            let table = &mut edited[table];
+            // Otherwise the first new name would be the end of the last old one.
+            if table.body.last().is_some_and(|byte| *byte != 0) {
+                return Err(Malformed::new("string table without a terminating zero", table.header.offset));
+            }
+            table.body.to_mut().extend(tail.bytes);
+        }
+        Ok(())
+    }
+}
+
+impl Section<'_> {
+    pub(super) fn view(&self) -> SectionView<'_> {
+        SectionView { name: self.name, kind: self.header.kind, flags: self.header.flags }
+    }
+}
+
+/// Renames the sections that stay, and the relocations of renamed ones.
+pub(super) fn rename_sections(
+    object: &Object<'_>,
+    numbers: &Numbers,
+    edit: &Edit<'_>,
+    names: &mut Names,
+    edited: &mut [Edited<'_>],
+) -> Result<(), Malformed> {
+    let sections = &object.sections;
+    let new_name = |section: &Section<'_>| (edit.rename_section)(section.view());
+    for (index, section) in sections.iter().enumerate().skip(1).filter(|(index, _)| numbers.of(*index).is_some()) {
+        let along = || {
+            let target = section.header.is_relocations().then(|| &sections[section.header.info as usize])?;
+            let prefix = section.name.strip_suffix(target.name).filter(|prefix| RELOCATION_PREFIXES.contains(prefix))?;
+            Some([prefix, &new_name(target)?].concat())
+        };
+        if let Some(name) = new_name(section).or_else(along) {
+            let len = sections[object.names].body.len();
+            edited[index].header.name = names.add(object.names, len, name, section.header.offset)?;
+        }
+    }
+    Ok(())
+}

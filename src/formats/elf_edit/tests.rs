@@ -1,0 +1,237 @@
+//! Objects of each class and byte order, edited, are what they were but for the edit. What is compared is read by another reader.
+
+mod digest;
+mod linked;
+
+use super::*;
+use crate::formats::reference::Outcome;
+use digest::digest;
+use object::write::{Comdat, Object as Writer, Relocation, StandardSegment, Symbol, SymbolId, SymbolSection};
+use object::{
+    Architecture, BinaryFormat, Endianness, RelocationFlags, SectionFlags, SectionKind, SymbolFlags, SymbolKind, SymbolScope, elf,
+};
+
+const IMAGE: &[u8] = b"A DEVICE IMAGE THAT MUST NOT STAY";
+const SHAPES: [(Architecture, Endianness); 7] = [
+    (Architecture::X86_64, Endianness::Little),
+    (Architecture::I386, Endianness::Little),
+    (Architecture::Aarch64, Endianness::Big),
+    (Architecture::PowerPc, Endianness::Big),
+    (Architecture::Mips64, Endianness::Little),
+    (Architecture::Mips64, Endianness::Big),
+    (Architecture::Arm, Endianness::Little),
+];
+
+/// A fat object as `ld -r` leaves it: the device section stands amid the others and has a section symbol.
+fn sample(architecture: Architecture, endian: Endianness) -> Vec<u8> {
+    let mut object = Writer::new(BinaryFormat::Elf, architecture, endian);
+    let text = object.add_section(vec![], b".text".to_vec(), SectionKind::Text);
+    object.append_section_data(text, &[0x90; 33], 16);
+    let fat = object.add_section(vec![], b".llvm.offloading".to_vec(), SectionKind::Other);
+    object.section_mut(fat).flags =
+        SectionFlags::Elf { sh_type: elf::SectionType(SHT_LLVM_OFFLOADING), sh_flags: elf::SHF_EXCLUDE };
+    object.append_section_data(fat, IMAGE, 8);
+    object.section_symbol(fat);
+    let table = object.add_section(vec![], b"llvm_offload_entries".to_vec(), SectionKind::Data);
+    object.append_section_data(table, &[7; 112], 8);
+    let comdat = object.add_section(object.segment_name(StandardSegment::Text).to_vec(), b".text.f".to_vec(), SectionKind::Text);
+    object.append_section_data(comdat, &[0xc3; 5], 4);
+    let bss = object.add_section(vec![], b".bss".to_vec(), SectionKind::UninitializedData);
+    object.append_section_bss(bss, 100, 32);
+    let data = symbol(&mut object, "data", SymbolSection::Section(bss), SymbolKind::Data, true);
+    let f = symbol(&mut object, "f", SymbolSection::Section(comdat), SymbolKind::Text, false);
+    object.add_comdat(Comdat { kind: object::ComdatKind::Any, symbol: f, sections: vec![comdat] });
+    let text_symbol = object.section_symbol(text);
+    let start = symbol(&mut object, "__start_llvm_offload_entries", SymbolSection::Undefined, SymbolKind::Unknown, false);
+    let stop = symbol(&mut object, "__stop_llvm_offload_entries", SymbolSection::Undefined, SymbolKind::Unknown, false);
+    let old = symbol(&mut object, "__start_omp_offloading_entries", SymbolSection::Undefined, SymbolKind::Unknown, false);
+    symbol(&mut object, "an_absolute", SymbolSection::Absolute, SymbolKind::Data, false);
+    for (section, offset, target) in
+        [(text, 0, start), (text, 4, stop), (text, 8, data), (table, 16, f), (table, 24, text_symbol), (comdat, 0, old)]
+    {
+        relocate(&mut object, section, offset, target);
+    }
+    object.write().expect("an object")
+}
+
+fn symbol(object: &mut Writer<'_>, name: &str, section: SymbolSection, kind: SymbolKind, local: bool) -> SymbolId {
+    let scope = match (local, section) {
+        (true, _) => SymbolScope::Compilation,
+        (_, SymbolSection::Undefined) => SymbolScope::Unknown,
+        _ => SymbolScope::Linkage,
+    };
+    object.add_symbol(Symbol {
+        name: name.into(),
+        value: 0,
+        size: 4,
+        kind,
+        scope,
+        weak: false,
+        section,
+        flags: SymbolFlags::None,
+    })
+}
+
+fn relocate(object: &mut Writer<'_>, section: object::write::SectionId, offset: u64, symbol: SymbolId) {
+    let flags = RelocationFlags::Elf { r_type: elf::RelocationType(2) };
+    object.add_relocation(section, Relocation { offset, symbol, addend: 0, flags }).expect("a relocation");
+}
+
+fn renamed(data: &[u8]) -> anyhow::Result<Vec<u8>> {
+    let mut out = Vec::new();
+    rename_entry_tables(data, "c0ffee", &mut out)?;
+    Ok(out)
+}
+
+/// `digest(before)` as the edit should leave it.
+fn expected(before: &[u8]) -> Vec<String> {
+    let lines = digest(before).into_iter().filter(|line| !line.contains(" .llvm.offloading"));
+    lines
+        .map(|line| {
+            line.replace("_offload_entries", "_offload_entries_c0ffee")
+                .replace("_offloading_entries", "_offloading_entries_c0ffee")
+        })
+        .collect()
+}
+
+fn contains(data: &[u8], part: &[u8]) -> bool {
+    data.windows(part.len()).any(|window| window == part)
+}
+
+#[test]
+fn every_class_and_byte_order_keeps_all_else() -> Outcome {
+    for (architecture, endian) in SHAPES {
+        let before = sample(architecture, endian);
+        let after = renamed(&before)?;
+        assert_eq!(digest(&after), expected(&before), "{architecture:?} {endian:?}");
+        assert!(!contains(&after, IMAGE));
+        // Done once, there is nothing left to do.
+        assert_eq!(renamed(&after)?, after);
+    }
+    Ok(())
+}
+
+#[test]
+fn nothing_to_change_is_the_same_bytes() -> Outcome {
+    let data = sample(Architecture::X86_64, Endianness::Little);
+    assert_eq!(rewrite(&data, &Edit::default())?, data);
+    Ok(())
+}
+
+#[test]
+fn streamed_and_in_memory_are_the_same() -> Outcome {
+    let data = sample(Architecture::X86_64, Endianness::Little);
+    let rewritten = plan(&data, &Edit { remove: &is_fat_section, ..Edit::default() })?;
+    let mut streamed = Vec::new();
+    rewritten.write_to(&mut streamed)?;
+    assert_eq!(streamed, rewritten.to_vec());
+    assert_eq!(streamed.len() as u64, rewritten.size());
+    Ok(())
+}
+
+#[test]
+fn a_section_that_is_needed_stays() {
+    let data = sample(Architecture::X86_64, Endianness::Little);
+    for (name, what) in
+        [(&b".bss"[..], "a relocation refers to a removed section"), (b".text", "a relocation refers to a removed section")]
+    {
+        let fault =
+            rewrite(&data, &Edit { remove: &|section| section.name == name, ..Edit::default() }).map_err(|fault| fault.what);
+        assert_eq!(fault, Err(what));
+    }
+}
+
+#[test]
+fn an_emptied_group_goes_and_its_relocations_too() -> Outcome {
+    let data = sample(Architecture::I386, Endianness::Little);
+    let edit = Edit { remove: &|section| matches!(section.name, b".text.f" | b"llvm_offload_entries"), ..Edit::default() };
+    let after = digest(&rewrite(&data, &edit)?);
+    let gone = |line: &String| {
+        !["section .text.f ", "in .text.f", "section llvm_off", "in llvm_off", "group", ".rel.text.f", ".relllvm_off"]
+            .iter()
+            .any(|part| line.contains(part))
+    };
+    assert_eq!(after, digest(&data).into_iter().filter(gone).collect::<Vec<_>>());
+    Ok(())
+}
+
+#[test]
+fn more_sections_than_16_bits_count() -> Outcome {
+    let mut object = Writer::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
+    let mut last = None;
+    let fat = object.add_section(vec![], b".llvm.offloading".to_vec(), SectionKind::Other);
+    object.append_section_data(fat, IMAGE, 8);
+    object.section_symbol(fat);
+    for number in 0..0xff80u32 {
+        let section = object.add_section(vec![], format!(".text.{number}").into_bytes(), SectionKind::Text);
+        object.append_section_data(section, &number.to_le_bytes(), 1);
+        last = Some(section);
+        if number % 0x1000 == 0 || number > 0xff00 - 40 {
+            symbol(&mut object, &format!("s{number}"), SymbolSection::Section(section), SymbolKind::Text, false);
+        }
+    }
+    let section = last.ok_or("a section")?;
+    let target = symbol(&mut object, "target", SymbolSection::Section(section), SymbolKind::Text, false);
+    relocate(&mut object, section, 0, target);
+    let before = object.write()?;
+    assert_eq!(digest(&renamed(&before)?), expected(&before));
+    // So few that the numbers fit again.
+    let edit = Edit { remove: &|section| section.name.starts_with(b".text.1") && section.name.len() == 11, ..Edit::default() };
+    let few = rewrite(&before, &edit).map_err(|fault| fault.to_string())?;
+    let gone = |line: &String| {
+        !["section .text.1", "in .text.1"]
+            .iter()
+            .any(|part| line.split(part).nth(1).is_some_and(|rest| rest.find(' ').unwrap_or(rest.len()) == 4))
+    };
+    assert_eq!(digest(&few), digest(&before).into_iter().filter(gone).collect::<Vec<_>>());
+    Ok(())
+}
+
+#[test]
+fn a_cut_object_is_an_error() {
+    for (architecture, endian) in SHAPES {
+        let data = sample(architecture, endian);
+        let edit = Edit { remove: &is_fat_section, ..Edit::default() };
+        for len in 0..data.len() {
+            assert!(rewrite(&data[..len], &edit).is_err(), "{architecture:?} cut to {len}");
+        }
+    }
+}
+
+#[test]
+fn a_flipped_byte_never_panics() {
+    for (architecture, endian) in &SHAPES[..4] {
+        let data = sample(*architecture, *endian);
+        for at in 0..data.len() {
+            for flip in [0xff, 1, 0x80] {
+                let mut data = data.clone();
+                data[at] ^= flip;
+                if let Ok(after) = renamed(&data) {
+                    assert!(after.len() < 4 * data.len() + 0x10_000, "byte {at} made it {} bytes", after.len());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_relocatable_link_has_linked_is_told_from_what_it_keeps() {
+    let is = |name: &str, kind| is_fat_section(SectionView { name: name.as_bytes(), kind, flags: 0 });
+    assert!(is(".llvm.offloading", SHT_LLVM_OFFLOADING) && is(".llvm.offloading", 1) && is("whatever", SHT_LLVM_OFFLOADING));
+    assert!(is(".llvm.offloading.amdgcn-amd-amdhsa.gfx90a", 1));
+    assert!(!is(".llvm.offloading.relocatable", SHT_LLVM_OFFLOADING) && !is(".llvm.offloading.relocatable", 1));
+    assert!(!is(".text", 1) && !is(".llvm.offloadings", 1));
+}
+
+#[test]
+fn the_tag_is_llvms() {
+    assert_eq!(entry_table_tag(b""), "4b2008fd98c1dd4");
+}
+
+#[test]
+fn a_tag_keeps_names_c_identifiers() {
+    let data = sample(Architecture::X86_64, Endianness::Little);
+    for tag in ["", "a-b", "a.b", "a\0b"] {
+        assert!(rename_entry_tables(&data, tag, &mut Vec::new()).is_err());
+    }
+}

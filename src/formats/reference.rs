@@ -1,0 +1,41 @@
+//! For tests: LLVM's own tools, which what is written here is held against, and linkers.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// How a test ends.
+pub type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+const LLVM: &str = "/usr/lib/llvm-22/bin";
+
+/// The tools by these names, those of LLVM 22 first. Without one of them the test says that it is skipped; that is a failure with
+/// `REQUIRE_TOOLS=1`.
+pub fn tools<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
+    let find = |name: &str| {
+        let found = which::which_in(name, Some(LLVM), "/").or_else(|_| which::which(name));
+        found.map_err(|_| {
+            assert!(std::env::var_os("REQUIRE_TOOLS").is_none_or(|value| value != "1"), "missing: {name} (REQUIRE_TOOLS=1)");
+            eprintln!("skipped: {name} is missing");
+        })
+    };
+    let mut found = Vec::new();
+    for name in names {
+        found.push(find(name).ok()?);
+    }
+    found.try_into().ok()
+}
+
+/// What a command prints to stdout; its failure, or anything it prints to stderr, is an error.
+pub fn run<S: AsRef<OsStr>>(
+    program: &Path,
+    folder: &Path,
+    args: impl IntoIterator<Item = S>,
+) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+    let output = Command::new(program).args(args).current_dir(folder).output()?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() || !stderr.is_empty() {
+        return Err(format!("{}: {}: {stderr}", program.display(), output.status).into());
+    }
+    Ok(output.stdout)
+}
