@@ -14,7 +14,7 @@ use rayon::prelude::*;
 
 pub use libraries::{HostLibrary, host_libraries};
 
-use crate::args::request::LinkRequest;
+use crate::args::request::{Jobs, LinkRequest};
 use crate::model::{Generation, ImageKind, OffloadKind, OffloadKinds};
 use crate::progress::Progress;
 use crate::run::Cmd;
@@ -63,13 +63,12 @@ pub struct DeviceContext<'a> {
 /// Links every job's image.
 pub fn link(jobs: &[DeviceJob<'_>], context: &DeviceContext<'_>, session: &Session) -> Result<Vec<Linked>> {
     let planned: Vec<Planned<'_>> = jobs.iter().map(|job| plan(job, context, session)).collect::<Result<_>>()?;
-    if session.runner.in_order() {
-        planned.iter().try_for_each(|planned| link_one(planned, session))?;
-        return Ok(planned.into_iter().map(|planned| planned.linked).collect());
-    }
+    let in_order = session.runner.in_order();
     let mut order: Vec<usize> = (0..planned.len()).collect();
-    order.sort_by_key(|&at| Reverse(planned[at].job.inputs.iter().map(|input| input.bytes.len()).sum::<usize>()));
-    let slots = Slots::new(context.request.jobs, session);
+    if !in_order {
+        order.sort_by_key(|&at| Reverse(planned[at].job.inputs.iter().map(|input| input.bytes.len()).sum::<usize>()));
+    }
+    let slots = Slots::new(if in_order { Jobs::N(1) } else { context.request.jobs }, session);
     let progress = Progress::new(session.shell.is_terminal() && !context.request.dry_run);
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(slots.threads)
