@@ -3,16 +3,18 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
+use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::args::Ledger;
 use crate::args::Role;
 use crate::args::request::{InputName, LinkRequest};
-use crate::inputs::Inputs;
+use crate::formats::elf_edit;
 use crate::inputs::magic::Magic;
+use crate::inputs::{self, Inputs};
 use crate::run::Cmd;
 use crate::scan::{HostFacts, Machine};
 use crate::toolchain::{self, Compiler};
@@ -44,6 +46,23 @@ pub fn additions(request: &LinkRequest, linker: &Path, objects: &[PathBuf]) -> V
         words.extend(["-z".into(), "nostart-stop-gc".into()]);
     }
     words
+}
+
+/// What a relocatable link does to its output (link-driver.md 9.1): device code that is linked now goes, and the entry tables get a
+/// name of their own, so that a later link leaves images and tables alone (fault F17). The file is replaced whole or not at all.
+pub fn finish_relocatable(output: &Path) -> Result<()> {
+    let told = || format!("cannot rename the entry tables of `{}`", output.display());
+    let folder = output.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    let linked = inputs::image(output)?;
+    let mut edited = tempfile::NamedTempFile::new_in(folder).with_context(told)?;
+    let mut writer = BufWriter::new(edited.as_file_mut());
+    let tag = elf_edit::entry_table_tag(linked.as_slice());
+    elf_edit::rename_entry_tables(linked.as_slice(), &tag, &mut writer).with_context(told)?;
+    writer.flush().with_context(told)?;
+    drop(writer);
+    edited.as_file().set_permissions(std::fs::metadata(output).with_context(told)?.permissions()).with_context(told)?;
+    edited.persist(output).with_context(told)?;
+    Ok(())
 }
 
 /// Whether another wrapper's object is on the line already (decision 6): then it is a plain link.
@@ -92,7 +111,7 @@ pub fn multiarch(host_triple: Option<&str>) -> String {
 /// What a raw linker line lacks for OpenMP offloading: `-lomptarget`, and `-lomp` where host code calls it, with their folder. A
 /// compiler driver puts both on the line itself; somebody who calls `ld.offld` through gcc or by hand does not.
 pub fn openmp_runtime(request: &LinkRequest, inputs: &Inputs, facts: &[HostFacts<'_>], compiler: &Compiler) -> Vec<OsString> {
-    if request.role != Role::Ld || request.no_offload_runtime {
+    if request.role != Role::Ld || request.no_offload_runtime || request.relocatable {
         return Vec::new();
     }
     let wants_target = !named(request, b"omptarget") && !provided(inputs, facts, "__tgt_register_lib");

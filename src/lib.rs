@@ -19,10 +19,10 @@ pub mod error;
 pub mod formats;
 pub mod host;
 pub mod inputs;
-#[cfg_attr(not(feature = "llvm"), path = "llvm/disabled.rs")]
 pub mod llvm;
 pub mod model;
 pub mod pipeline;
+pub mod progress;
 pub mod run;
 pub mod scan;
 pub mod scratch;
@@ -32,4 +32,5 @@ pub mod shell;
 pub mod signals;
 pub mod target;
 pub mod toolchain;
+pub mod trace;
 pub mod wrap;

@@ -1,6 +1,8 @@
 //! What the binary is called by, and what it then is. A personality turns its command line into a request to the library; the
 //! one function here that turns a result into an exit status is `main`.
 
+#[cfg(all(feature = "llvm", target_os = "linux"))]
+mod early;
 mod help;
 mod link;
 mod links;
@@ -52,6 +54,8 @@ pub const PERSONALITIES: [Personality; 3] = [
 
 /// The program: picks the personality by `argv[0]`, else by the first word, runs it and prints its error.
 pub fn main(argv: Vec<OsString>) -> ExitCode {
+    #[cfg(all(feature = "llvm", target_os = "linux"))]
+    early::keep();
     let called = argv.first().cloned().unwrap_or_else(|| "offld".into());
     let shell = Arc::new(Shell::stderr(&called.to_string_lossy()));
     let result = match by_name(&called) {

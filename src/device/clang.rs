@@ -44,7 +44,9 @@ pub(super) fn arguments(
     for option in &request.llvm_options {
         args.word("-Xlinker").joined("--plugin-opt=", option.value());
     }
-    if !target.is_nvptx() && !target.is_spirv() {
+    // A relocatable link has no libraries on its line: a CPU's image finds what it needs in the program, when it is loaded.
+    let complete = !(target.is_cpu() && request.relocatable);
+    if !target.is_nvptx() && !target.is_spirv() && complete {
         args.word("-Wl,--no-undefined");
     }
     for input in inputs {
@@ -102,10 +104,11 @@ fn legacy_options(args: &mut Args, context: &DeviceContext<'_>, job: &DeviceJob<
     for library in
         legacy.bitcode_libraries.iter().filter(|library| kinds().any(|kind| library.is_for(kind, &target.triple, &target.arch)))
     {
-        args.path(&library.path);
+        // Straight to the linker: clang would take bitcode by its name for a source to compile.
+        args.word("-Xlinker").path(&library.path);
     }
     for library in legacy.builtin_bitcode.iter().filter_map(|library| library.for_triple(&target.triple)) {
-        args.word(library);
+        args.word("-Xlinker").word(library);
     }
     if let Some(level) = &legacy.opt_level {
         args.word(format!("-{level}"));

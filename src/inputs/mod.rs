@@ -8,6 +8,7 @@ mod script;
 pub mod search;
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
@@ -105,22 +106,28 @@ pub struct Inputs {
 
 /// Opens what `specs` name.
 pub fn open(specs: &[InputSpec], search: &Search) -> Result<Inputs> {
-    let mut opener = Opener { search: search.clone(), inputs: Inputs::default(), seen: HashMap::new() };
+    let mut opener =
+        Opener { search: search.clone(), inputs: Inputs::default(), seen: HashMap::new(), libraries: HashMap::new() };
     for spec in specs {
-        let path = match &spec.name {
-            InputName::File(path) => Some(path.clone()),
-            InputName::Library(name) => opener.search.library(name, spec.prefer_static),
-        };
-        let named = path.filter(|_| !spec.binary).and_then(|path| opener.file(&path, spec, 0));
+        let named = opener.spec(spec);
         opener.inputs.named.push(named);
     }
     let mut inputs = opener.inputs;
-    let spread: Vec<Result<Vec<Leaf>>> =
-        inputs.files.par_iter().enumerate().map(|(index, file)| leaves_of(index, file)).collect();
+    let spread: Vec<Result<Vec<Leaf>>> = if worth_threads(inputs.files.iter().map(|file| file.bytes.as_slice().len())) {
+        inputs.files.par_iter().enumerate().map(|(index, file)| leaves_of(index, file)).collect()
+    } else {
+        inputs.files.iter().enumerate().map(|(index, file)| leaves_of(index, file)).collect()
+    };
     for leaves in spread {
         inputs.leaves.append(&mut leaves?);
     }
     Ok(inputs)
+}
+
+/// Whether so many bytes are looked through that starting threads pays.
+pub(crate) fn worth_threads(sizes: impl Iterator<Item = usize>) -> bool {
+    const FEW: usize = 32 << 20;
+    sizes.sum::<usize>() > FEW
 }
 
 fn leaves_of(index: usize, file: &InputFile) -> Result<Vec<Leaf>> {
@@ -137,9 +144,27 @@ struct Opener {
     inputs: Inputs,
     /// Archives and shared objects by device and inode: one that is named again counts once (fault F13).
     seen: HashMap<(u64, u64), usize>,
+    /// Libraries looked up already; drivers name libgcc and libc several times.
+    libraries: HashMap<(OsString, bool), Option<usize>>,
 }
 
 impl Opener {
+    fn spec(&mut self, spec: &InputSpec) -> Option<usize> {
+        let name = match &spec.name {
+            InputName::File(path) => return if spec.binary { None } else { self.file(path, spec, 0) },
+            InputName::Library(name) => name,
+        };
+        let key = (name.clone(), spec.prefer_static);
+        if let Some(&known) = self.libraries.get(&key)
+            && !spec.whole_archive
+        {
+            return known;
+        }
+        let named = self.search.library(name, spec.prefer_static).and_then(|path| self.file(&path, spec, 0));
+        self.libraries.insert(key, named);
+        named
+    }
+
     /// Takes in what `path` names; returns its index in `Inputs::files` unless it is a script or not there.
     fn file(&mut self, path: &Path, spec: &InputSpec, depth: usize) -> Option<usize> {
         let (bytes, id) = open_regular(path)?;

@@ -12,7 +12,7 @@ use rayon::prelude::*;
 
 use crate::formats::offload_binary;
 use crate::inputs::magic::Magic;
-use crate::inputs::{Inputs, Leaf};
+use crate::inputs::{Inputs, Leaf, worth_threads};
 use crate::model::{Generation, ImageKind, OffloadKinds, Origin};
 
 /// A device image in a host object.
@@ -38,8 +38,11 @@ pub struct Found<'a> {
 
 /// Every device image in the inputs, in command-line order.
 pub fn scan(inputs: &Inputs) -> Result<Vec<Found<'_>>> {
-    let each: Vec<Result<Vec<Found<'_>>>> =
-        inputs.leaves.par_iter().enumerate().with_min_len(64).map(|(index, leaf)| images_of(index, leaf)).collect();
+    let each: Vec<Result<Vec<Found<'_>>>> = if worth_threads(inputs.leaves.iter().map(|leaf| leaf.data().len())) {
+        inputs.leaves.par_iter().enumerate().with_min_len(16).map(|(index, leaf)| images_of(index, leaf)).collect()
+    } else {
+        inputs.leaves.iter().enumerate().map(|(index, leaf)| images_of(index, leaf)).collect()
+    };
     let mut all = Vec::new();
     for found in each {
         all.append(&mut found?);

@@ -27,12 +27,11 @@ pub(super) fn elf_images(index: usize, leaf: &Leaf) -> Result<Vec<Found<'_>>> {
         Some(&ELFCLASS32) => images::<FileHeader32<Endianness>>(index, leaf),
         _ => images::<FileHeader64<Endianness>>(index, leaf),
     }
-    .with_context(|| leaf.origin.to_string())
 }
 
 fn images<'a, Elf: FileHeader<Endian = Endianness>>(index: usize, leaf: &'a Leaf) -> Result<Vec<Found<'a>>> {
     let data = leaf.data();
-    let (endian, sections) = open::<Elf>(data)?;
+    let (endian, sections) = open::<Elf>(data).with_context(|| leaf.origin.to_string())?;
     let mut found = Vec::new();
     for section in sections.iter() {
         let kind = section.sh_type(endian);
@@ -45,7 +44,7 @@ fn images<'a, Elf: FileHeader<Endian = Endianness>>(index: usize, leaf: &'a Leaf
             continue;
         }
         let origin = leaf.origin.in_section(name);
-        let contents = section.data(endian, data).map_err(|error| anyhow!("{name}: {error}"))?;
+        let contents = section.data(endian, data).map_err(|error| anyhow!("{origin}: {error}"))?;
         let allocated = section.sh_flags(endian).contains(elf::SHF_ALLOC);
         if kind == elf::SHT_PROGBITS {
             found.extend(llvm14_image(index, &origin, name, contents));

@@ -1,0 +1,15 @@
+//! The faults of LLVM 22's linker wrapper that offld must not have, a test or more for each by its number: what offld promises
+//! instead, and where that is cheap, that LLVM's wrapper still does otherwise.
+
+mod images;
+mod inputs;
+mod line;
+mod steps;
+mod stopped;
+
+use libtest_mimic::Trial;
+
+/// Every test here.
+pub fn trials() -> Vec<Trial> {
+    [line::trials(), inputs::trials(), images::trials(), steps::trials(), stopped::trials()].into_iter().flatten().collect()
+}

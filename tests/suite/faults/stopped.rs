@@ -1,0 +1,150 @@
+//! Fault F8: whatever ends a link early, the temp folder is gone, nothing we started is left running, and no half of an output
+//! is taken for a whole one.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use libtest_mimic::{Failed, Trial};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::kit::Image;
+use crate::support::{Outcome, Work, expect_equal, expect_in, passed, run_failing, text, with_llvm};
+
+pub fn trials() -> Vec<Trial> {
+    let mut trials = vec![
+        with_llvm("faults::f08_nothing_is_left_of_a_failed_link", failures),
+        with_llvm("faults::f08_a_signal_that_was_ignored_stays_ignored", ignored),
+    ];
+    for (name, signal) in [("hup", 1), ("int", 2), ("term", 15)] {
+        for stage in ["device", "two_devices", "host"] {
+            let test = format!("faults::f08_sig{name}_in_the_{stage}_link");
+            trials.push(with_llvm(&test, move || stopped(signal, stage)));
+        }
+    }
+    trials
+}
+
+fn failures() -> Outcome {
+    let work = Work::new();
+    work.fat("a.o", &[Image::amd("gfx90a", "A")])?;
+    work.fat("b.o", &[Image::amd("gfx908", "B")])?;
+    let fails = "#!/bin/sh\n[ \"$1\" = -dumpversion ] && { echo 22.1.8; exit; }\nexit 1\n";
+    work.tool("tools/clang", fails);
+    run_failing(&mut work.wrapper(["-o", "x", "a.o", "b.o"]))?;
+    work.expect_no_temps()?;
+    run_failing(&mut work.reference(["-o", "x", "a.o", "b.o"]))?;
+    expect_in(&format!("{:?}", work.expect_no_temps()), "left in TMPDIR")?;
+    std::fs::remove_dir_all(work.path().join("tmp"))?;
+    std::fs::remove_file(work.path().join("tools/clang"))?;
+    work.tool("tools/linker", "#!/bin/sh\nexit 1\n");
+    run_failing(&mut work.wrapper(["-o", "x", "a.o", "b.o"]))?;
+    work.expect_no_temps()?;
+    passed()
+}
+
+/// A tool that writes half an output and starts another program, which would go on for a minute. Both say who they are.
+const SLEEPER: &str = r#"#!/bin/sh
+[ "$1" = -dumpversion ] && { echo 22.1.8; exit; }
+for word; do
+  [ "$last" = -o ] && out=$word
+  last=$word
+done
+echo partial > "$out"
+echo $$ > "pid.$$"
+sh -c 'echo $$ > "$0"; exec sleep 60' "inner.$$"
+exit 0
+"#;
+
+fn stopped(signal: i32, stage: &'static str) -> Outcome {
+    let work = Work::new();
+    work.fat("a.o", &[Image::amd("gfx90a", "A")])?;
+    work.fat("b.o", &[Image::amd("gfx908", "B")])?;
+    let (tool, expected) = match stage {
+        "device" => ("tools/clang", 1),
+        "two_devices" => ("tools/clang", 2),
+        _ => ("tools/linker", 1),
+    };
+    work.tool(tool, SLEEPER);
+    let mut command = work.wrapper(["--wrapper-jobs=2", "-o", "x", "a.o"]);
+    command.args((stage == "two_devices").then_some("b.o"));
+    let mut link = command.stderr(Stdio::piped()).spawn()?;
+    let running = started(work.path(), expected, &mut link)?;
+    tell(&link, signal)?;
+    let ended = link.wait_with_output()?;
+    let stderr = text(&ended.stderr);
+    expect_equal("the status", &format!("Some({})", 128 + signal), &format!("{:?}", ended.status.code()))?;
+    expect_in(&stderr, &format!("error: stopped by signal {signal}\n"))?;
+    work.expect_no_temps()?;
+    for pid in running {
+        gone(pid)?;
+    }
+    expect_equal("an output is there", "false", &work.path().join("x").exists().to_string())?;
+    passed()
+}
+
+/// Waits until `count` tools run; the process ids of them and of what they started.
+fn started(folder: &Path, count: usize, link: &mut Child) -> Result<Vec<u32>, Failed> {
+    let patience = Instant::now() + Duration::from_secs(60);
+    loop {
+        let mut pids = Vec::new();
+        for entry in std::fs::read_dir(folder)? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with("pid.") || name.starts_with("inner.") {
+                pids.extend(std::fs::read_to_string(entry.path())?.trim().parse::<u32>());
+            }
+        }
+        if pids.len() == 2 * count {
+            return Ok(pids);
+        }
+        if let Some(status) = link.try_wait()? {
+            return Err(format!("the link ended by itself: {status}").into());
+        }
+        if Instant::now() > patience {
+            link.kill()?;
+            return Err(format!("{} of {} processes have started", pids.len(), 2 * count).into());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn tell(link: &Child, signal: i32) -> Result<(), Failed> {
+    let pid = i32::try_from(link.id()).ok().and_then(Pid::from_raw).ok_or("no process id")?;
+    let signal = Signal::from_named_raw(signal).ok_or("no such signal")?;
+    kill_process(pid, signal).map_err(|error| format!("cannot send the signal: {error}").into())
+}
+
+/// A failure unless the process is gone, or a zombie that waits for whoever adopted it.
+fn gone(pid: u32) -> Result<(), Failed> {
+    let patience = Instant::now() + Duration::from_secs(5);
+    loop {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        if status.is_empty() || status.contains("\nState:\tZ") {
+            return Ok(());
+        }
+        if Instant::now() > patience {
+            return Err(format!("process {pid} is still running:\n{status}").into());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// As `nohup make` has it: SIGHUP does nothing to a link that was started with it ignored.
+fn ignored() -> Outcome {
+    let work = Work::new();
+    work.fat("a.o", &[Image::amd("gfx90a", "A")])?;
+    let waits = "#!/bin/sh\necho $$ > pid.1; echo $$ > inner.1\nwhile [ ! -e go ]; do sleep 0.01; done\n: > x\n";
+    work.tool("tools/linker", waits);
+    let ours = work.wrapper(["-o", "x", "a.o"]);
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]).arg(ours.get_program()).args(ours.get_args());
+    command.current_dir(work.path()).envs(ours.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut link = command.spawn()?;
+    started(work.path(), 1, &mut link)?;
+    tell(&link, 1)?;
+    std::thread::sleep(Duration::from_millis(50));
+    work.file("go", "");
+    expect_equal("the status", "exit status: 0", &link.wait()?.to_string())?;
+    passed()
+}

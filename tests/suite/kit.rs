@@ -1,0 +1,195 @@
+//! What a test links with instead of real tools: fat objects of any target, and stand-ins for the device compiler and the host
+//! linker that write down what they were given. LLVM's wrapper can be put between the same two.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use libtest_mimic::Failed;
+
+use super::support::{LLVM, Work, llvm, made};
+
+/// A device image to put into a host object.
+#[derive(Clone, Copy)]
+pub struct Image<'a> {
+    /// The device's triple.
+    pub triple: &'a str,
+    /// Its architecture or target id.
+    pub arch: &'a str,
+    /// `openmp`, `cuda`, `hip` or `sycl`.
+    pub kind: &'a str,
+    /// The bytes.
+    pub bytes: &'a [u8],
+}
+
+/// The triple of AMD's GPUs.
+pub const AMD: &str = "amdgcn-amd-amdhsa";
+/// The triple of NVIDIA's GPUs.
+pub const NVIDIA: &str = "nvptx64-nvidia-cuda";
+/// The host as device.
+pub const HOST: &str = "x86_64-pc-linux-gnu";
+
+impl<'a> Image<'a> {
+    /// OpenMP code for an AMD GPU.
+    pub fn amd(arch: &'a str, bytes: &'a str) -> Image<'a> {
+        Image { triple: AMD, arch, kind: "openmp", bytes: bytes.as_bytes() }
+    }
+
+    /// OpenMP code for the host as device.
+    pub fn host(bytes: &'a str) -> Image<'a> {
+        Image { triple: HOST, arch: "generic", kind: "openmp", bytes: bytes.as_bytes() }
+    }
+}
+
+/// The stand-in for the device compiler: leaves its arguments in `device/<name of its output>`, and writes an image that is its
+/// inputs one after the other.
+const DEVICE: &str = r#"#!/bin/sh
+[ "$1" = -dumpversion ] && { echo 22.1.8; exit; }
+args=$(printf '%s\n' "$@")
+mkdir -p device images
+inputs=
+while [ $# -gt 0 ]; do
+  case $1 in
+    -o) out=$2; shift ;;
+    -Xlinker|-dumpdir) shift ;;
+    -*) ;;
+    *.o) inputs="$inputs $1" ;;
+  esac
+  shift
+done
+printf '%s\n' "$args" > "device/${out##*/}"
+cat $inputs > "$out"
+cp "$out" images
+"#;
+
+/// The stand-in for the host linker: leaves its arguments in `host-line`, and copies of the objects made for it in `made`.
+const LINKER: &str = r#"#!/bin/sh
+printf '%s\n' "$@" > host-line
+mkdir -p made
+for word; do
+  case $word in
+    *.openmp.image*.o) cp "$word" made ;;
+  esac
+done
+"#;
+
+impl Work {
+    /// A host object with device images in it.
+    pub fn fat(&self, name: &str, images: &[Image<'_>]) -> Result<PathBuf, Failed> {
+        let stem: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+        self.fat_with(name, images, &format!("int {stem};\n"))
+    }
+
+    /// A host object of the C program `source` with device images in it.
+    pub fn fat_with(&self, name: &str, images: &[Image<'_>], source: &str) -> Result<PathBuf, Failed> {
+        self.fat_for("x86_64-unknown-linux-gnu", name, images, source)
+    }
+
+    /// The same for any host.
+    pub fn fat_for(&self, host: &str, name: &str, images: &[Image<'_>], source: &str) -> Result<PathBuf, Failed> {
+        let mut pack = self.command(llvm("llvm-offload-binary"));
+        let packed = self.path().join(format!("{name}.pack"));
+        pack.arg("-o").arg(&packed);
+        for (index, image) in images.iter().enumerate() {
+            let file = self.file(&format!("{name}.{index}.o"), image.bytes);
+            let Image { triple, arch, kind, .. } = image;
+            pack.arg(format!("--image=file={},triple={triple},arch={arch},kind={kind}", file.display()));
+        }
+        let source = self.file(&format!("{name}.c"), source);
+        let object = self.path().join(name);
+        let mut compile = self.command(llvm("clang"));
+        compile.arg(format!("--target={host}")).arg("-c").arg(source).arg("-o").arg(&object);
+        if !images.is_empty() {
+            super::support::run(&mut pack)?;
+            compile.arg("-Xclang").arg(format!("-fembed-offload-object={}", packed.display()));
+        }
+        super::support::run(&mut compile)?;
+        Ok(object)
+    }
+
+    /// An archive of files in this folder.
+    pub fn archive(&self, name: &str, members: &[&str]) -> Result<PathBuf, Failed> {
+        self.run(llvm("llvm-ar"), [&["rcs", name], members].concat())?;
+        Ok(self.path().join(name))
+    }
+
+    /// A program for this folder, by its text.
+    pub fn tool(&self, name: &str, script: &str) -> PathBuf {
+        let path = self.file(name, script);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("a mode");
+        path
+    }
+
+    /// offld as clang's wrapper, between the stand-ins, with `words`.
+    pub fn wrapper<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> Command {
+        let mut command = self.command(made().links.join("clang-linker-wrapper"));
+        self.between_stand_ins(&mut command).args(words);
+        command
+    }
+
+    /// LLVM's wrapper, between the stand-ins, with `words`.
+    pub fn reference<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> Command {
+        let wrapper = self.path().join("tools/clang-linker-wrapper");
+        let mut command = self.command(&wrapper);
+        self.between_stand_ins(&mut command).args(words).env("LD_LIBRARY_PATH", Path::new(LLVM).with_file_name("lib"));
+        // It looks for clang beside itself, and follows symlinks first.
+        if !wrapper.exists() {
+            std::fs::copy(llvm("clang-linker-wrapper"), &wrapper).expect("LLVM's wrapper");
+        }
+        command
+    }
+
+    fn between_stand_ins<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+        let clang = self.stand_in("tools/clang", DEVICE);
+        let linker = self.stand_in("tools/linker", LINKER);
+        let mut option = std::ffi::OsString::from("--linker-path=");
+        option.push(linker);
+        command.env("OFFLD_CLANG", clang).arg("--host-triple=x86_64-unknown-linux-gnu").arg(option)
+    }
+
+    /// A tool that the test may have put there itself.
+    fn stand_in(&self, name: &str, script: &str) -> PathBuf {
+        let path = self.path().join(name);
+        if path.exists() { path } else { self.tool(name, script) }
+    }
+
+    /// The arguments the host linker was run with.
+    pub fn host_line(&self) -> Result<Vec<String>, Failed> {
+        lines(&self.path().join("host-line"))
+    }
+
+    /// The arguments of each device link, by the name of its output.
+    pub fn device_lines(&self) -> Result<Vec<(String, Vec<String>)>, Failed> {
+        named_files(&self.path().join("device"))?.into_iter().map(|(name, path)| Ok((name, lines(&path)?))).collect()
+    }
+
+    /// What the stand-in linked: the contents of each image, by its name.
+    pub fn images(&self) -> Result<Vec<(String, String)>, Failed> {
+        let files = named_files(&self.path().join("images"))?;
+        files.into_iter().map(|(name, path)| Ok((name, String::from_utf8_lossy(&std::fs::read(path)?).into_owned()))).collect()
+    }
+
+    /// Forgets what the stand-ins wrote down.
+    pub fn forget(&self) {
+        for name in ["device", "images", "made"] {
+            let _ = std::fs::remove_dir_all(self.path().join(name));
+        }
+        let _ = std::fs::remove_file(self.path().join("host-line"));
+    }
+}
+
+fn named_files(folder: &Path) -> Result<Vec<(String, PathBuf)>, Failed> {
+    if !folder.exists() {
+        return Ok(Vec::new());
+    }
+    let mut all: Vec<(String, PathBuf)> = std::fs::read_dir(folder)?
+        .map(|entry| entry.map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path())))
+        .collect::<Result<_, _>>()?;
+    all.sort();
+    Ok(all)
+}
+
+fn lines(file: &Path) -> Result<Vec<String>, Failed> {
+    let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    Ok(text.lines().map(str::to_owned).collect())
+}
