@@ -46,7 +46,7 @@ static const char *fatbin_stable_name(const char *name, char *to, size_t room) {
   static const char *const marks[] = {".static.", "__static__", ".intern.", "__intern__"};
   for (size_t i = 0; name && i < sizeof marks / sizeof *marks; ++i) {
     const char *mark = strstr(name, marks[i]);
-    if (!mark || strspn(mark + strlen(marks[i]), "0123456789abcdef") != strlen(mark + strlen(marks[i])))
+    if (!mark || strspn(mark + strlen(marks[i]), "0123456789abcdef_") != strlen(mark + strlen(marks[i])))
       continue;
     snprintf(to, room, "%.*s%s*", (int)(mark - name), name, marks[i]);
     return to;

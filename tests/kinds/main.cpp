@@ -11,7 +11,7 @@ texture<float, 2, 1> picture;
 static __device__ int hidden = 5;
 const void *address_of_hidden() { return &hidden; }
 
-#ifdef __HIP__
+#ifdef MANAGED
 __managed__ long both = 42;
 #endif
 
@@ -29,10 +29,10 @@ int main() {
   twice<float><<<1, 1>>>(&weight);
   API(MemcpyFromSymbol)(&weight, &weights, sizeof weight);
   API(MemcpyFromSymbol)(&weight, address_of_hidden(), sizeof weight);
-#ifdef __HIP__
+  printf("other %d\n", launch_other());
+#ifdef MANAGED
   printf("managed %ld\n", both);
 #endif
-  printf("other %d\n", launch_other());
 #ifdef __CLANG_RDC__
   printf("archived %d\n", launch_archived());
 #endif

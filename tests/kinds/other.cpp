@@ -8,7 +8,7 @@ namespace {
 __global__ void hidden_kernel(int *at) { *at = elsewhere; }
 } // namespace
 
-#if defined(__HIP__) && defined(__CLANG_RDC__)
+#if defined(MANAGED) && defined(__CLANG_RDC__)
 extern __managed__ long both; /* of main.cpp: gets an entry here as well */
 #define BOTH(value) (both += (value))
 #else
