@@ -46,7 +46,7 @@ build() { # in an empty folder
     [[ $line == \#* ]] && continue
     value=${line#*: } key=${line%%:*}
     name=${key#* } key=${key%% *}
-    read -ra words <<<"$value"
+    read -ra words <<<"${value//@cuda@/$cuda}"
     # shellcheck disable=SC2046
     case $key in
     object) "$clang" -O2 -fPIC $(language "${words[0]}") -c "$here/${words[1]}" -o "$name" "${words[@]:2}" ;;
@@ -80,7 +80,7 @@ check() { # check NAME RELEASE
     (cd "$work" && env OFFLD_LEDGER=ledger LD_LIBRARY_PATH=. timeout 60 ./program >out) 2>>"$work/log" || verdict='exits with an error'
     normalize <"$work/ledger" >"$work/got"
   fi
-  if [[ $SHOW ]]; then echo "== $1 ($release): $verdict"; head -20 "$work/log"; sed 's/^/expect: /' "$work/out"; sed 's/^/ledger: /' "$work/got"; rm -rf "$work"; return; fi
+  if [[ $SHOW ]]; then echo "== $1 ($release): $verdict"; head -20 "$work/log"; sed 's/^/expect: /' "$work/out" 2>/dev/null; sed 's/^/ledger: /' "$work/got" 2>/dev/null; rm -rf "$work"; return; fi
   directive expect >"$work/expected"
   directive ledger >"$work/wanted"
   if [[ $verdict == ok ]] && ! diff "$work/expected" "$work/out" >>"$work/log"; then verdict='prints something else'; fi
