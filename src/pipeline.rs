@@ -12,9 +12,12 @@ use crate::formats::bitcode_ident;
 use crate::inputs::magic::Magic;
 use crate::inputs::search::Search;
 use crate::inputs::{self, Inputs};
+use crate::run::Cmd;
 use crate::scan::{self, Found, HostFacts};
 use crate::select::{self, DeviceJob, Wishes};
 use crate::session::Session;
+use crate::toolchain::Compiler;
+use crate::trace::span;
 use crate::wrap::objects::{self, WrapContext};
 use crate::{bundle, host, toolchain};
 
@@ -37,8 +40,10 @@ fn search(request: &LinkRequest) -> Search {
 pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first: bool) -> Result<()> {
     refuse_what_is_missing(request)?;
     let linker = host::linker(request, ld_first)?;
-    let plain = || session.runner.replace(&host::command(ledger, &linker, &[], &[]));
+    let plain = || plain_link(ledger, request, &linker, session);
+
     // Every file the line names, as bytes; archives are spread into members. What the host linker reads, we have seen.
+    let extract = session.trace.span(span::EXTRACT, 0);
     let inputs = inputs::open(&request.inputs, &search(request))?;
 
     // Every device image in the inputs. From here on nothing reads the user's files again but for their symbol tables.
@@ -57,22 +62,17 @@ pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first:
     if jobs.is_empty() {
         return plain();
     }
-
-    let host_triple = host::triple(request, &facts)?;
-    if request.relocatable && host_triple.contains("windows") {
-        bail!("Relocatable linking is not supported on COFF targets");
-    }
+    drop(extract);
 
     // Linked images, each in a file.
-    let choice = toolchain::device_compiler(request.offld_clang.as_deref(), producer(&jobs))?;
-    if let Some(warning) = &choice.warning {
-        session.shell.warn(warning);
-    }
+    let device = session.trace.span(span::DEVICE, 0);
+    let host_triple = host::triple(request, &facts)?;
+    let compiler = compiler(request, &jobs, session)?;
     let libraries = device::host_libraries(&request.inputs, &inputs, &found);
     let out_base = out_name(request).file_name().unwrap_or_default().to_string_lossy().into_owned();
     let context = DeviceContext {
         request,
-        compiler: &choice.compiler,
+        compiler: &compiler,
         host_triple: &host_triple,
         host_linker: &linker,
         libraries: &libraries,
@@ -82,12 +82,29 @@ pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first:
 
     // Host objects that hold the images and register them when the program starts.
     let objects = registered(&linked, request, &host_triple, session)?;
+    drop(device);
 
     // The user's own link, with those objects in it.
-    let runtime = host::openmp_runtime(request, &inputs, &facts, &choice.compiler);
+    let runtime = host::openmp_runtime(request, &inputs, &facts, &compiler);
     let mut host_link = host::command(ledger, &linker, &host::additions(request, &linker, &objects), &runtime);
     host_link.inputs = host::input_names(&inputs);
-    let mut result = session.runner.run(&host_link);
+    host_link_to_the_end(&host_link, request, session)
+}
+
+/// The line as it is: there is nothing for us to do.
+fn plain_link(ledger: &Ledger, request: &LinkRequest, linker: &Path, session: &Session) -> Result<()> {
+    let line = host::command(ledger, linker, &[], &[]);
+    if request.time_trace.is_none() {
+        return session.runner.replace(&line);
+    }
+    let _host = session.trace.span(span::HOST, 0);
+    session.runner.run(&line).map(drop)
+}
+
+/// The host link, and after a relocatable one our own last step. Of a link that a signal ends nothing is left.
+fn host_link_to_the_end(line: &Cmd, request: &LinkRequest, session: &Session) -> Result<()> {
+    let mut host = session.trace.span(span::HOST, 0);
+    let mut result = session.runner.run(line).map(|usage| host.tell_usage(usage));
     if request.relocatable {
         result = result.and_then(|()| session.runner.edit(out_name(request), &host::finish_relocatable));
     }
@@ -98,10 +115,23 @@ pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first:
     result
 }
 
+/// The compiler for the device links of `jobs`, and the warning that goes with the choice.
+fn compiler(request: &LinkRequest, jobs: &[DeviceJob<'_>], session: &Session) -> Result<Compiler> {
+    let choice = toolchain::device_compiler(request.offld_clang.as_deref(), producer(jobs))?;
+    if let Some(warning) = &choice.warning {
+        session.shell.warn(warning);
+    }
+    Ok(choice.compiler)
+}
+
 /// What the options ask for that this version does not do: an error now, rather than a link that lacks something.
 fn refuse_what_is_missing(request: &LinkRequest) -> Result<()> {
     if request.emit_fatbin_only {
         bail!("--emit-fatbin-only is not part of this version of offld");
+    }
+    let windows = request.host_triple.as_deref().is_some_and(|triple| triple.contains("windows"));
+    if request.relocatable && windows {
+        bail!("Relocatable linking is not supported on COFF targets");
     }
     if let Some((kind, file)) = request.override_images.first() {
         bail!("--override-image={kind}={} is not part of this version of offld", file.display());
@@ -146,7 +176,10 @@ fn producer(jobs: &[DeviceJob<'_>]) -> Option<u32> {
 }
 
 fn registered(linked: &[Linked], request: &LinkRequest, host_triple: &str, session: &Session) -> Result<Vec<std::path::PathBuf>> {
+    let bundling = session.trace.span(span::BUNDLE, 0);
     let payloads = bundle::bundle(linked, session)?;
+    drop(bundling);
+    let _wrapping = session.trace.span(span::WRAP, 0);
     let context = WrapContext {
         host_triple,
         output: out_name(request),

@@ -9,6 +9,8 @@ mod cases;
 mod dry_run;
 #[path = "suite/faults/mod.rs"]
 mod faults;
+#[path = "suite/gpu.rs"]
+mod gpu;
 #[path = "suite/kit.rs"]
 mod kit;
 #[path = "suite/programs.rs"]
@@ -29,5 +31,7 @@ fn main() -> ExitCode {
     trials.extend(cases::trials());
     trials.extend(faults::trials());
     trials.extend(dry_run::trials());
+    trials.extend(gpu::trials());
+    trials.extend(releases::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
