@@ -19,6 +19,8 @@ pub const OFFLD_LINKER: &str = "OFFLD_LINKER";
 pub const MAKEFLAGS: &str = "MAKEFLAGS";
 /// Folders that programs are looked up in.
 pub const PATH: &str = "PATH";
+/// The Python environment that is active: PyPI packages may hold CUDA's tools.
+pub const VIRTUAL_ENV: &str = "VIRTUAL_ENV";
 /// Where temporary files go: the first that is set, in LLVM's order.
 const TEMP: [&str; 4] = ["TMPDIR", "TMP", "TEMP", "TEMPDIR"];
 

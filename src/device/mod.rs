@@ -2,6 +2,7 @@
 //! in the order of the jobs whatever the timing (idiom 5, fault F7).
 
 mod clang;
+mod given;
 mod jobs;
 mod libraries;
 
@@ -12,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context, Result};
 use rayon::prelude::*;
 
+pub use given::given;
 pub use libraries::{HostLibrary, host_libraries};
 
 use crate::args::request::{Jobs, LinkRequest};

@@ -3,6 +3,7 @@
 
 pub mod bitcode_ident;
 pub mod bundle;
+pub mod compressed;
 pub mod elf_edit;
 pub mod intel_spirv;
 pub mod offload_binary;
