@@ -3,6 +3,8 @@
 //! LLVM 14, 15, 16 and 19; the others LLVM 22 alone. A missing tool is a test marked as ignored that says what is missing;
 //! `REQUIRE_TOOLS=1` makes it a failure.
 
+#[path = "suite/cases.rs"]
+mod cases;
 #[path = "suite/dry_run/mod.rs"]
 mod dry_run;
 #[path = "suite/faults/mod.rs"]
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let mut trials = Vec::new();
     trials.extend(programs::trials());
+    trials.extend(cases::trials());
     trials.extend(faults::trials());
     trials.extend(dry_run::trials());
     trials.extend(gpu::trials());

@@ -9,7 +9,6 @@ use object::read::archive::ArchiveFile;
 
 use super::magic::{Magic, magic};
 use super::{Bytes, Leaf};
-use crate::error::Malformed;
 use crate::model::Origin;
 
 /// No sane build nests deeper; a cycle of thin archives does.
@@ -46,8 +45,9 @@ impl Walk<'_> {
                 (origin.member(&name), map)
             } else {
                 let contents = bytes.slice(offset, size);
-                let truncated = || Malformed::new("member past the end of the archive", offset);
-                (origin.member(&name), contents.ok_or_else(truncated).with_context(|| origin.member(&name).to_string())?)
+                let inner = origin.member(&name);
+                let truncated = || anyhow::anyhow!("{inner}: past the end of the archive, at offset {offset:#x} of it");
+                (inner.clone(), contents.ok_or_else(truncated)?)
             };
             match magic(contents.as_slice()) {
                 Magic::Archive if depth < DEEPEST => self.archive(&inner, &contents, depth + 1)?,

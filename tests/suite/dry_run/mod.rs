@@ -13,6 +13,7 @@ use crate::kit::{AMD, HOST, Image, NVIDIA};
 use crate::support::{OFFLOAD, Outcome, Work, expect_equal, llvm, made, passed, run, stderr_of, with_llvm};
 use rules::*;
 use shown::Shown;
+pub use shown::shell_words;
 
 /// A link: what clang is told, and the differences between what offld and LLVM's wrapper then do, in the order in which they
 /// turn LLVM's commands into ours. The files are those of `objects`.
