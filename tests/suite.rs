@@ -9,6 +9,8 @@ mod faults;
 mod gpu;
 #[path = "suite/kit.rs"]
 mod kit;
+#[path = "suite/many.rs"]
+mod many;
 #[path = "suite/programs.rs"]
 mod programs;
 #[path = "suite/releases.rs"]
@@ -26,6 +28,9 @@ fn main() -> ExitCode {
     trials.extend(programs::trials());
     trials.extend(faults::trials());
     trials.extend(gpu::trials());
+    trials.extend(many::trials());
     trials.extend(releases::trials());
-    libtest_mimic::run(&arguments, trials).exit_code()
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    support::unmake();
+    conclusion.exit_code()
 }
