@@ -50,11 +50,11 @@ impl Scratch {
         Ok(folder.join(name))
     }
 
-    /// Removes a file of ours before its time, to keep the peak of disk use low; does nothing with `--save-temps`, nor to a file that
-    /// is somewhere else, such as an image the user named.
+    /// Removes one of our files before its time, to keep the peak of disk use low. Does nothing with `--save-temps`, and nothing to
+    /// files that are not ours (an image that the user gave).
     pub fn discard(&self, path: &Path) {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.folder.as_ref().is_some_and(|folder| path.parent() == Some(folder.path())) {
+        if state.folder.as_ref().is_some_and(|folder| path.starts_with(folder.path())) {
             // Whatever is left goes with the folder.
             let _ = std::fs::remove_file(path);
         }

@@ -3,8 +3,12 @@
 //! LLVM 14, 15, 16 and 19; the others LLVM 22 alone. A missing tool is a test marked as ignored that says what is missing;
 //! `REQUIRE_TOOLS=1` makes it a failure.
 
+#[path = "suite/dry_run/mod.rs"]
+mod dry_run;
 #[path = "suite/faults/mod.rs"]
 mod faults;
+#[path = "suite/gpu.rs"]
+mod gpu;
 #[path = "suite/kit.rs"]
 mod kit;
 #[path = "suite/programs.rs"]
@@ -23,5 +27,8 @@ fn main() -> ExitCode {
     let mut trials = Vec::new();
     trials.extend(programs::trials());
     trials.extend(faults::trials());
+    trials.extend(dry_run::trials());
+    trials.extend(gpu::trials());
+    trials.extend(releases::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }

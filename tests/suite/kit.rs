@@ -24,6 +24,8 @@ pub struct Image<'a> {
 
 /// The triple of AMD's GPUs.
 pub const AMD: &str = "amdgcn-amd-amdhsa";
+/// The triple of NVIDIA's GPUs.
+pub const NVIDIA: &str = "nvptx64-nvidia-cuda";
 /// The host as device.
 pub const HOST: &str = "x86_64-pc-linux-gnu";
 
