@@ -87,6 +87,16 @@ mod tests {
     }
 
     #[test]
+    fn only_files_of_ours_are_discarded() {
+        let (scratch, theirs) = (Scratch::new(std::env::temp_dir(), false), tempfile::NamedTempFile::new().unwrap());
+        let ours = scratch.path("a", "o").unwrap();
+        std::fs::write(&ours, "x").unwrap();
+        scratch.discard(&ours);
+        scratch.discard(theirs.path());
+        assert!(!ours.exists() && theirs.path().exists());
+    }
+
+    #[test]
     fn f8_the_folder_goes_with_its_owner() {
         let scratch = Scratch::new(std::env::temp_dir(), false);
         let path = scratch.path("a", "o").unwrap();

@@ -13,6 +13,8 @@ mod faults;
 mod gpu;
 #[path = "suite/kit.rs"]
 mod kit;
+#[path = "suite/many.rs"]
+mod many;
 #[path = "suite/programs.rs"]
 mod programs;
 #[path = "suite/releases.rs"]
@@ -32,6 +34,9 @@ fn main() -> ExitCode {
     trials.extend(faults::trials());
     trials.extend(dry_run::trials());
     trials.extend(gpu::trials());
+    trials.extend(many::trials());
     trials.extend(releases::trials());
-    libtest_mimic::run(&arguments, trials).exit_code()
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    support::unmake();
+    conclusion.exit_code()
 }

@@ -15,7 +15,7 @@ use super::image_object::{self, StreamedImage};
 use super::{ImagePlace, Images, Plan, PlannedImage, SyclImage};
 use crate::bundle::{Payload, PayloadImage};
 use crate::formats::offload_binary;
-use crate::inputs::Bytes;
+use crate::inputs;
 use crate::llvm;
 use crate::model::{ImageKind, OffloadKind};
 use crate::session::Session;
@@ -40,9 +40,13 @@ pub struct WrapContext<'a> {
 /// The objects to add to the host link, in order.
 pub fn make(payloads: &[Payload], context: &WrapContext<'_>, session: &Session) -> Result<Vec<PathBuf>> {
     let mut objects = Vec::new();
-    for payload in payloads {
+    for (index, payload) in payloads.iter().enumerate() {
         session.signals.check()?;
         objects.append(&mut host_objects(payload, context, session)?);
+        // The images are in objects now; one of several runtimes may still be needed for the next.
+        let later =
+            |body: &Path| payloads[index + 1..].iter().flat_map(|payload| &payload.images).any(|image| image.body == body);
+        payload.images.iter().filter(|image| !later(&image.body)).for_each(|image| session.scratch.discard(&image.body));
     }
     Ok(objects)
 }
@@ -133,10 +137,9 @@ struct SyclFacts {
 
 /// The images in a file of OffloadBinaries, which is what SYCL's device linker makes: for the runtime they come out of those.
 fn sycl_images(file: &Path, facts: &mut Vec<SyclFacts>) -> Result<Vec<StreamedImage>> {
-    let named = || format!("the linked image `{}`", file.display());
-    let bytes = Bytes::open(file).with_context(|| format!("cannot read {}", named()))?;
+    let bytes = inputs::image(file)?;
     let mut sources = Vec::new();
-    for image in offload_binary::read_all(bytes.as_slice()).with_context(named)? {
+    for image in offload_binary::read_all(bytes.as_slice()).with_context(|| format!("the linked image `{}`", file.display()))? {
         let symbols = String::from_utf8_lossy(image.get("symbols").unwrap_or_default()).into_owned();
         facts.push(SyclFacts {
             image_kind: image.image_kind,
@@ -183,9 +186,6 @@ fn stream_images(payload: &Payload, plan: &Plan, images: &[StreamedImage], stem:
     let mut out = File::create(&path).with_context(|| format!("cannot write `{}`", path.display()))?;
     image_object::write(&mut out, &plan.host_triple, super::image_section(payload.kind, plan.relocatable), images)
         .with_context(|| format!("cannot write `{}`", path.display()))?;
-    for image in &payload.images {
-        session.scratch.discard(&image.body);
-    }
     Ok(path)
 }
 

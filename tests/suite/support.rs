@@ -122,7 +122,7 @@ pub fn root() -> &'static Path {
 
 /// What is made once for a run of the suite.
 pub struct Made {
-    _folder: TempDir,
+    folder: TempDir,
     /// A folder with every name of offld but `ld`.
     pub links: PathBuf,
     /// The same with `ld`.
@@ -132,9 +132,10 @@ pub struct Made {
     pub stub: PathBuf,
 }
 
+static MADE: OnceLock<Made> = OnceLock::new();
+
 /// The folders of names and the runtime stub.
 pub fn made() -> &'static Made {
-    static MADE: OnceLock<Made> = OnceLock::new();
     MADE.get_or_init(|| {
         let folder = tempfile::Builder::new().prefix("offld-suite-").tempdir().expect("a temporary folder");
         let offld = env!("CARGO_BIN_EXE_offld");
@@ -153,8 +154,22 @@ pub fn made() -> &'static Made {
         for name in ["libomptarget.so", "libomptarget.so.15", "libomptarget.so.16", "libomptarget.so.19.1"] {
             std::os::unix::fs::symlink("libomptarget.so.22.1", stub.join(name)).expect("a symlink");
         }
-        Made { _folder: folder, links, as_ld, stub }
+        Made { folder, links, as_ld, stub }
     })
+}
+
+impl Made {
+    /// A folder for what several tests share; the first to ask makes it.
+    pub fn shared(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+/// Removes what was made for the run.
+pub fn unmake() {
+    if let Some(made) = MADE.get() {
+        let _ = std::fs::remove_dir_all(made.folder.path());
+    }
 }
 
 /// A folder for one test, gone when it is done.
