@@ -19,6 +19,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("target", ""),
     ("shell", ""),
     ("scratch", ""),
+    ("bytes", ""),
     ("trace", ""),
     ("args", ""),
     ("formats", "error model"),
@@ -27,13 +28,13 @@ const ARROWS: &[(&str, &str)] = &[
     ("run", "args error scratch shell signals trace"),
     ("session", "progress run scratch shell signals trace"),
     ("toolchain", "run session"),
-    ("inputs", "args error formats model session target trace"),
+    ("inputs", "args bytes error formats model session target trace"),
     ("scan", "args error formats model session target trace inputs llvm"),
     ("select", "args error formats model session target trace inputs scan"),
-    ("device", "args error formats model progress run session shell target toolchain trace inputs scan select"),
+    ("device", "args bytes error formats model progress run session shell target toolchain trace inputs scan select"),
     ("bundle", "args error formats model run session target toolchain trace device"),
-    ("wrap", "args error formats model session target trace inputs bundle llvm"),
-    ("host", "args error formats model run session target toolchain trace inputs scan"),
+    ("wrap", "args bytes error formats model session target trace inputs bundle llvm"),
+    ("host", "args bytes error formats model run session target toolchain trace inputs scan"),
     // Plans are `wrap`'s: data, without types of LLVM's.
     ("llvm", "error formats model wrap"),
     (
@@ -50,7 +51,6 @@ const SHARED: &[(&str, &str)] = &[
     ("inputs::magic::magic", "what bytes are, told by their first; device images are asked, too"),
     ("inputs::worth_threads", "how much work is worth starting threads for: one measure for all that go over the leaves"),
     ("scan::device_symbols", "a symbol table is read when selection turns out to need it"),
-    ("inputs::image", "the bytes of a file that must be there"),
     ("device::of_kind", "a view of the stage's own result"),
 ];
 
