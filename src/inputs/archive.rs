@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use object::read::archive::ArchiveFile;
 
 use super::magic::{Magic, magic};
-use super::{Bytes, Leaf};
+use super::{Bytes, Leaf, Spread};
 use crate::error::Malformed;
 use crate::model::Origin;
 
@@ -17,8 +17,8 @@ const DEEPEST: usize = 16;
 
 /// Every member of the archive in `bytes`, in order, members of inner archives in their place. `lazy` and `file` are what each
 /// leaf gets.
-pub(super) fn leaves(origin: &Origin, bytes: &Bytes, file: usize, lazy: bool) -> Result<Vec<Leaf>> {
-    let mut out = Vec::new();
+pub(super) fn spread(origin: &Origin, bytes: &Bytes, file: usize, lazy: bool) -> Result<Spread> {
+    let mut out = Spread::default();
     Walk { file, lazy, out: &mut out }.archive(origin, bytes, 0)?;
     Ok(out)
 }
@@ -26,7 +26,7 @@ pub(super) fn leaves(origin: &Origin, bytes: &Bytes, file: usize, lazy: bool) ->
 struct Walk<'o> {
     file: usize,
     lazy: bool,
-    out: &'o mut Vec<Leaf>,
+    out: &'o mut Spread,
 }
 
 impl Walk<'_> {
@@ -43,6 +43,7 @@ impl Walk<'_> {
                 let path = beside(&origin.file, &name);
                 let map = Bytes::open(&path)
                     .with_context(|| format!("{}: cannot read the thin archive's member `{}`", origin, path.display()))?;
+                self.out.thin.push(path);
                 (origin.member(&name), map)
             } else {
                 let contents = bytes.slice(offset, size);
@@ -53,7 +54,7 @@ impl Walk<'_> {
                 Magic::Archive if depth < DEEPEST => self.archive(&inner, &contents, depth + 1)?,
                 Magic::Archive => anyhow::bail!("{inner}: archives are nested more than {DEEPEST} deep"),
                 Magic::Text | Magic::Other => {}
-                kind => self.out.push(Leaf { origin: inner, bytes: contents, kind, lazy: self.lazy, file: self.file }),
+                kind => self.out.leaves.push(Leaf { origin: inner, bytes: contents, kind, lazy: self.lazy, file: self.file }),
             }
         }
         Ok(())

@@ -102,6 +102,19 @@ pub struct Inputs {
     pub leaves: Vec<Leaf>,
     /// For each of the line's inputs the file it names, if it was found and is no linker script.
     pub named: Vec<Option<usize>>,
+    /// Every file that was opened, by every path it was found at: scripts and the members of thin archives too.
+    pub opened: Vec<Opened>,
+    /// The folders that scripts add to the search.
+    pub script_folders: Vec<PathBuf>,
+}
+
+/// A file that was opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Opened {
+    /// Where.
+    pub path: PathBuf,
+    /// A linker script names it, not the line.
+    pub by_script: bool,
 }
 
 /// Opens what `specs` name.
@@ -113,13 +126,15 @@ pub fn open(specs: &[InputSpec], search: &Search) -> Result<Inputs> {
         opener.inputs.named.push(named);
     }
     let mut inputs = opener.inputs;
-    let spread: Vec<Result<Vec<Leaf>>> = if worth_threads(inputs.files.iter().map(|file| file.bytes.as_slice().len())) {
+    let spread: Vec<Result<Spread>> = if worth_threads(inputs.files.iter().map(|file| file.bytes.as_slice().len())) {
         inputs.files.par_iter().enumerate().map(|(index, file)| leaves_of(index, file)).collect()
     } else {
         inputs.files.iter().enumerate().map(|(index, file)| leaves_of(index, file)).collect()
     };
-    for leaves in spread {
-        inputs.leaves.append(&mut leaves?);
+    for spread in spread {
+        let Spread { mut leaves, thin } = spread?;
+        inputs.leaves.append(&mut leaves);
+        inputs.opened.extend(thin.into_iter().map(|path| Opened { path, by_script: false }));
     }
     Ok(inputs)
 }
@@ -130,12 +145,23 @@ pub(crate) fn worth_threads(sizes: impl Iterator<Item = usize>) -> bool {
     sizes.sum::<usize>() > FEW
 }
 
-fn leaves_of(index: usize, file: &InputFile) -> Result<Vec<Leaf>> {
+/// What is in a file.
+#[derive(Default)]
+struct Spread {
+    leaves: Vec<Leaf>,
+    /// The files of a thin archive's members.
+    thin: Vec<PathBuf>,
+}
+
+fn leaves_of(index: usize, file: &InputFile) -> Result<Spread> {
     let origin = Origin::file(&file.path);
     match file.kind {
-        Magic::Archive => archive::leaves(&origin, &file.bytes, index, !file.whole),
-        Magic::ElfShared | Magic::Text | Magic::Other => Ok(Vec::new()),
-        kind => Ok(vec![Leaf { origin, bytes: file.bytes.clone(), kind, lazy: file.lazy, file: index }]),
+        Magic::Archive => archive::spread(&origin, &file.bytes, index, !file.whole),
+        Magic::ElfShared | Magic::Text | Magic::Other => Ok(Spread::default()),
+        kind => {
+            let leaf = Leaf { origin, bytes: file.bytes.clone(), kind, lazy: file.lazy, file: index };
+            Ok(Spread { leaves: vec![leaf], thin: Vec::new() })
+        }
     }
 }
 
@@ -168,6 +194,7 @@ impl Opener {
     /// Takes in what `path` names; returns its index in `Inputs::files` unless it is a script or not there.
     fn file(&mut self, path: &Path, spec: &InputSpec, depth: usize) -> Option<usize> {
         let (bytes, id) = open_regular(path)?;
+        self.inputs.opened.push(Opened { path: path.to_path_buf(), by_script: depth > 0 });
         let kind = magic::magic(bytes.as_slice());
         if kind == Magic::Text {
             self.script(path, &bytes, spec, depth);
@@ -195,10 +222,12 @@ impl Opener {
         let text = String::from_utf8_lossy(bytes.as_slice());
         for entry in script::entries(&text) {
             let named = match entry {
-                Entry::File(name) => self.search.script_entry(&name, path),
+                Entry::File(name) | Entry::Script(name) => self.search.script_entry(&name, path),
                 Entry::Library(name) => self.search.library(name.as_ref(), spec.prefer_static),
                 Entry::Folder(folder) => {
+                    let folder = self.search.rooted(&folder);
                     self.search = self.search.with_folder(&folder);
+                    self.inputs.script_folders.push(folder);
                     None
                 }
             };
