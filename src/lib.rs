@@ -22,6 +22,7 @@ pub mod inputs;
 pub mod llvm;
 pub mod model;
 pub mod pipeline;
+pub mod reproduce;
 pub mod run;
 pub mod scan;
 pub mod scratch;

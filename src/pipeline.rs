@@ -16,7 +16,7 @@ use crate::scan::{self, Found, HostFacts};
 use crate::select::{self, DeviceJob, Wishes};
 use crate::session::Session;
 use crate::wrap::objects::{self, WrapContext};
-use crate::{bundle, host, toolchain};
+use crate::{bundle, host, reproduce, toolchain};
 
 /// Hands a link without device code to the host linker in place of this process, and then does not return. It returns when there is
 /// device code, or telling takes LLVM, or when something is wrong that [`link`] will report.
@@ -39,7 +39,10 @@ pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first:
     let linker = host::linker(request, ld_first)?;
     let plain = || session.runner.replace(&host::command(ledger, &linker, &[], &[]));
     // Every file the line names, as bytes; archives are spread into members. What the host linker reads, we have seen.
-    let inputs = inputs::open(&request.inputs, &search(request))?;
+    let search = search(request);
+    let inputs = inputs::open(&request.inputs, &search)?;
+    // Whatever goes wrong from here on can be repeated elsewhere, if that was asked for.
+    reproduce::write(&reproduce::Link { ledger, request, inputs: &inputs, search: &search, linker: &linker })?;
 
     // Every device image in the inputs. From here on nothing reads the user's files again but for their symbol tables.
     let found = scan::scan(&inputs)?;

@@ -14,6 +14,10 @@ use crate::signals::Signals;
 pub const OFFLD_CLANG: &str = "OFFLD_CLANG";
 /// The real host linker of `ld.offld`, as a path or a name to look up.
 pub const OFFLD_LINKER: &str = "OFFLD_LINKER";
+/// A folder that gets a reproduction of every link with device code.
+pub const OFFLD_REPRODUCE: &str = "OFFLD_REPRODUCE";
+/// Folders of shared libraries, which GNU ld searches as well.
+pub const LD_LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 /// Folders that programs are looked up in.
 pub const PATH: &str = "PATH";
 /// Where temporary files go: the first that is set, in LLVM's order.

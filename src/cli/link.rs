@@ -49,7 +49,11 @@ pub(super) fn replace_if_plain(argv: Vec<OsString>, name: &str, shell: &Arc<Shel
         return Ok(());
     }
     let request = LinkRequest::new(&ledger)?;
-    let asks_for_more = request.dry_run || request.verbose || request.emit_fatbin_only || !request.override_images.is_empty();
+    let asks_for_more = request.dry_run
+        || request.verbose
+        || request.emit_fatbin_only
+        || request.reproduce.is_some()
+        || !request.override_images.is_empty();
     if asks_for_more {
         return Ok(());
     }
