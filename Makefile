@@ -12,8 +12,9 @@ BIN := $(or $(CARGO_TARGET_DIR),target)/release/offld
 LINKS := $(CURDIR)/target/demo/links
 SETUP := target/setup.stamp
 SETUP_RELEASES := target/setup-releases.stamp
+SETUP_CUDA := target/setup-cuda.stamp
 
-.PHONY: all build setup setup-releases demo test test-releases lint bench install clean
+.PHONY: all build setup setup-releases setup-cuda demo test test-releases lint bench install clean
 
 all: build
 
@@ -33,6 +34,10 @@ $(SETUP): scripts/setup.sh scripts/packages.sh
 setup-releases: $(SETUP_RELEASES)
 $(SETUP_RELEASES): scripts/setup-releases.sh scripts/packages.sh | $(SETUP)
 	@scripts/setup-releases.sh $@
+
+setup-cuda: $(SETUP_CUDA)
+$(SETUP_CUDA): scripts/setup-cuda.sh scripts/packages.sh
+	@scripts/setup-cuda.sh $@
 
 demo: $(SETUP)
 	@$(MAKE) --no-print-directory build

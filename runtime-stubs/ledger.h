@@ -189,6 +189,8 @@ LEDGER_FN void ledger_describe(char *to, size_t room, const uint8_t *bytes, size
              ledger_image_kind(binary.image_kind), ledger_text(binary.triple), ledger_text(binary.arch));
   } else if (size >= 4 && memcmp(bytes, "BC\xc0\xde", 4) == 0) {
     snprintf(to, room, "bitcode");
+  } else if (size >= 20 && ledger_u(bytes, 4) == 0x07230203) {
+    snprintf(to, room, "spirv");
   } else {
     snprintf(to, room, "raw");
   }
@@ -207,7 +209,8 @@ LEDGER_FN void ledger_image(const char *words, const void *start, const void *en
     snprintf(in, sizeof in, "offloadbinary(kind=%s,image=%s,triple=%s,arch=%s)", ledger_kind(binary.kind),
              ledger_image_kind(binary.image_kind), ledger_text(binary.triple), ledger_text(binary.arch));
   ledger_line("%s is=%s in=%s size=%zu hash=%016" PRIx64, words, what, in, size, ledger_hash(start, size));
-  ledger_check(strcmp(what, "raw") == 0 || (uintptr_t)start % 8 == 0, "%s: not 8-aligned, so its headers cannot be read in place", words);
+  size_t align = strcmp(what, "raw") == 0 ? 1 : strcmp(what, "spirv") == 0 ? 4 : 8;
+  ledger_check((uintptr_t)start % align == 0, "%s: not %zu-aligned, so its headers cannot be read in place", words, align);
 }
 
 /* ---- entry tables ------------------------------------------------------------------------------------------------------------ */
@@ -280,8 +283,8 @@ LEDGER_FN void ledger_entries(const char *words, const void *begin, const void *
     }
     const char *shown = ledger_stable_name(e.name, name, sizeof name);
     ledger_check(e.name != NULL, "%s: entry %zu has no name", words, i);
-    /* Only the entry that registers `requires` flags (0x10) stands for no symbol. */
-    ledger_check(e.address || (e.flags & 0x10), "%s: entry %s has no address", words, shown);
+    /* OpenMP's entry that registers `requires` flags (0x10) and SYCL's kernels, known by name alone, stand for no symbol. */
+    ledger_check(e.address || (e.flags & 0x10) || e.kind == LEDGER_SYCL, "%s: entry %s has no address", words, shown);
     if (asprintf(&lines[i], "%s name=%s size=%" PRIu64 " flags=0x%x kind=%s data=%" PRIu64 " addr=%s aux=%s", words, shown, e.size,
                  e.flags, layout == LEDGER_OLD ? "unsaid" : ledger_kind(e.kind), e.data, e.address ? "set" : "null",
                  e.aux ? "set" : "null") < 0)

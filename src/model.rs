@@ -136,7 +136,18 @@ pub enum Generation {
 impl Generation {
     /// The section the OpenMP entries of this generation are in, which also names the linker's `__start_`/`__stop_` symbols.
     pub fn openmp_entry_section(self) -> &'static str {
-        if self == Generation::Llvm21 { "llvm_offload_entries" } else { "omp_offloading_entries" }
+        self.entry_section(OffloadKind::OpenMp)
+    }
+
+    /// The section the entries of `kind` are in: one for all since LLVM 21, to each its own before. SYCL came later than that.
+    pub fn entry_section(self, kind: OffloadKind) -> &'static str {
+        match kind {
+            _ if self == Generation::Llvm21 => "llvm_offload_entries",
+            OffloadKind::OpenMp => "omp_offloading_entries",
+            OffloadKind::Cuda => "cuda_offloading_entries",
+            OffloadKind::Hip => "hip_offloading_entries",
+            OffloadKind::Sycl => "llvm_offload_entries",
+        }
     }
 
     /// Whether entries have the 56-byte layout (44 bytes on i386) rather than the 32-byte one (20 on i386).

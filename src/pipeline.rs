@@ -1,22 +1,27 @@
 //! A link, on one page. Each stage takes the previous stage's value by reference and returns a new one; nothing is changed
 //! afterwards.
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
 use crate::args::Ledger;
 use crate::args::request::LinkRequest;
+use crate::bundle::{self, BundleContext, Payload};
 use crate::device::{self, DeviceContext, Linked};
 use crate::formats::bitcode_ident;
 use crate::inputs::magic::Magic;
 use crate::inputs::search::Search;
 use crate::inputs::{self, Inputs};
+use crate::run::Cmd;
 use crate::scan::{self, Found, HostFacts};
 use crate::select::{self, DeviceJob, Wishes};
 use crate::session::Session;
+use crate::toolchain::Compiler;
+use crate::trace::span;
 use crate::wrap::objects::{self, WrapContext};
-use crate::{bundle, host, reproduce, toolchain};
+use crate::{host, reproduce, toolchain};
 
 /// Hands a link without device code to the host linker in place of this process, and then does not return. It returns when there is
 /// device code, or telling takes LLVM, or when something is wrong that [`link`] will report.
@@ -35,62 +40,117 @@ fn search(request: &LinkRequest) -> Search {
 
 /// Links what `request` asks for. `ld_first`: the real linker to look for is `ld` rather than `ld.lld`.
 pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first: bool) -> Result<()> {
-    refuse_what_is_missing(request)?;
-    let linker = host::linker(request, ld_first)?;
-    let plain = || session.runner.replace(&host::command(ledger, &linker, &[], &[]));
-    // Every file the line names, as bytes; archives are spread into members. What the host linker reads, we have seen.
-    let search = search(request);
-    let inputs = inputs::open(&request.inputs, &search)?;
+    let linker = if request.emit_fatbin_only { PathBuf::new() } else { host::linker(request, ld_first)? };
     // Whatever goes wrong from here on can be repeated elsewhere, if that was asked for.
-    reproduce::write(&reproduce::Link { ledger, request, inputs: &inputs, search: &search, linker: &linker })?;
+    reproduce::write(&reproduce::Link { ledger, request, search: &search(request), linker: &linker })?;
+
+    // Linked images, each in a file, or nothing to do for us.
+    let device = match request.override_images.as_slice() {
+        [] => device_code(request, &linker, session)?,
+        options => Some(DeviceCode::given(options, request)?),
+    };
+    let Some(device) = device else {
+        return if request.emit_fatbin_only {
+            bundle::emit(&[], out_name(request), session)
+        } else {
+            plain_link(ledger, request, &linker, session)
+        };
+    };
+    session.signals.check()?;
+
+    // The images as their runtimes want them.
+    let payloads = bundled(&device, request, session)?;
+    if request.emit_fatbin_only {
+        return bundle::emit(&payloads, out_name(request), session);
+    }
+
+    // Host objects that hold the images and register them when the program starts.
+    let objects = registered(&payloads, &device.host_triple, request, session)?;
+
+    // The user's own link, with those objects in it.
+    let mut line = host::command(ledger, &linker, &host::additions(request, &linker, &objects), &device.runtime);
+    line.inputs = device.host_inputs;
+    host_link_to_the_end(&line, request, session)
+}
+
+/// What the inputs come to: the linked images, and what the later stages need to know of the inputs.
+struct DeviceCode {
+    linked: Vec<Linked>,
+    host_triple: String,
+    /// What the host line lacks for the runtime.
+    runtime: Vec<OsString>,
+    /// The host link's inputs, for its report.
+    host_inputs: Vec<String>,
+}
+
+impl DeviceCode {
+    /// Images of `--override-image`: the inputs are not looked at.
+    fn given(options: &[(String, PathBuf)], request: &LinkRequest) -> Result<Self> {
+        let host_triple = host::triple(request, &[])?;
+        Ok(DeviceCode { linked: device::given(options)?, host_triple, runtime: Vec::new(), host_inputs: Vec::new() })
+    }
+}
+
+/// From the inputs to linked images; none when there is no device code, or it is registered already.
+fn device_code(request: &LinkRequest, linker: &Path, session: &Session) -> Result<Option<DeviceCode>> {
+    // Every file the line names, as bytes; archives are spread into members. What the host linker reads, we have seen.
+    let extract = session.trace.span(span::EXTRACT, 0);
+    let inputs = inputs::open(&request.inputs, &search(request))?;
 
     // Every device image in the inputs. From here on nothing reads the user's files again but for their symbol tables.
     let found = scan::scan(&inputs)?;
     if found.is_empty() {
-        return plain();
+        return Ok(None);
     }
     let facts = scan::host_facts(&inputs)?;
     if host::is_wrapped(&facts, &inputs) {
-        return plain();
+        return Ok(None);
     }
     session.signals.watch();
 
     // One job for each image of the program, in the order the runtimes will see them.
     let jobs = select(request, &inputs, &found, &facts, session)?;
     if jobs.is_empty() {
-        return plain();
+        return Ok(None);
     }
-
     let host_triple = host::triple(request, &facts)?;
     if request.relocatable && host_triple.contains("windows") {
         bail!("Relocatable linking is not supported on COFF targets");
     }
+    drop(extract);
 
-    // Linked images, each in a file.
-    let choice = toolchain::device_compiler(request.offld_clang.as_deref(), producer(&jobs))?;
-    if let Some(warning) = &choice.warning {
-        session.shell.warn(warning);
-    }
+    // Linked images.
+    let _device = session.trace.span(span::DEVICE, 0);
+    let compiler = compiler(request, &jobs, session)?;
     let libraries = device::host_libraries(&request.inputs, &inputs, &found);
-    let out_base = out_name(request).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let out_base = out_base(request);
     let context = DeviceContext {
         request,
-        compiler: &choice.compiler,
+        compiler: &compiler,
         host_triple: &host_triple,
-        host_linker: &linker,
+        host_linker: linker,
         libraries: &libraries,
         out_base,
     };
     let linked = device::link(&jobs, &context, session)?;
+    let runtime = host::openmp_runtime(request, &inputs, &facts, &compiler);
+    Ok(Some(DeviceCode { linked, host_triple, runtime, host_inputs: host::input_names(&inputs) }))
+}
 
-    // Host objects that hold the images and register them when the program starts.
-    let objects = registered(&linked, request, &host_triple, session)?;
+/// The line as it is: there is nothing for us to do.
+fn plain_link(ledger: &Ledger, request: &LinkRequest, linker: &Path, session: &Session) -> Result<()> {
+    let line = host::command(ledger, linker, &[], &[]);
+    if request.time_trace.is_none() {
+        return session.runner.replace(&line);
+    }
+    let _host = session.trace.span(span::HOST, 0);
+    session.runner.run(&line).map(drop)
+}
 
-    // The user's own link, with those objects in it.
-    let runtime = host::openmp_runtime(request, &inputs, &facts, &choice.compiler);
-    let mut host_link = host::command(ledger, &linker, &host::additions(request, &linker, &objects), &runtime);
-    host_link.inputs = host::input_names(&inputs);
-    let mut result = session.runner.run(&host_link);
+/// The host link, and after a relocatable one our own last step. Of a link that a signal ends nothing is left.
+fn host_link_to_the_end(line: &Cmd, request: &LinkRequest, session: &Session) -> Result<()> {
+    let mut host = session.trace.span(span::HOST, 0);
+    let mut result = session.runner.run(line).map(|usage| host.tell_usage(usage));
     if request.relocatable {
         result = result.and_then(|()| session.runner.edit(out_name(request), &host::finish_relocatable));
     }
@@ -101,15 +161,13 @@ pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first:
     result
 }
 
-/// What the options ask for that this version does not do: an error now, rather than a link that lacks something.
-fn refuse_what_is_missing(request: &LinkRequest) -> Result<()> {
-    if request.emit_fatbin_only {
-        bail!("--emit-fatbin-only is not part of this version of offld");
+/// The compiler for the device links of `jobs`, and the warning that goes with the choice.
+fn compiler(request: &LinkRequest, jobs: &[DeviceJob<'_>], session: &Session) -> Result<Compiler> {
+    let choice = toolchain::device_compiler(request.offld_clang.as_deref(), producer(jobs))?;
+    if let Some(warning) = &choice.warning {
+        session.shell.warn(warning);
     }
-    if let Some((kind, file)) = request.override_images.first() {
-        bail!("--override-image={kind}={} is not part of this version of offld", file.display());
-    }
-    Ok(())
+    Ok(choice.compiler)
 }
 
 fn select<'a>(
@@ -148,8 +206,13 @@ fn producer(jobs: &[DeviceJob<'_>]) -> Option<u32> {
     inputs.filter_map(|input| bitcode_ident::producer_major(&input.bytes)).max()
 }
 
-fn registered(linked: &[Linked], request: &LinkRequest, host_triple: &str, session: &Session) -> Result<Vec<std::path::PathBuf>> {
-    let payloads = bundle::bundle(linked, session)?;
+fn bundled(device: &DeviceCode, request: &LinkRequest, session: &Session) -> Result<Vec<Payload>> {
+    let _span = session.trace.span(span::BUNDLE, 0);
+    bundle::bundle(&device.linked, &BundleContext::new(request, &out_base(request), &device.host_triple), session)
+}
+
+fn registered(payloads: &[Payload], host_triple: &str, request: &LinkRequest, session: &Session) -> Result<Vec<PathBuf>> {
+    let _span = session.trace.span(span::WRAP, 0);
     let context = WrapContext {
         host_triple,
         output: out_name(request),
@@ -157,7 +220,12 @@ fn registered(linked: &[Linked], request: &LinkRequest, host_triple: &str, sessi
         print: request.print_wrapped_module,
         keep_bitcode: request.save_temps,
     };
-    objects::make(&payloads, &context, session)
+    objects::make(payloads, &context, session)
+}
+
+/// The output's file name, the stem of temporary names.
+fn out_base(request: &LinkRequest) -> String {
+    out_name(request).file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// The output as the user named it.

@@ -21,14 +21,14 @@ use crate::args::request::{InputName, LinkRequest};
 use crate::args::response;
 use crate::args::{Ledger, Role, What};
 use crate::formats::bitcode_ident;
-use crate::inputs::Inputs;
+use crate::host;
 use crate::inputs::magic::{Magic, magic};
 use crate::inputs::search::Search;
+use crate::inputs::{self, Files, Inputs};
 use crate::scan::{self, Found};
 use crate::session::{self, Session};
 use crate::target::Target;
 use crate::toolchain::{self, Compiler};
-use crate::{host, inputs};
 use archive::Content;
 use line::Line;
 use root::Root;
@@ -36,15 +36,13 @@ use root::Root;
 /// The folder for the libraries that only libraries need.
 const NEEDED: &str = "needed";
 
-/// A link whose inputs are open.
+/// A link that is about to begin.
 pub struct Link<'a> {
     /// The line.
     pub ledger: &'a Ledger,
     /// What it asks for.
     pub request: &'a LinkRequest,
-    /// What it names.
-    pub inputs: &'a Inputs,
-    /// Where it is looked for.
+    /// Where what it names is looked for.
     pub search: &'a Search,
     /// The host linker.
     pub linker: &'a Path,
@@ -53,12 +51,16 @@ pub struct Link<'a> {
 /// Writes what is asked for: by `--reproduce` for this link, by `OFFLD_REPRODUCE` for every link with device code.
 pub fn write(link: &Link<'_>) -> Result<()> {
     let Some(target) = target(link.request) else { return Ok(()) };
+    let inputs = inputs::open(&link.request.inputs, link.search);
+    let found = inputs.as_ref().ok().map(scan::scan);
     // Device code that cannot be read is a reason to repeat the link, not to leave it out.
-    let found = scan::scan(link.inputs);
-    if matches!(target, archive::Target::Folder(..)) && found.as_ref().is_ok_and(Vec::is_empty) {
+    let has_none = link.request.override_images.is_empty() && matches!(&found, Some(Ok(found)) if found.is_empty());
+    if has_none && matches!(target, archive::Target::Folder(..)) {
         return Ok(());
     }
-    let entries = entries(link, &found.unwrap_or_default())?;
+    let found = found.and_then(Result::ok).unwrap_or_default();
+    let tools = Tools::of(link, inputs.as_ref().unwrap_or(&Inputs::default()), &found);
+    let entries = entries(link, &tools)?;
     archive::write(&entries, &target).context("cannot write the reproduction of this link")
 }
 
@@ -76,13 +78,13 @@ fn output(request: &LinkRequest) -> &OsStr {
 }
 
 /// All entries of the tar.
-fn entries(link: &Link<'_>, found: &[Found<'_>]) -> Result<BTreeMap<PathBuf, Content>> {
+fn entries(link: &Link<'_>, tools: &Tools) -> Result<BTreeMap<PathBuf, Content>> {
     let root = Root::here()?;
-    let tools = Tools::of(link, found);
+    let opened = inputs::files(&link.request.inputs, link.search);
     let mut line = Line::new(&root, link.search);
     line.append(link.ledger);
-    complete(&mut line, link, &tools, &root)?;
-    let files = files(link, &tools, &line)?;
+    complete(&mut line, link, tools, &opened, &root)?;
+    let files = files(link, tools, opened, &line)?;
 
     let shared = files.iter().filter(|path| is_shared(path)).cloned().collect();
     let libraries = needed::libraries(shared, &run_time_folders(link), link.search);
@@ -109,9 +111,9 @@ fn entries(link: &Link<'_>, found: &[Found<'_>]) -> Result<BTreeMap<PathBuf, Con
 }
 
 /// Every file of the link, by every name it is called by.
-fn files(link: &Link<'_>, tools: &Tools, line: &Line<'_>) -> Result<BTreeSet<PathBuf>> {
+fn files(link: &Link<'_>, tools: &Tools, opened: Files, line: &Line<'_>) -> Result<BTreeSet<PathBuf>> {
     let mut files: BTreeSet<PathBuf> = link.ledger.response_files().iter().chain(&line.files).cloned().collect();
-    files.extend(link.inputs.opened.iter().map(|file| file.path.clone()));
+    files.extend(opened.opened.into_iter().map(|file| file.path));
     files.extend(needed::opened(line.scripts.iter().cloned().map(InputName::File), link.search));
     let runtime = LinkRequest::new(&Ledger::parse(Role::Ld, tools.runtime.clone())?)?;
     let names = runtime.inputs.into_iter().map(|spec| spec.name);
@@ -123,7 +125,7 @@ fn files(link: &Link<'_>, tools: &Tools, line: &Line<'_>) -> Result<BTreeSet<Pat
 }
 
 /// Adds to the line what it takes to find below `root/` what the original finds without being told.
-fn complete(line: &mut Line<'_>, link: &Link<'_>, tools: &Tools, root: &Root) -> Result<()> {
+fn complete(line: &mut Line<'_>, link: &Link<'_>, tools: &Tools, opened: &Files, root: &Root) -> Result<()> {
     line.append(&Ledger::parse(Role::Ld, tools.runtime.clone())?);
     if link.request.output.is_none() {
         line.output_in_front(output(link.request));
@@ -131,10 +133,10 @@ fn complete(line: &mut Line<'_>, link: &Link<'_>, tools: &Tools, root: &Root) ->
     if tools.host_triple.as_ref().is_some_and(|triple| triple.contains("windows")) {
         return Ok(());
     }
-    for folder in &link.inputs.script_folders {
+    for folder in &opened.script_folders {
         line.folder("-L", folder);
     }
-    if link.inputs.opened.iter().any(|file| file.by_script && file.path.is_relative()) {
+    if opened.opened.iter().any(|file| file.by_script && file.path.is_relative()) {
         // A script named it as seen from the folder of the link, which is another one now.
         line.folder("-L", root.current());
     }
@@ -169,14 +171,14 @@ struct Tools {
 }
 
 impl Tools {
-    fn of(link: &Link<'_>, found: &[Found<'_>]) -> Tools {
+    fn of(link: &Link<'_>, inputs: &Inputs, found: &[Found<'_>]) -> Tools {
         let need = found.iter().filter_map(|image| bitcode_ident::producer_major(&image.bytes)).max();
         let compiler = toolchain::device_compiler(link.request.offld_clang.as_deref(), need).ok().map(|choice| choice.compiler);
-        let facts = scan::host_facts(link.inputs).unwrap_or_default();
+        let facts = scan::host_facts(inputs).unwrap_or_default();
         let host_triple = host::triple(link.request, &facts).ok();
-        let is_registered = !found.is_empty() && !host::is_wrapped(&facts, link.inputs);
+        let is_registered = !found.is_empty() && link.request.override_images.is_empty() && !host::is_wrapped(&facts, inputs);
         let runtime = compiler.as_ref().filter(|_| is_registered);
-        let runtime = runtime.map(|compiler| host::openmp_runtime(link.request, link.inputs, &facts, compiler));
+        let runtime = runtime.map(|compiler| host::openmp_runtime(link.request, inputs, &facts, compiler));
         let host_machine = host_triple.as_ref().and_then(|triple| triple.split('-').next());
         let targets = found.iter().map(|image| Target::new(&image.triple, &image.arch));
         let cpus = targets.filter(|target| target.is_cpu() && Some(target.arch_name()) == host_machine);

@@ -14,6 +14,7 @@ use crate::error::StepFailed;
 use crate::scratch::Scratch;
 use crate::shell::{self, Shell};
 use crate::signals::Signals;
+use crate::trace::Usage;
 
 /// A program to run for one step of a link.
 #[derive(Debug, Clone)]
@@ -32,11 +33,16 @@ pub struct Cmd {
 
 /// Something that runs commands.
 pub trait Run: Send + Sync {
-    /// Runs `cmd` to its end; an error unless it ends with status 0.
-    fn run(&self, cmd: &Cmd) -> Result<()>;
+    /// Runs `cmd` to its end; an error unless it ends with status 0. Returns what it used.
+    fn run(&self, cmd: &Cmd) -> Result<Usage>;
 
     /// Runs `cmd` in place of this process where the system can; else like `run`. Nothing may be left to clean up.
     fn replace(&self, cmd: &Cmd) -> Result<()>;
+
+    /// Whether commands that could run side by side are given one at a time, in order: where the order is seen.
+    fn in_order(&self) -> bool {
+        false
+    }
 
     /// A step of our own on a file that a command has written: done, unless commands are only shown.
     fn edit(&self, file: &Path, work: &dyn Fn(&Path) -> Result<()>) -> Result<()> {
@@ -77,7 +83,7 @@ impl Real {
 }
 
 impl Run for Real {
-    fn run(&self, cmd: &Cmd) -> Result<()> {
+    fn run(&self, cmd: &Cmd) -> Result<Usage> {
         self.signals.check()?;
         if let Some(output) = &cmd.output {
             // With --save-temps there may be one of an earlier link, which must not be taken for this one's.
@@ -90,7 +96,7 @@ impl Run for Real {
         self.signals.enter(child.id());
         let status = self.signals.wait(&mut child);
         self.signals.check()?;
-        let status = status.with_context(|| format!("cannot wait for `{}`", cmd.program.display()))?;
+        let (status, usage) = status.with_context(|| format!("cannot wait for `{}`", cmd.program.display()))?;
         if !status.success() {
             return Err(failed(cmd, status).into());
         }
@@ -102,13 +108,13 @@ impl Run for Real {
                 cmd.inputs.join(", "),
                 shell::command_line(&cmd.program, &cmd.args)
             ),
-            _ => Ok(()),
+            _ => Ok(usage),
         }
     }
 
     fn replace(&self, cmd: &Cmd) -> Result<()> {
         if response::needs_spill(&cmd.args) {
-            return self.run(cmd);
+            return self.run(cmd).map(drop);
         }
         let error = self.command(cmd)?.exec();
         Err(cannot_start(cmd, &error).into())
@@ -122,16 +128,20 @@ pub struct Dry {
 }
 
 impl Run for Dry {
-    fn run(&self, cmd: &Cmd) -> Result<()> {
+    fn run(&self, cmd: &Cmd) -> Result<Usage> {
         self.shell.command(&cmd.program, &cmd.args);
         if let Some(output) = &cmd.output {
             std::fs::write(output, b"").with_context(|| format!("cannot write `{}`", output.display()))?;
         }
-        Ok(())
+        Ok(Usage::default())
     }
 
     fn replace(&self, cmd: &Cmd) -> Result<()> {
-        self.run(cmd)
+        self.run(cmd).map(drop)
+    }
+
+    fn in_order(&self) -> bool {
+        true
     }
 
     fn edit(&self, _file: &Path, _work: &dyn Fn(&Path) -> Result<()>) -> Result<()> {

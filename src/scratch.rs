@@ -50,9 +50,11 @@ impl Scratch {
         Ok(folder.join(name))
     }
 
-    /// Removes a file before its time, to keep the peak of disk use low; does nothing with `--save-temps`.
+    /// Removes one of our files before its time, to keep the peak of disk use low. Does nothing with `--save-temps`, and nothing to
+    /// files that are not ours (an image that the user gave).
     pub fn discard(&self, path: &Path) {
-        if !self.keep {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.folder.as_ref().is_some_and(|folder| path.starts_with(folder.path())) {
             // Whatever is left goes with the folder.
             let _ = std::fs::remove_file(path);
         }
@@ -82,6 +84,16 @@ mod tests {
         let scratch = Scratch::new(std::env::temp_dir(), true);
         assert_eq!(scratch.path("same", "o").unwrap(), Path::new("same.o"));
         assert_eq!(scratch.path("same", "o").unwrap(), Path::new("same.1.o"));
+    }
+
+    #[test]
+    fn only_files_of_ours_are_discarded() {
+        let (scratch, theirs) = (Scratch::new(std::env::temp_dir(), false), tempfile::NamedTempFile::new().unwrap());
+        let ours = scratch.path("a", "o").unwrap();
+        std::fs::write(&ours, "x").unwrap();
+        scratch.discard(&ours);
+        scratch.discard(theirs.path());
+        assert!(!ours.exists() && theirs.path().exists());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::run::{Dry, Real, Run};
 use crate::scratch::Scratch;
 use crate::shell::Shell;
 use crate::signals::Signals;
+use crate::trace::Trace;
 
 /// The device compiler, as a path.
 pub const OFFLD_CLANG: &str = "OFFLD_CLANG";
@@ -18,8 +19,12 @@ pub const OFFLD_LINKER: &str = "OFFLD_LINKER";
 pub const OFFLD_REPRODUCE: &str = "OFFLD_REPRODUCE";
 /// Folders of shared libraries, which GNU ld searches as well.
 pub const LD_LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+/// Set by make: its options, and where its jobserver is.
+pub const MAKEFLAGS: &str = "MAKEFLAGS";
 /// Folders that programs are looked up in.
 pub const PATH: &str = "PATH";
+/// The Python environment that is active: PyPI packages may hold CUDA's tools.
+pub const VIRTUAL_ENV: &str = "VIRTUAL_ENV";
 /// Where temporary files go: the first that is set, in LLVM's order.
 const TEMP: [&str; 4] = ["TMPDIR", "TMP", "TEMP", "TEMPDIR"];
 
@@ -33,10 +38,12 @@ pub struct Session {
     pub scratch: Arc<Scratch>,
     /// Signals.
     pub signals: Arc<Signals>,
+    /// The time trace, if one is wanted.
+    pub trace: Trace,
 }
 
 /// How a session behaves.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct SessionOptions {
     /// Show commands instead of running them.
     pub dry_run: bool,
@@ -44,6 +51,10 @@ pub struct SessionOptions {
     pub verbose: bool,
     /// Leave temporary files in the current folder.
     pub save_temps: bool,
+    /// Where a time trace goes.
+    pub time_trace: Option<PathBuf>,
+    /// The shortest span of a trace, in microseconds.
+    pub time_trace_granularity: u32,
 }
 
 impl Session {
@@ -57,7 +68,8 @@ impl Session {
             let (shell, scratch, signals) = (Arc::clone(&shell), Arc::clone(&scratch), Arc::clone(&signals));
             Box::new(Real { shell, verbose: options.verbose, scratch, signals })
         };
-        Session { shell, runner, scratch, signals }
+        let trace = Trace::new(options.time_trace, options.time_trace_granularity, shell.name());
+        Session { shell, runner, scratch, signals, trace }
     }
 
     /// The value of an environment variable, unless it is unset or empty.

@@ -10,19 +10,31 @@ use std::sync::{Mutex, PoisonError};
 pub struct Shell {
     name: String,
     colour: bool,
+    terminal: bool,
     err: Mutex<Box<dyn Write + Send>>,
 }
 
 impl Shell {
     /// A shell on the process's stderr; `name` begins every message (LLVM's tools show `argv[0]` as typed).
     pub fn stderr(name: &str) -> Self {
-        let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        Shell { name: name.to_owned(), colour, err: Mutex::new(Box::new(std::io::stderr())) }
+        let terminal = std::io::stderr().is_terminal();
+        let colour = terminal && std::env::var_os("NO_COLOR").is_none();
+        Shell { name: name.to_owned(), colour, terminal, err: Mutex::new(Box::new(std::io::stderr())) }
     }
 
     /// A shell that writes elsewhere, without colour: for tests and library users.
     pub fn from_write(name: &str, err: Box<dyn Write + Send>) -> Self {
-        Shell { name: name.to_owned(), colour: false, err: Mutex::new(err) }
+        Shell { name: name.to_owned(), colour: false, terminal: false, err: Mutex::new(err) }
+    }
+
+    /// The name that begins every message.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether somebody watches.
+    pub fn is_terminal(&self) -> bool {
+        self.terminal
     }
 
     /// `name: error: text`.

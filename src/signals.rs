@@ -9,8 +9,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use anyhow::Result;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+use wait4::Wait4;
 
 use crate::error::StepFailed;
+use crate::trace::Usage;
 
 /// What signals have come, and who is running.
 #[derive(Default)]
@@ -53,7 +55,7 @@ impl Signals {
     }
 
     /// Waits for a child and forgets it before its number can be used again.
-    pub fn wait(&self, child: &mut Child) -> io::Result<ExitStatus> {
+    pub fn wait(&self, child: &mut Child) -> io::Result<(ExitStatus, Usage)> {
         if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
             // Leaves the child a zombie, so that its number is still its own when it is forgotten.
             let _ = rustix::io::retry_on_intr(|| {
@@ -61,7 +63,8 @@ impl Signals {
             });
         }
         self.lock().remove(&child.id());
-        child.wait()
+        let used = child.wait4()?;
+        Ok((used.status, Usage { peak_memory: used.rusage.maxrss, cpu: used.rusage.utime + used.rusage.stime }))
     }
 
     fn arrived(&self, signal: i32) {

@@ -142,21 +142,26 @@ fn beside_us() -> Option<PathBuf> {
 pub fn host_linker(explicit: Option<&Path>, ld_first: bool) -> Result<PathBuf> {
     let named = explicit.map(Path::to_path_buf).or_else(|| Session::env(session::OFFLD_LINKER).map(PathBuf::from));
     if let Some(named) = named {
-        let bare = named.components().count() == 1;
-        let names = [named.clone(), PathBuf::from(format!("ld.{}", named.display()))];
-        let found = names.iter().take(if bare { 2 } else { 1 }).find_map(|name| first_other(name));
+        // `lld` is to be ld.lld, as in -fuse-ld=lld; by its plain name there is a program that only says so.
+        let found = if named.components().count() == 1 {
+            let names = [PathBuf::from(format!("ld.{}", named.display())), named.clone()];
+            names.iter().find_map(|name| first_other(name).or_else(|| beside_clang(name)))
+        } else {
+            first_other(&named)
+        };
         return found.with_context(|| format!("cannot find the host linker `{}` (or it is offld itself)", named.display()));
     }
-    let lld = || first_other(Path::new("ld.lld")).or_else(lld_beside_clang);
+    let lld = || first_other(Path::new("ld.lld")).or_else(|| beside_clang(Path::new("ld.lld")));
     let ld = || first_other(Path::new("ld"));
     let found = if ld_first { ld().or_else(lld) } else { lld().or_else(ld) };
     found
         .context("cannot find a host linker: neither `ld.lld` nor `ld` is on PATH; name one with --offld-linker= or OFFLD_LINKER")
 }
 
-fn lld_beside_clang() -> Option<PathBuf> {
-    let lld = calling_clang()?.canonicalize().ok()?.with_file_name("ld.lld");
-    lld.is_file().then_some(lld)
+/// A linker in the folder of the clang that called us, which need not be in `PATH`.
+fn beside_clang(name: &Path) -> Option<PathBuf> {
+    let linker = calling_clang()?.canonicalize().ok()?.with_file_name(name);
+    (linker.is_file() && !is_ourselves(&linker)).then_some(linker)
 }
 
 /// The first executable `name` that is not offld.
@@ -172,6 +177,32 @@ pub fn is_ourselves(path: &Path) -> bool {
         Some((a.dev(), a.ino()) == (b.dev(), b.ino()))
     };
     std::env::current_exe().is_ok_and(|me| same(&me, path) == Some(true))
+}
+
+/// NVIDIA's `fatbinary`: in `bin` of `cuda_path` (`--cuda-path=`), on `PATH`, where CUDA's own installer puts it, or in a Python
+/// environment's wheel.
+pub fn fatbinary(cuda_path: Option<&Path>) -> Result<PathBuf> {
+    let named = cuda_path.map(|folder| folder.join("bin/fatbinary")).filter(|tool| tool.is_file());
+    let installed = || Some(PathBuf::from("/usr/local/cuda/bin/fatbinary")).filter(|tool| tool.is_file());
+    named.or_else(|| which::which("fatbinary").ok()).or_else(installed).or_else(wheel).with_context(|| {
+        let looked = cuda_path.map_or_else(String::new, |folder| format!(" in {} or", folder.join("bin").display()));
+        format!(
+            "Unable to find 'fatbinary'{looked} in path: CUDA device code needs it; install NVIDIA's CUDA toolkit (or the PyPI package \
+             nvidia-cuda-nvcc), and name its folder with --cuda-path="
+        )
+    })
+}
+
+/// `fatbinary` of the PyPI package, below the Python environment that is active.
+fn wheel() -> Option<PathBuf> {
+    let environment = PathBuf::from(Session::env(session::VIRTUAL_ENV)?);
+    let entries =
+        |folder: &Path| std::fs::read_dir(folder).ok().into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    let packages = entries(&environment.join("lib")).map(|python| python.join("site-packages/nvidia"));
+    let mut tools: Vec<PathBuf> =
+        packages.flat_map(|nvidia| entries(&nvidia).collect::<Vec<_>>()).map(|part| part.join("bin/fatbinary")).collect();
+    tools.sort();
+    tools.into_iter().rev().find(|tool| tool.is_file())
 }
 
 /// The folder with `libomptarget.so` (or `.a`) that a link by `ld.offld` uses: that of the compiler, else the newest package's.

@@ -3,10 +3,18 @@
 //! LLVM 14, 15, 16 and 19; the others LLVM 22 alone. A missing tool is a test marked as ignored that says what is missing;
 //! `REQUIRE_TOOLS=1` makes it a failure.
 
+#[path = "suite/cases.rs"]
+mod cases;
+#[path = "suite/dry_run/mod.rs"]
+mod dry_run;
 #[path = "suite/faults/mod.rs"]
 mod faults;
+#[path = "suite/gpu.rs"]
+mod gpu;
 #[path = "suite/kit.rs"]
 mod kit;
+#[path = "suite/many.rs"]
+mod many;
 #[path = "suite/programs.rs"]
 mod programs;
 #[path = "suite/releases.rs"]
@@ -22,6 +30,13 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let mut trials = Vec::new();
     trials.extend(programs::trials());
+    trials.extend(cases::trials());
     trials.extend(faults::trials());
-    libtest_mimic::run(&arguments, trials).exit_code()
+    trials.extend(dry_run::trials());
+    trials.extend(gpu::trials());
+    trials.extend(many::trials());
+    trials.extend(releases::trials());
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    support::unmake();
+    conclusion.exit_code()
 }

@@ -1,13 +1,17 @@
-//! Packs linked images the way their runtime wants them. OpenMP: an OffloadBinary for each image, of which only the head is
-//! made here; the image stays in its file. CUDA, HIP and SYCL payloads are not made yet, and a link that needs one says so.
+//! Packs linked images the way their runtime wants them: an OffloadBinary for each OpenMP image, of which only the head is made
+//! here; one fatbinary for CUDA; one bundle for HIP; SYCL's linker has packed its images itself.
 
+mod cuda;
+mod hip;
 mod openmp;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
+use crate::args::request::LinkRequest;
 use crate::device::{Linked, of_kind};
+use crate::formats::compressed;
 use crate::model::{Generation, OffloadKind};
 use crate::session::Session;
 
@@ -35,8 +39,54 @@ pub struct PayloadImage {
     pub total_size: u64,
 }
 
+impl PayloadImage {
+    /// A file as it is.
+    fn whole(body: PathBuf) -> Result<Self> {
+        let meta = std::fs::metadata(&body).with_context(|| format!("cannot read `{}`", body.display()))?;
+        Ok(PayloadImage { head: Vec::new(), body, body_size: meta.len(), total_size: meta.len() })
+    }
+}
+
+/// What the line says about packing.
+pub struct BundleContext<'a> {
+    /// File name of the link's output, the stem of temporary names.
+    pub out_base: String,
+    /// Where CUDA is (`--cuda-path=`).
+    pub cuda_path: Option<&'a Path>,
+    /// Whether the host's pointers have 64 bits.
+    pub host_is_64_bit: bool,
+    /// `--compress`.
+    pub compress: bool,
+    /// `--compression-level=`, as given.
+    pub compression_level: Option<&'a str>,
+}
+
+impl<'a> BundleContext<'a> {
+    /// What `request` says, for a host with this triple.
+    pub fn new(request: &'a LinkRequest, out_base: &str, host_triple: &str) -> Self {
+        const NARROW: [&str; 6] = ["i386", "i486", "i586", "i686", "arm", "riscv32"];
+        let arch = host_triple.split('-').next().unwrap_or_default();
+        BundleContext {
+            out_base: out_base.to_owned(),
+            cuda_path: request.cuda_path.as_deref(),
+            host_is_64_bit: !NARROW.iter().any(|narrow| arch == *narrow || (*narrow == "arm" && arch.starts_with("armv"))),
+            compress: request.compress,
+            compression_level: request.compression_level.as_deref(),
+        }
+    }
+
+    /// How a bundle is compressed; the level is LLVM's default when none is given.
+    fn compression(&self) -> Result<compressed::Options> {
+        let mut options = compressed::Options::default();
+        if let Some(text) = self.compression_level {
+            options.level = text.parse().with_context(|| format!("--compression-level={text} is not a number"))?;
+        }
+        Ok(options)
+    }
+}
+
 /// The payloads of a link: kinds in registration order, generations in order within a kind (decision 2).
-pub fn bundle(linked: &[Linked], session: &Session) -> Result<Vec<Payload>> {
+pub fn bundle(linked: &[Linked], context: &BundleContext<'_>, session: &Session) -> Result<Vec<Payload>> {
     let mut payloads = Vec::new();
     for kind in OffloadKind::ALL {
         let images = of_kind(linked, kind);
@@ -45,14 +95,57 @@ pub fn bundle(linked: &[Linked], session: &Session) -> Result<Vec<Payload>> {
         generations.dedup();
         for generation in generations {
             let images: Vec<&Linked> = images.iter().copied().filter(|image| image.generation == generation).collect();
-            match kind {
-                OffloadKind::OpenMp => payloads.push(openmp::payload(&images, generation, session)?),
-                other => bail!(
-                    "{} registration is not part of this version of offld: only OpenMP images can be registered",
-                    other.name()
-                ),
-            }
+            payloads.push(match kind {
+                OffloadKind::OpenMp => openmp::payload(&images, generation, session)?,
+                OffloadKind::Cuda => cuda::payload(&images, generation, context, session)?,
+                OffloadKind::Hip => hip::payload(&images, generation, context, session)?,
+                OffloadKind::Sycl => Payload {
+                    kind,
+                    generation,
+                    images: images.iter().map(|image| PayloadImage::whole(image.path.clone())).collect::<Result<_>>()?,
+                },
+            });
         }
     }
     Ok(payloads)
+}
+
+/// `--emit-fatbin-only`: the one payload of a link as the output, and no host link (fault F28). The file appears whole or not at all.
+pub fn emit(payloads: &[Payload], output: &Path, session: &Session) -> Result<()> {
+    let [payload] = payloads else {
+        let kinds: Vec<&str> = payloads.iter().map(|payload| payload.kind.name()).collect();
+        match kinds.len() {
+            0 => bail!("--emit-fatbin-only: there is no device code in the inputs, so there is no fat binary to write"),
+            _ => bail!(
+                "--emit-fatbin-only writes one fat binary, and the inputs have device code of several kinds: {}",
+                kinds.join(", ")
+            ),
+        }
+    };
+    let [image] = payload.images.as_slice() else {
+        bail!(
+            "Expected a single bundled image for direct fat binary output: there are {} {} images",
+            payload.images.len(),
+            payload.kind.name()
+        );
+    };
+    session.runner.edit(output, &|output| write_out(image, output))
+}
+
+fn write_out(image: &PayloadImage, output: &Path) -> Result<()> {
+    use std::io::Write;
+    let told = || format!("cannot write `{}`", output.display());
+    let folder = output.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    let mut out = tempfile::Builder::new().permissions(mode(0o644)).tempfile_in(folder).with_context(told)?;
+    out.write_all(&image.head).with_context(told)?;
+    let mut body = std::fs::File::open(&image.body).with_context(|| format!("cannot read `{}`", image.body.display()))?;
+    std::io::copy(&mut body, out.as_file_mut()).with_context(told)?;
+    out.as_file().set_len(image.total_size).with_context(told)?;
+    out.persist(output).with_context(told)?;
+    Ok(())
+}
+
+/// A new file's permissions, less what the user's mask takes away.
+fn mode(bits: u32) -> std::fs::Permissions {
+    std::os::unix::fs::PermissionsExt::from_mode(bits)
 }

@@ -11,7 +11,7 @@ pub(super) fn linker(role: Role, hidden: bool) -> Result<()> {
     let name = name(role);
     let mut text = format!(
         "OVERVIEW: {name} (offld): links the device code embedded in host objects, registers it with its runtime, and runs the host link.\n\n\
-         USAGE: {name} [options] <options to passed to the linker>\n\nOPTIONS:\n"
+         USAGE: {name} [options] <the linker's arguments>\n\nOPTIONS:\n"
     );
     for row in own_rows().iter().filter(|row| role == Role::Wrapper || row.scope == Scope::Everywhere) {
         if hidden || !row.help.is_empty() {

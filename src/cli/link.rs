@@ -11,6 +11,7 @@ use crate::args::{Ledger, Mode, Role};
 use crate::pipeline;
 use crate::session::{Session, SessionOptions};
 use crate::shell::Shell;
+use crate::trace::span;
 
 /// LLVM's tool, by its own options.
 pub(super) fn clang_linker_wrapper(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
@@ -35,9 +36,19 @@ fn run(argv: &[OsString], shell: &Arc<Shell>, role: Role, ld_first: bool) -> Res
         Mode::Link => {}
     }
     let request = LinkRequest::new(&ledger)?;
-    let options = SessionOptions { dry_run: request.dry_run, verbose: request.verbose, save_temps: request.save_temps };
+    let options = SessionOptions {
+        dry_run: request.dry_run,
+        verbose: request.verbose,
+        save_temps: request.save_temps,
+        time_trace: request.time_trace.clone(),
+        time_trace_granularity: request.time_trace_granularity,
+    };
     let session = Session::new(Arc::clone(shell), options);
-    pipeline::link(&ledger, &request, &session, ld_first)
+    let whole = session.trace.span(span::WHOLE, 0);
+    let result = pipeline::link(&ledger, &request, &session, ld_first);
+    drop(whole);
+    // A link that failed is worth a look as well.
+    result.and(session.trace.write())
 }
 
 /// What `argv` asks of the linker personality `name`, done before `main` when it is a link without device code (see `early`).
@@ -51,6 +62,7 @@ pub(super) fn replace_if_plain(argv: Vec<OsString>, name: &str, shell: &Arc<Shel
     let request = LinkRequest::new(&ledger)?;
     let asks_for_more = request.dry_run
         || request.verbose
+        || request.time_trace.is_some()
         || request.emit_fatbin_only
         || request.reproduce.is_some()
         || !request.override_images.is_empty();

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Result;
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::{PERSONALITIES, by_word, links};
@@ -43,6 +44,9 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
     let parsed = command().try_get_matches_from(argv).and_then(|matches| Own::from_arg_matches(&matches));
     let own = match parsed {
         Ok(own) => own,
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            anyhow::bail!("no command is given: `offld --help` lists them");
+        }
         Err(error) if error.use_stderr() => {
             let text = error.render().to_string();
             return Err(anyhow::anyhow!("{}", text.trim_start_matches("error: ").trim_end()));

@@ -31,7 +31,7 @@ pub(super) fn arguments(
     }
     args.word("-o").path(output);
     if at_least(context, 17) {
-        let given = request.output.as_deref().unwrap_or(Path::new("a.out")).display();
+        let given = request.output.as_deref().unwrap_or(Path::new(&context.out_base)).display();
         args.word("-dumpdir").word(format!("{given}.{}.{}.img.", target.arch_name(), target.arch));
     }
     args.word(format!("--target={}", target.triple));

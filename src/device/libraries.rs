@@ -76,8 +76,9 @@ fn is_loader(name: &[u8]) -> bool {
 pub(super) fn cpu_arguments(args: &mut Args, context: &DeviceContext<'_>, target: &Target) {
     let request = context.request;
     args.word("-Wl,-Bsymbolic").word("-shared");
-    let host_machine = context.host_triple.split('-').next().unwrap_or_default();
-    let same_machine = host_machine == target.arch_name();
+    let host = Target::new(context.host_triple, "");
+    let windows = |triple: &str| triple.contains("-windows");
+    let same_machine = host.arch_name() == target.arch_name() && windows(&host.triple) == windows(&target.triple);
     if same_machine {
         if let Some(sysroot) = &request.sysroot {
             args.joined("--sysroot=", sysroot.as_os_str());

@@ -2,23 +2,32 @@
 //! in the order of the jobs whatever the timing (idiom 5, fault F7).
 
 mod clang;
+mod given;
+mod jobs;
 mod libraries;
 
 use std::cmp::Reverse;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
 use rayon::prelude::*;
 
+pub use given::given;
 pub use libraries::{HostLibrary, host_libraries};
 
 use crate::args::request::{Jobs, LinkRequest};
 use crate::model::{Generation, ImageKind, OffloadKind, OffloadKinds};
+use crate::progress::Progress;
 use crate::run::Cmd;
 use crate::select::DeviceJob;
 use crate::session::Session;
+use crate::shell::command_line;
 use crate::target::Target;
 use crate::toolchain::Compiler;
+use crate::trace::span;
+
+use jobs::Slots;
 
 /// A linked image, in a file.
 #[derive(Debug, Clone)]
@@ -56,18 +65,25 @@ pub struct DeviceContext<'a> {
 /// Links every job's image.
 pub fn link(jobs: &[DeviceJob<'_>], context: &DeviceContext<'_>, session: &Session) -> Result<Vec<Linked>> {
     let planned: Vec<Planned<'_>> = jobs.iter().map(|job| plan(job, context, session)).collect::<Result<_>>()?;
+    let in_order = session.runner.in_order();
     let mut order: Vec<usize> = (0..planned.len()).collect();
-    order.sort_by_key(|&at| Reverse(planned[at].job.inputs.iter().map(|input| input.bytes.len()).sum::<usize>()));
-    let threads = match context.request.jobs {
-        Jobs::Auto => 0,
-        Jobs::N(count) => count,
-        // A token of the jobserver is ours from the start; more are not asked for.
-        Jobs::Jobserver => 1,
+    if !in_order {
+        order.sort_by_key(|&at| Reverse(planned[at].job.inputs.iter().map(|input| input.bytes.len()).sum::<usize>()));
+    }
+    let slots = Slots::new(if in_order { Jobs::N(1) } else { context.request.jobs }, session);
+    let progress = Progress::new(session.shell.is_terminal() && !context.request.dry_run);
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(slots.threads)
+        .build()
+        .context("cannot start the threads for device links")?;
+    let next = AtomicUsize::new(0);
+    // Each turn takes the next job in order, whichever part of the range rayon gave it: the longest does start first.
+    let turn = |_| {
+        let at = order[next.fetch_add(1, Ordering::SeqCst)];
+        (at, link_one(at, &planned[at], &slots, &progress, session))
     };
-    let pool =
-        rayon::ThreadPoolBuilder::new().num_threads(threads).build().context("cannot start the threads for device links")?;
     let mut done: Vec<(usize, Result<()>)> =
-        pool.install(|| order.par_iter().with_max_len(1).map(|&at| (at, link_one(&planned[at], session))).collect());
+        pool.install(|| (0..order.len()).into_par_iter().with_max_len(1).map(turn).collect());
     done.sort_by_key(|(at, _)| *at);
     done.into_iter().try_for_each(|(_, result)| result)?;
     Ok(planned.into_iter().map(|planned| planned.linked).collect())
@@ -105,12 +121,22 @@ fn plan<'a>(job: &'a DeviceJob<'a>, context: &DeviceContext<'_>, session: &Sessi
     Ok(Planned { job, inputs, cmd, linked })
 }
 
-fn link_one(planned: &Planned<'_>, session: &Session) -> Result<()> {
+fn link_one(at: usize, planned: &Planned<'_>, slots: &Slots, progress: &Progress, session: &Session) -> Result<()> {
+    let _slot = slots.take(session)?;
     session.signals.check()?;
+    let lane = at + 1;
+    let _job = session.trace.span(span::JOB, lane);
     for (input, path) in planned.job.inputs.iter().zip(&planned.inputs) {
         std::fs::write(path, &input.bytes).with_context(|| format!("cannot write the device object `{}`", path.display()))?;
     }
-    session.runner.run(&planned.cmd)?;
+    progress.begin(at, &planned.cmd.step);
+    let mut clang = session.trace.span(span::CLANG, lane);
+    clang.tell("target", planned.job.target.to_string());
+    clang.tell("command", command_line(&planned.cmd.program, &planned.cmd.args));
+    let result = session.runner.run(&planned.cmd);
+    progress.end(at);
+    clang.tell_usage(result?);
+    drop(clang);
     for path in &planned.inputs {
         session.scratch.discard(path);
     }

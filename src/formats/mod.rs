@@ -2,6 +2,8 @@
 //! says where a fault is (`Malformed`); it never indexes into what it was given without having checked.
 
 pub mod bitcode_ident;
+pub mod bundle;
+pub mod compressed;
 pub mod elf_edit;
 pub mod elf_interface;
 pub mod intel_spirv;

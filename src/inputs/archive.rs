@@ -9,18 +9,15 @@ use object::read::archive::ArchiveFile;
 
 use super::magic::{Magic, magic};
 use super::{Bytes, Leaf, Spread};
-use crate::error::Malformed;
 use crate::model::Origin;
 
 /// No sane build nests deeper; a cycle of thin archives does.
 const DEEPEST: usize = 16;
 
-/// Every member of the archive in `bytes`, in order, members of inner archives in their place. `lazy` and `file` are what each
-/// leaf gets.
-pub(super) fn spread(origin: &Origin, bytes: &Bytes, file: usize, lazy: bool) -> Result<Spread> {
-    let mut out = Spread::default();
-    Walk { file, lazy, out: &mut out }.archive(origin, bytes, 0)?;
-    Ok(out)
+/// Every member of the archive in `bytes`, in order, members of inner archives in their place, into `out`. `lazy` and `file` are what
+/// each leaf gets.
+pub(super) fn spread(origin: &Origin, bytes: &Bytes, file: usize, lazy: bool, out: &mut Spread) -> Result<()> {
+    Walk { file, lazy, out }.archive(origin, bytes, 0)
 }
 
 struct Walk<'o> {
@@ -47,8 +44,9 @@ impl Walk<'_> {
                 (origin.member(&name), map)
             } else {
                 let contents = bytes.slice(offset, size);
-                let truncated = || Malformed::new("member past the end of the archive", offset);
-                (origin.member(&name), contents.ok_or_else(truncated).with_context(|| origin.member(&name).to_string())?)
+                let inner = origin.member(&name);
+                let truncated = || anyhow::anyhow!("{inner}: past the end of the archive, at offset {offset:#x} of it");
+                (inner.clone(), contents.ok_or_else(truncated)?)
             };
             match magic(contents.as_slice()) {
                 Magic::Archive if depth < DEEPEST => self.archive(&inner, &contents, depth + 1)?,

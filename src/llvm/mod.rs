@@ -13,6 +13,12 @@ mod disabled;
 #[cfg(feature = "llvm")]
 mod emit;
 #[cfg(feature = "llvm")]
+mod emit_fatbin;
+#[cfg(feature = "llvm")]
+mod emit_openmp;
+#[cfg(feature = "llvm")]
+mod emit_sycl;
+#[cfg(feature = "llvm")]
 mod host;
 #[cfg(all(test, feature = "llvm"))]
 mod tests;

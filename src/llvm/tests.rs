@@ -4,13 +4,15 @@ use super::*;
 use crate::formats::{intel_spirv::wrap_intel_spirv, offload_binary};
 use crate::model::ImageKind;
 use crate::wrap::openmp::inline_image;
-use crate::wrap::{ImagePlace, Plan, PlannedImage};
+use crate::wrap::{ImagePlace, Images, Plan, PlannedImage};
 use object::read::elf::{FileHeader, SectionHeader};
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::error::Error;
 use std::process::Command;
 
 mod bitcode;
+mod fatbin;
+mod sycl;
 
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -35,6 +37,10 @@ fn image(triple: &str, arch: &str, image: &[u8]) -> PlannedImage {
 }
 
 fn plan(host: &str, generation: Generation, images: Vec<PlannedImage>) -> Plan {
+    plan_of(host, generation, Images::OpenMp(images))
+}
+
+fn plan_of(host: &str, generation: Generation, images: Images) -> Plan {
     Plan { host_triple: host.to_owned(), generation, images, relocatable: false }
 }
 

@@ -14,6 +14,7 @@ use crate::run::{Cmd, Run};
 use crate::scratch::Scratch;
 use crate::shell::Shell;
 use crate::signals::Signals;
+use crate::trace::{Trace, Usage};
 
 /// What a runner does instead of the step at which it fails.
 #[derive(Clone, Copy)]
@@ -32,7 +33,7 @@ struct FailsAt {
 }
 
 impl Run for FailsAt {
-    fn run(&self, cmd: &Cmd) -> Result<()> {
+    fn run(&self, cmd: &Cmd) -> Result<Usage> {
         let objects = cmd.args.iter().map(Path::new).filter(|path| path.extension().is_some_and(|end| end == "o"));
         objects.for_each(|object| assert!(object.is_file(), "{} is given {}", cmd.step, object.display()));
         self.steps.lock().unwrap_or_else(PoisonError::into_inner).push(cmd.step.clone());
@@ -40,16 +41,16 @@ impl Run for FailsAt {
             if let Some(output) = &cmd.output {
                 std::fs::write(output, "image")?;
             }
-            return Ok(());
+            return Ok(Usage::default());
         }
         match self.fault {
             Fault::Error => bail!("{} failed: on purpose", cmd.step),
-            Fault::NoOutput => Ok(()),
+            Fault::NoOutput => Ok(Usage::default()),
         }
     }
 
     fn replace(&self, cmd: &Cmd) -> Result<()> {
-        self.run(cmd)
+        self.run(cmd).map(drop)
     }
 }
 
@@ -89,6 +90,7 @@ fn ended(at: usize, fault: Fault) -> (Result<()>, Vec<String>, usize) {
         runner: Box::new(runner),
         scratch: Arc::new(Scratch::new(temps.clone(), false)),
         signals: Arc::new(Signals::default()),
+        trace: Trace::new(None, 0, "offld"),
     };
     let result = link(&ledger, &request, &session, false);
     drop(session);

@@ -1,7 +1,7 @@
 //! What a link reads that its line does not name: the libraries that its shared libraries need, which GNU ld opens to see that every
 //! symbol is somewhere, and the files that the device compiler adds to a link for a CPU.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -70,12 +70,10 @@ pub(super) fn of_compiler(compiler: &Compiler, triple: &str, sysroot: Option<&Pa
     opened(names.map(|name| InputName::Library(OsString::from(name))), &search)
 }
 
-/// The files that are opened for inputs of these names, without regard to what is in them.
+/// The files that are opened for inputs of these names.
 pub(super) fn opened(names: impl Iterator<Item = InputName>, search: &Search) -> Vec<PathBuf> {
     let specs: Vec<InputSpec> = names.map(spec).collect();
-    // What cannot be read, the link reports.
-    let opened = inputs::open(&specs, search).map(|inputs| inputs.opened).unwrap_or_default();
-    opened.into_iter().map(|file| file.path).collect::<BTreeSet<_>>().into_iter().collect()
+    inputs::files(&specs, search).opened.into_iter().map(|file| file.path).collect()
 }
 
 fn spec(name: InputName) -> InputSpec {

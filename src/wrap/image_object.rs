@@ -9,17 +9,12 @@ mod elf;
 #[cfg(test)]
 mod tests;
 
-use super::openmp::RELOCATABLE_SECTION;
+use super::ImageSection;
 use anyhow::{Context as _, Result, bail};
 use object::write::WritableBuffer;
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write, copy};
 use std::path::PathBuf;
-
-/// The section that image tools look for.
-const SECTION: &str = ".llvm.offloading";
-/// How images are aligned: OffloadBinaries are, and in memory their readers want them so.
-const ALIGN: u64 = 8;
 
 /// An image whose bytes are in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,15 +25,17 @@ pub struct StreamedImage {
     pub head: Vec<u8>,
     /// The file.
     pub body: PathBuf,
-    /// How many bytes it has.
+    /// Where in the file they start.
+    pub body_at: u64,
+    /// How many there are.
     pub body_size: u64,
     /// Size of head, body, and the zeros after them.
     pub total_size: u64,
 }
 
-/// Writes the object that holds `images`, for a host, to `out`, from its start. After `-r` no later link finds the images.
-pub fn write(out: &mut File, host_triple: &str, relocatable: bool, images: &[StreamedImage]) -> Result<()> {
-    let layout = Layout::new(images, if relocatable { RELOCATABLE_SECTION } else { SECTION }, relocatable)?;
+/// Writes the object that holds `images` in `section`, for a host, to `out`, from its start.
+pub fn write(out: &mut File, host_triple: &str, section: ImageSection, images: &[StreamedImage]) -> Result<()> {
+    let layout = Layout::new(images, section)?;
     out.set_len(0)?;
     out.rewind()?;
     let mut holes = Holes { out: BufWriter::new(&mut *out), result: Ok(()) };
@@ -50,7 +47,11 @@ pub fn write(out: &mut File, host_triple: &str, relocatable: bool, images: &[Str
     for (image, offset) in images.iter().zip(&layout.offsets) {
         out.seek(SeekFrom::Start(section_at + offset))?;
         out.write_all(&image.head)?;
-        let body = File::open(&image.body).with_context(|| image.body.display().to_string())?;
+        if image.body_size == 0 {
+            continue;
+        }
+        let mut body = File::open(&image.body).with_context(|| image.body.display().to_string())?;
+        body.seek(SeekFrom::Start(image.body_at)).with_context(|| image.body.display().to_string())?;
         // On Linux the bytes are copied inside the kernel, or shared where the file system can.
         let copied = copy(&mut body.take(image.body_size), out).with_context(|| image.body.display().to_string())?;
         if copied != image.body_size {
@@ -63,19 +64,18 @@ pub fn write(out: &mut File, host_triple: &str, relocatable: bool, images: &[Str
 /// What the skeletons share: one section, and where the images are in it.
 struct Layout<'a> {
     images: &'a [StreamedImage],
-    section: &'static str,
-    relocatable: bool,
+    section: ImageSection,
     offsets: Vec<u64>,
     size: u64,
 }
 
 impl<'a> Layout<'a> {
-    fn new(images: &'a [StreamedImage], section: &'static str, relocatable: bool) -> Result<Self> {
+    fn new(images: &'a [StreamedImage], section: ImageSection) -> Result<Self> {
         let mut offsets = Vec::new();
         let mut size = 0u64;
         for image in images {
             let held = (image.head.len() as u64).checked_add(image.body_size);
-            let end = size.checked_add(image.total_size).and_then(|end| end.checked_next_multiple_of(ALIGN));
+            let end = size.checked_add(image.total_size).and_then(|end| end.checked_next_multiple_of(section.align.into()));
             let (Some(held), Some(end)) = (held, end) else { bail!("`{}` is too large", image.symbol) };
             if held > image.total_size {
                 bail!("`{}` has {held} bytes, but room for {}", image.symbol, image.total_size);
@@ -83,7 +83,7 @@ impl<'a> Layout<'a> {
             offsets.push(size);
             size = end;
         }
-        Ok(Layout { images, section, relocatable, offsets, size })
+        Ok(Layout { images, section, offsets, size })
     }
 }
 

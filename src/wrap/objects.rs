@@ -1,17 +1,23 @@
 //! The stage that makes host objects: payloads become plans, plans become objects in the temp folder. Small images sit in the
 //! module; large ones never pass through LLVM but are streamed into an object of their own (decision 9).
 
+#[cfg(test)]
+mod tests;
+
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::image_object::{self, StreamedImage};
-use super::{ImagePlace, Plan, PlannedImage};
+use super::{ImagePlace, Images, Plan, PlannedImage, SyclImage};
 use crate::bundle::{Payload, PayloadImage};
+use crate::formats::offload_binary;
+use crate::inputs;
 use crate::llvm;
+use crate::model::{ImageKind, OffloadKind};
 use crate::session::Session;
 
 /// Images of one registration up to this many bytes in all sit in the module.
@@ -34,9 +40,13 @@ pub struct WrapContext<'a> {
 /// The objects to add to the host link, in order.
 pub fn make(payloads: &[Payload], context: &WrapContext<'_>, session: &Session) -> Result<Vec<PathBuf>> {
     let mut objects = Vec::new();
-    for payload in payloads {
+    for (index, payload) in payloads.iter().enumerate() {
         session.signals.check()?;
         objects.append(&mut host_objects(payload, context, session)?);
+        // The images are in objects now; one of several runtimes may still be needed for the next.
+        let later =
+            |body: &Path| payloads[index + 1..].iter().flat_map(|payload| &payload.images).any(|image| image.body == body);
+        payload.images.iter().filter(|image| !later(&image.body)).for_each(|image| session.scratch.discard(&image.body));
     }
     Ok(objects)
 }
@@ -44,21 +54,7 @@ pub fn make(payloads: &[Payload], context: &WrapContext<'_>, session: &Session) 
 fn host_objects(payload: &Payload, context: &WrapContext<'_>, session: &Session) -> Result<Vec<PathBuf>> {
     let base = context.output.file_name().unwrap_or(context.output.as_os_str()).to_string_lossy().into_owned();
     let stem = format!("{base}.{}.image", payload.kind.name());
-    let total: u64 = payload.images.iter().map(|image| image.total_size).sum();
-    let inline = total <= INLINE_LIMIT;
-    let tag = if inline { 0 } else { tag(payload, context.output)? };
-    let mut planned = Vec::new();
-    for (index, image) in payload.images.iter().enumerate() {
-        let place = if inline { ImagePlace::Inline(read_whole(image)?) } else { external(image, tag, index) };
-        let start = image.head.len() as u64;
-        planned.push(PlannedImage { place, start, end: start + image.body_size, offload_arch: None });
-    }
-    let plan = Plan {
-        host_triple: context.host_triple.to_owned(),
-        generation: payload.generation,
-        images: planned,
-        relocatable: context.relocatable,
-    };
+    let (plan, streamed) = planned(payload, context)?;
     if context.print {
         session.shell.line(llvm::print_module(&plan)?.trim_end());
     }
@@ -68,44 +64,136 @@ fn host_objects(payload: &Payload, context: &WrapContext<'_>, session: &Session)
     let wrapper = session.scratch.path(&format!("{stem}.wrapper"), "o")?;
     write(&wrapper, &llvm::compile(&plan)?)?;
     let mut objects = vec![wrapper];
-    if !inline {
-        objects.push(stream_images(payload, &plan, &stem, session)?);
+    if !streamed.is_empty() {
+        objects.push(stream_images(payload, &plan, &streamed, &stem, session)?);
     }
     Ok(objects)
 }
 
-fn stream_images(payload: &Payload, plan: &Plan, stem: &str, session: &Session) -> Result<PathBuf> {
-    let path = session.scratch.path(stem, "o")?;
-    let mut out = File::create(&path).with_context(|| format!("cannot write `{}`", path.display()))?;
-    let images: Vec<StreamedImage> =
-        payload.images.iter().zip(&plan.images).filter_map(|(image, planned)| streamed(image, planned)).collect();
-    image_object::write(&mut out, &plan.host_triple, plan.relocatable, &images)
-        .with_context(|| format!("cannot write `{}`", path.display()))?;
+/// The plan for `payload`, and the images that it only refers to.
+fn planned(payload: &Payload, context: &WrapContext<'_>) -> Result<(Plan, Vec<StreamedImage>)> {
+    let mut sycl = Vec::new();
+    let mut sources: Vec<StreamedImage> = Vec::new();
     for image in &payload.images {
-        session.scratch.discard(&image.body);
+        match payload.kind {
+            OffloadKind::Sycl => sources.append(&mut sycl_images(&image.body, &mut sycl)?),
+            _ => sources.push(whole(image)),
+        }
     }
-    Ok(path)
+    let inline = sources.iter().map(|source| source.total_size).sum::<u64>() <= INLINE_LIMIT;
+    let tag = if inline { 0 } else { tag(payload, context.output)? };
+    let mut places = Vec::new();
+    for (index, source) in sources.iter_mut().enumerate() {
+        if inline {
+            places.push(ImagePlace::Inline(read_whole(source)?));
+        } else {
+            source.symbol = format!("{}.{tag:016x}.{index}", symbol_prefix(payload.kind));
+            places.push(ImagePlace::External { symbol: source.symbol.clone(), size: source.total_size });
+        }
+    }
+    let plan = Plan {
+        host_triple: context.host_triple.to_owned(),
+        generation: payload.generation,
+        images: images(payload, places, sycl)?,
+        relocatable: context.relocatable,
+    };
+    Ok((plan, if inline { Vec::new() } else { sources }))
 }
 
-fn streamed(image: &PayloadImage, planned: &PlannedImage) -> Option<StreamedImage> {
-    let ImagePlace::External { symbol, .. } = &planned.place else { return None };
-    Some(StreamedImage {
-        symbol: symbol.clone(),
-        head: image.head.clone(),
-        body: image.body.clone(),
-        body_size: image.body_size,
-        total_size: image.total_size,
+/// What each kind is told about its images, besides where they are.
+fn images(payload: &Payload, places: Vec<ImagePlace>, sycl: Vec<SyclFacts>) -> Result<Images> {
+    let one = |mut places: Vec<ImagePlace>| match (places.pop(), places.pop()) {
+        (Some(place), None) => Ok(place),
+        _ => bail!("{} takes one file with the code for all devices, not {}", payload.kind.name(), payload.images.len()),
+    };
+    Ok(match payload.kind {
+        OffloadKind::OpenMp => {
+            let planned = payload.images.iter().zip(places).map(|(image, place)| {
+                let start = image.head.len() as u64;
+                PlannedImage { place, start, end: start + image.body_size, offload_arch: None }
+            });
+            Images::OpenMp(planned.collect())
+        }
+        OffloadKind::Cuda => Images::Cuda(one(places)?),
+        OffloadKind::Hip => Images::Hip(one(places)?),
+        OffloadKind::Sycl => {
+            let image = |(place, facts): (ImagePlace, SyclFacts)| SyclImage {
+                place,
+                image_kind: facts.image_kind,
+                triple: facts.triple,
+                symbols: facts.symbols,
+            };
+            Images::Sycl(places.into_iter().zip(sycl).map(image).collect())
+        }
     })
 }
 
-fn external(image: &PayloadImage, tag: u64, index: usize) -> ImagePlace {
-    ImagePlace::External { symbol: format!(".omp_offloading.device_image.{tag:016x}.{index}"), size: image.total_size }
+/// What an OffloadBinary says of a SYCL image.
+struct SyclFacts {
+    image_kind: ImageKind,
+    triple: String,
+    symbols: Vec<String>,
 }
 
-fn read_whole(image: &PayloadImage) -> Result<Vec<u8>> {
+/// The images in a file of OffloadBinaries, which is what SYCL's device linker makes: for the runtime they come out of those.
+fn sycl_images(file: &Path, facts: &mut Vec<SyclFacts>) -> Result<Vec<StreamedImage>> {
+    let bytes = inputs::image(file)?;
+    let mut sources = Vec::new();
+    for image in offload_binary::read_all(bytes.as_slice()).with_context(|| format!("the linked image `{}`", file.display()))? {
+        let symbols = String::from_utf8_lossy(image.get("symbols").unwrap_or_default()).into_owned();
+        facts.push(SyclFacts {
+            image_kind: image.image_kind,
+            triple: image.triple().into_owned(),
+            symbols: symbols.lines().filter(|symbol| !symbol.is_empty()).map(str::to_owned).collect(),
+        });
+        let total_size = image.image.len() as u64;
+        // An image that had to be inflated is nowhere in the file.
+        let (head, body_size) = if image.at == 0 { (image.image.into_owned(), 0) } else { (Vec::new(), total_size) };
+        sources.push(StreamedImage {
+            symbol: String::new(),
+            head,
+            body: file.to_path_buf(),
+            body_at: image.at,
+            body_size,
+            total_size,
+        });
+    }
+    Ok(sources)
+}
+
+fn whole(image: &PayloadImage) -> StreamedImage {
+    StreamedImage {
+        symbol: String::new(),
+        head: image.head.clone(),
+        body: image.body.clone(),
+        body_at: 0,
+        body_size: image.body_size,
+        total_size: image.total_size,
+    }
+}
+
+fn symbol_prefix(kind: OffloadKind) -> &'static str {
+    match kind {
+        OffloadKind::OpenMp => ".omp_offloading.device_image",
+        OffloadKind::Cuda => ".cuda.fatbin_image",
+        OffloadKind::Hip => ".hip.fatbin_image",
+        OffloadKind::Sycl => ".sycl_offloading.data",
+    }
+}
+
+fn stream_images(payload: &Payload, plan: &Plan, images: &[StreamedImage], stem: &str, session: &Session) -> Result<PathBuf> {
+    let path = session.scratch.path(stem, "o")?;
+    let mut out = File::create(&path).with_context(|| format!("cannot write `{}`", path.display()))?;
+    image_object::write(&mut out, &plan.host_triple, super::image_section(payload.kind, plan.relocatable), images)
+        .with_context(|| format!("cannot write `{}`", path.display()))?;
+    Ok(path)
+}
+
+fn read_whole(image: &StreamedImage) -> Result<Vec<u8>> {
     let mut bytes = image.head.clone();
     let mut file = File::open(&image.body).with_context(|| format!("cannot read the linked image `{}`", image.body.display()))?;
-    file.read_to_end(&mut bytes).with_context(|| format!("cannot read the linked image `{}`", image.body.display()))?;
+    let read = file.seek(SeekFrom::Start(image.body_at)).and_then(|_| file.take(image.body_size).read_to_end(&mut bytes));
+    read.with_context(|| format!("cannot read the linked image `{}`", image.body.display()))?;
     bytes.resize(usize::try_from(image.total_size)?, 0);
     Ok(bytes)
 }
@@ -115,6 +203,8 @@ fn read_whole(image: &PayloadImage) -> Result<Vec<u8>> {
 fn tag(payload: &Payload, output: &Path) -> Result<u64> {
     let mut hash = Xxh3::new();
     hash.update(output.as_os_str().as_encoded_bytes());
+    // Two registrations of one link may have the same images.
+    hash.update(&[payload.kind as u8, payload.generation as u8]);
     let mut buffer = vec![0; 1 << 20];
     for image in &payload.images {
         hash.update(&image.head);

@@ -24,6 +24,8 @@ pub struct Image<'a> {
 
 /// The triple of AMD's GPUs.
 pub const AMD: &str = "amdgcn-amd-amdhsa";
+/// The triple of NVIDIA's GPUs.
+pub const NVIDIA: &str = "nvptx64-nvidia-cuda";
 /// The host as device.
 pub const HOST: &str = "x86_64-pc-linux-gnu";
 
@@ -85,24 +87,29 @@ impl Work {
 
     /// The same for any host.
     pub fn fat_for(&self, host: &str, name: &str, images: &[Image<'_>], source: &str) -> Result<PathBuf, Failed> {
-        let mut pack = self.command(llvm("llvm-offload-binary"));
-        let packed = self.path().join(format!("{name}.pack"));
-        pack.arg("-o").arg(&packed);
-        for (index, image) in images.iter().enumerate() {
-            let file = self.file(&format!("{name}.{index}.o"), image.bytes);
-            let Image { triple, arch, kind, .. } = image;
-            pack.arg(format!("--image=file={},triple={triple},arch={arch},kind={kind}", file.display()));
-        }
         let source = self.file(&format!("{name}.c"), source);
         let object = self.path().join(name);
         let mut compile = self.command(llvm("clang"));
         compile.arg(format!("--target={host}")).arg("-c").arg(source).arg("-o").arg(&object);
         if !images.is_empty() {
-            super::support::run(&mut pack)?;
+            let packed = self.pack(&format!("{name}.pack"), images)?;
             compile.arg("-Xclang").arg(format!("-fembed-offload-object={}", packed.display()));
         }
         super::support::run(&mut compile)?;
         Ok(object)
+    }
+
+    /// An OffloadBinary of these images.
+    pub fn pack(&self, name: &str, images: &[Image<'_>]) -> Result<PathBuf, Failed> {
+        let packed = self.path().join(name);
+        let mut pack = self.command(llvm("llvm-offload-binary"));
+        pack.arg("-o").arg(&packed);
+        for (index, Image { triple, arch, kind, bytes }) in images.iter().enumerate() {
+            let file = self.file(&format!("{name}.{index}.o"), bytes);
+            pack.arg(format!("--image=file={},triple={triple},arch={arch},kind={kind}", file.display()));
+        }
+        super::support::run(&mut pack)?;
+        Ok(packed)
     }
 
     /// An archive of files in this folder.

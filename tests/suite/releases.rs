@@ -1,29 +1,180 @@
-//! Which LLVM releases are here beside 22: what `make setup-releases` wrote down.
+//! Objects of LLVM 14, 15, 16, 19 and 22: each linked by offld inside its own release's driver, by offld as that driver's linker,
+//! and inside LLVM 22's driver; run with the runtime of its own release and with a later one. And objects of several releases in
+//! one program.
 
-use std::path::PathBuf;
+use std::path::Path;
 
-use super::support::{Outcome, missing, root};
+use libtest_mimic::{Failed, Trial};
 
-/// One release.
-pub struct Release {
-    /// Its C compiler.
-    pub clang: PathBuf,
-    /// The folder of `omp.h`.
-    pub include: PathBuf,
-    /// The folder of its OpenMP runtimes.
-    pub lib: PathBuf,
+use super::programs::{Linked, Program, Way};
+use super::support::{
+    OFFLOAD, Outcome, Release, Work, expect_equal, expect_in, ledger, llvm, made, missing, passed, run, run_offloaded, test,
+};
+
+/// Programs and the host linker for them. Constructors and destructors on the device: where the release's own runtime runs them
+/// without crashing, with LLVM's wrapper as with ours.
+const PROGRAMS: [(&str, &str, &[u32]); 7] = [
+    ("reduction", "bfd", &[14, 15, 16, 19, 22]),
+    ("globals", "bfd", &[14, 15, 16, 19, 22]),
+    ("templates", "lld", &[14, 15, 16, 19, 22]),
+    ("archive-members", "bfd", &[14, 15, 16, 19, 22]),
+    ("constructors", "bfd", &[15, 16, 19, 22]),
+    ("shared-and-main", "bfd", &[14, 19]),
+    ("offload-lto", "lld", &[15, 16, 19]),
+];
+
+/// Releases whose objects are linked together, and the runtime they run with.
+const MIXES: [(&[u32], u32); 5] =
+    [(&[19, 22], 22), (&[22, 14], 22), (&[14, 15], 15), (&[14, 16, 19], 19), (&[14, 16, 19, 22], 22)];
+
+/// A test for each program and release, and one for each mix.
+pub fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for (name, linker, releases) in PROGRAMS {
+        for &major in releases {
+            trials.push(test(format!("releases::{name}::{major}"), move || alone(name, linker, major)));
+        }
+    }
+    for (releases, runtime) in MIXES {
+        let names: Vec<String> = releases.iter().map(u32::to_string).collect();
+        trials.push(test(format!("releases::mixed::{}", names.join("-")), move || mixed(releases, runtime)));
+    }
+    trials
 }
 
-/// The release of this number, if it is complete.
-pub fn of(major: u32) -> Option<Release> {
-    let folder = std::env::var_os("OFFLD_RELEASES").map_or_else(|| root().join("target/releases"), PathBuf::from);
-    let text = std::fs::read_to_string(folder.join("releases.txt")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(&format!("{major} ")))?;
-    let value = |key: &str| line.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('=')).map(PathBuf::from);
-    Some(Release { clang: value("clang")?, include: value("include")?, lib: value("lib")? })
+fn release(major: u32) -> Result<Release, Outcome> {
+    Release::of(major).ok_or_else(|| missing(format!("LLVM {major} (make setup-releases)")))
 }
 
-/// How a test ends whose release is not here.
-pub fn missing_release(major: u32) -> Outcome {
-    missing(format!("LLVM {major} (make setup-releases)"))
+/// LLVM 22's compiler driver, with the runtime of another release on its line.
+fn newest_with(runtime: &Release) -> Release {
+    let link = vec![format!("-L{}", runtime.lib.display())];
+    Release { lib: runtime.lib.clone(), link, ..Release::newest() }
+}
+
+/// The latest runtime that serves objects of release `major`. 19 and 22 read the arguments of 15's kernels beyond their end, and run
+/// no constructors that are entries, which releases up to 16 make.
+fn later_runtime(program: &str, major: u32) -> u32 {
+    match (program, major) {
+        (_, 15) | ("constructors", 16) => major,
+        _ => 22,
+    }
+}
+
+fn alone(name: &str, linker: &str, major: u32) -> Outcome {
+    let (own, later) = match (release(major), release(later_runtime(name, major))) {
+        (Ok(own), Ok(later)) => (own, later),
+        (Err(missing), _) | (_, Err(missing)) => return missing,
+    };
+    let program = Program::named(name);
+    let folder = Work::new();
+    program.compile(&folder, &own)?;
+    let way = |linked, release: &Release| Way { linked, linker: linker.to_owned(), release: release.clone() };
+    for way in [way(Linked::Wrapper, &own), way(Linked::Linker, &own), way(Linked::Wrapper, &newest_with(&later))] {
+        let told = |failed: Failed| Failed::from(format!("{}: {}", way.name(), failed.message().unwrap_or_default()));
+        program.build(&folder, &way).map_err(told)?;
+        let start = || program.start(&folder);
+        expect_runtime(&mut start(), &way.release).map_err(told)?;
+        let printed = run_offloaded(start().env("LD_LIBRARY_PATH", &way.release.lib)).map_err(told)?;
+        expect_equal("stdout of the program", &program.expected(), &printed).map_err(told)?;
+        folder.expect_no_temps()?;
+        let ledger = program.ledger(&folder, &way.release).map_err(told)?;
+        expect_in(&ledger, &format!("layout={}\n", entry_size(major)))?;
+        // Up to 14 a runtime is given bare images.
+        expect_in(&ledger, if major == 14 { " in=none" } else { " in=offloadbinary(kind=openmp,image=object," })?;
+    }
+    passed()
+}
+
+fn entry_size(major: u32) -> u32 {
+    if major < 20 { 32 } else { 56 }
+}
+
+/// The libomptarget that a program runs with is that of `release`.
+fn expect_runtime(program: &mut std::process::Command, release: &Release) -> Result<(), Failed> {
+    let loaded = run(program.env("LD_LIBRARY_PATH", &release.lib).env("LD_TRACE_LOADED_OBJECTS", "1"))?;
+    expect_in(&loaded, &format!("=> {}/libomptarget.so", release.lib.display()))
+}
+
+/// A part of a mixed program, the same for each release but for RELEASE.
+const PART: &str = "
+#include <omp.h>
+#define join2(a, b) a##b
+#define join(a, b) join2(a, b)
+#pragma omp begin declare target
+int join(calls_of_, RELEASE);
+static int times(int x) { return x * RELEASE; }
+#pragma omp end declare target
+int join(part_of_, RELEASE)(int x, int *host) {
+  int y = 0, h = 1;
+#pragma omp target map(from : y, h)
+  {
+    h = omp_is_initial_device();
+    y = times(x) + ++join(calls_of_, RELEASE);
+  }
+  *host |= h;
+  return y;
+}
+";
+
+/// PARTS is `part(14) part(15)`.
+const MAIN: &str = "
+#include <cstdio>
+#define part(n) int part_of_##n(int x, int *host);
+PARTS
+#undef part
+int main() {
+  int host = 0;
+#define part(n) std::printf(\"%d: %d %d\\n\", n, part_of_##n(10, &host), part_of_##n(10, &host));
+  PARTS
+  std::printf(\"device %d\\n\", !host);
+}
+";
+
+/// Each release's entries are registered by a table of their own kind: one registration for each layout.
+fn mixed(majors: &[u32], runtime: u32) -> Outcome {
+    let mut releases = Vec::new();
+    for &major in majors.iter().chain([&runtime]) {
+        match release(major) {
+            Ok(release) => releases.push(release),
+            Err(missing) => return missing,
+        }
+    }
+    let runtime = releases.pop().unwrap_or_else(Release::newest);
+    let folder = Work::new();
+    folder.file("part.cpp", PART);
+    folder.file("main.cpp", MAIN);
+    let parts: Vec<String> = majors.iter().map(|major| format!("part({major})")).collect();
+    folder.run(llvm("clang++"), ["-c", &format!("-DPARTS={}", parts.join(" ")), "main.cpp"])?;
+    for release in &releases {
+        let mut compile = folder.command(release.tool("clang++"));
+        compile.arg("-O1").arg(format!("-DRELEASE={}", release.major)).args(OFFLOAD).args(&release.compile);
+        run(compile.args(["-c", "part.cpp", "-o", &format!("part{}.o", release.major)]))?;
+    }
+    let mut layouts: Vec<u32> = majors.iter().copied().map(entry_size).collect();
+    layouts.sort();
+    layouts.dedup();
+    let expected = majors.iter().map(|major| format!("{major}: {} {}\n", major * 10 + 1, major * 10 + 2)).collect::<String>();
+    let linker = format!("--ld-path={}", made().links.join("ld.offld").display());
+    for as_linker in [false, true] {
+        let mut link = folder.command(llvm("clang++"));
+        if as_linker {
+            link.args(["-fopenmp", &linker]);
+        } else {
+            link.args(OFFLOAD).arg("-B").arg(&made().links);
+        }
+        link.arg(format!("-L{}", runtime.lib.display())).arg("main.o");
+        run(link.args(majors.iter().map(|major| format!("part{major}.o"))).args(["-o", "program"]))?;
+        let start = || folder.command(Path::new("./program"));
+        expect_runtime(&mut start(), &runtime)?;
+        let printed = run_offloaded(start().env("LD_LIBRARY_PATH", &runtime.lib))?;
+        expect_equal("stdout of the program", &format!("{expected}device 1\n"), &printed)?;
+        let ledger = ledger(&folder, &mut start(), &runtime)?;
+        let registered: Vec<&str> = ledger.lines().filter(|line| line.contains(" register ")).collect();
+        let mut seen: Vec<u32> = registered.iter().filter_map(|line| line.rsplit("layout=").next()?.parse().ok()).collect();
+        seen.sort();
+        expect_equal("layouts of the registered tables", &format!("{layouts:?}"), &format!("{seen:?}"))?;
+    }
+    folder.expect_no_temps()?;
+    passed()
 }

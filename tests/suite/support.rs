@@ -51,6 +51,70 @@ pub fn have_llvm() -> bool {
     llvm("clang").is_file() && llvm("clang-linker-wrapper").is_file()
 }
 
+/// A release of LLVM: its compilers and its OpenMP runtime. LLVM 22 is always known; the others, and where they are, by the list that
+/// `make setup-releases` writes (scripts/RELEASES.md).
+#[derive(Clone)]
+pub struct Release {
+    /// Its major version.
+    pub major: u32,
+    /// The folder of its programs.
+    pub bin: PathBuf,
+    /// The folder of its OpenMP libraries.
+    pub lib: PathBuf,
+    /// What a compile of OpenMP code for a device says besides [`OFFLOAD`].
+    pub compile: Vec<String>,
+    /// What a link says besides [`OFFLOAD`].
+    pub link: Vec<String>,
+}
+
+impl Release {
+    /// LLVM 22, by its own folders.
+    pub fn newest() -> Release {
+        Release { major: 22, bin: LLVM.into(), lib: "/usr/lib/llvm-22/lib".into(), compile: Vec::new(), link: Vec::new() }
+    }
+
+    /// LLVM 14, 15, 16, 19 or 22.
+    pub fn of(major: u32) -> Option<Release> {
+        if major == 22 {
+            return have_llvm().then(Release::newest);
+        }
+        let line = release_line(&major.to_string())?;
+        let value = |key: &str| word_of(&line, key);
+        let lib = PathBuf::from(value("lib")?);
+        // In 14 the driver that makes fat objects is not yet the default one.
+        let flags: Vec<String> = value("flags").into_iter().collect();
+        let compile = [&flags[..], &["-isystem".to_owned(), value("include")?]].concat();
+        let link = [&flags[..], &[format!("-L{}", lib.display())]].concat();
+        Some(Release { major, bin: value("bin")?.into(), lib, compile, link })
+    }
+
+    /// One of its programs.
+    pub fn tool(&self, name: &str) -> PathBuf {
+        self.bin.join(name)
+    }
+}
+
+/// What the list of releases says after `key`: a release, or `rocm`, or `spirv`.
+fn release_line(key: &str) -> Option<String> {
+    let folder = std::env::var_os("OFFLD_RELEASES").map_or_else(|| root().join("target/releases"), PathBuf::from);
+    let list = std::fs::read_to_string(folder.join("releases.txt")).ok()?;
+    list.lines().find_map(|line| Some(line.strip_prefix(key)?.strip_prefix(' ')?.to_owned()))
+}
+
+fn word_of(line: &str, key: &str) -> Option<String> {
+    line.split(' ').find_map(|word| Some(word.strip_prefix(key)?.strip_prefix('=')?.to_owned()))
+}
+
+/// AMD's device libraries, as bitcode.
+pub fn rocm_bitcode() -> Option<PathBuf> {
+    word_of(&release_line("rocm")?, "bitcode").map(PathBuf::from)
+}
+
+/// Whether the linker of SPIR-V modules is here.
+pub fn have_spirv_link() -> bool {
+    release_line("spirv").is_some_and(|line| word_of(&line, "link").is_some_and(|link| Path::new(&link).is_file()))
+}
+
 /// The root of the project.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -58,19 +122,20 @@ pub fn root() -> &'static Path {
 
 /// What is made once for a run of the suite.
 pub struct Made {
-    _folder: TempDir,
+    folder: TempDir,
     /// A folder with every name of offld but `ld`.
     pub links: PathBuf,
     /// The same with `ld`.
     pub as_ld: PathBuf,
-    /// A folder with the runtime stub under the name of LLVM 22's libomptarget: put before the real one, a program linked against
-    /// that runs with it, and it is set up and torn down in the order the real one would be.
+    /// A folder with the runtime stub under the names of libomptarget in LLVM 22 and earlier: put before the real one, a program
+    /// linked against that runs with it, and it is set up and torn down in the order the real one would be.
     pub stub: PathBuf,
 }
 
+static MADE: OnceLock<Made> = OnceLock::new();
+
 /// The folders of names and the runtime stub.
 pub fn made() -> &'static Made {
-    static MADE: OnceLock<Made> = OnceLock::new();
     MADE.get_or_init(|| {
         let folder = tempfile::Builder::new().prefix("offld-suite-").tempdir().expect("a temporary folder");
         let offld = env!("CARGO_BIN_EXE_offld");
@@ -86,8 +151,25 @@ pub fn made() -> &'static Made {
             .arg("-o")
             .arg(stub.join("libomptarget.so.22.1")))
         .expect("the runtime stub");
-        Made { _folder: folder, links, as_ld, stub }
+        for name in ["libomptarget.so", "libomptarget.so.15", "libomptarget.so.16", "libomptarget.so.19.1"] {
+            std::os::unix::fs::symlink("libomptarget.so.22.1", stub.join(name)).expect("a symlink");
+        }
+        Made { folder, links, as_ld, stub }
     })
+}
+
+impl Made {
+    /// A folder for what several tests share; the first to ask makes it.
+    pub fn shared(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+/// Removes what was made for the run.
+pub fn unmake() {
+    if let Some(made) = MADE.get() {
+        let _ = std::fs::remove_dir_all(made.folder.path());
+    }
 }
 
 /// A folder for one test, gone when it is done.
@@ -195,4 +277,17 @@ pub fn expect_not_in(text: &str, part: &str) -> Result<(), Failed> {
 /// Runs a program offloaded (it fails where it cannot offload); its stdout.
 pub fn run_offloaded(command: &mut Command) -> Result<String, Failed> {
     run(command.env("OMP_TARGET_OFFLOAD", "mandatory"))
+}
+
+/// What `program`, linked against the runtime of `release` in `folder`, registers: the ledger of the runtime stub. What else becomes
+/// of the program does not matter: some rightly print something else without a device.
+pub fn ledger(folder: &Work, program: &mut Command, release: &Release) -> Result<String, Failed> {
+    let file = folder.path().join("ledger");
+    let libraries = std::env::join_paths([&made().stub, &release.lib]).expect("folders without colons");
+    program.env("LD_LIBRARY_PATH", libraries).env("OFFLD_LEDGER", &file);
+    let output = output(program)?;
+    let ledger = std::fs::read_to_string(&file).map_err(|error| format!("no ledger: {error}\n{}", shown(program, &output)))?;
+    std::fs::remove_file(file)?;
+    expect_not_in(&ledger, "BAD:")?;
+    Ok(ledger)
 }

@@ -1,6 +1,6 @@
 //! The skeleton of a COFF object of images.
 
-use super::{ALIGN, Holes, Layout};
+use super::{Holes, Layout};
 use anyhow::{Result, bail};
 use object::pe;
 use object::write::coff::{FileHeader, SectionHeader, Symbol, Writer};
@@ -30,13 +30,15 @@ impl Machine {
 pub(super) fn skeleton(out: &mut Holes<'_>, machine: Machine, layout: &Layout<'_>) -> Result<u64> {
     // Sizes and offsets have 32 bits, those of the program as well as the object's.
     let Ok(size) = i32::try_from(layout.size) else { bail!("{} bytes of images are more than COFF can hold", layout.size) };
+    // The exponent, counted from 1, in a field of its own.
+    let align = pe::SectionFlags((layout.section.align.trailing_zeros() + 1) << 20);
     let prefix = if machine.i386 { "_" } else { "" };
     let symbols: Vec<String> = layout.images.iter().map(|image| format!("{prefix}{}", image.symbol)).collect();
     let mut coff = Writer::new(out);
     coff.reserve_file_header();
     coff.reserve_section_headers(1);
-    let section_at = coff.reserve(layout.size, ALIGN);
-    let section_name = coff.add_name(layout.section.as_bytes());
+    let section_at = coff.reserve(layout.size, layout.section.align.into());
+    let section_name = coff.add_name(layout.section.name.as_bytes());
     let safe_name = coff.add_name(b"@feat.00");
     let names: Vec<_> = symbols.iter().map(|name| coff.add_name(name.as_bytes())).collect();
     coff.reserve_symbol_indices(names.len() as u32 + u32::from(machine.i386));
@@ -47,7 +49,7 @@ pub(super) fn skeleton(out: &mut Holes<'_>, machine: Machine, layout: &Layout<'_
         name: section_name,
         size_of_raw_data: size.unsigned_abs(),
         pointer_to_raw_data: section_at,
-        characteristics: pe::IMAGE_SCN_ALIGN_8BYTES | pe::IMAGE_SCN_CNT_INITIALIZED_DATA | pe::IMAGE_SCN_MEM_READ,
+        characteristics: align | pe::IMAGE_SCN_CNT_INITIALIZED_DATA | pe::IMAGE_SCN_MEM_READ,
         ..SectionHeader::default()
     });
     coff.pad_until(u64::from(section_at) + layout.size);

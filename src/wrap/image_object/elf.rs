@@ -1,6 +1,6 @@
 //! The skeleton of an ELF object of images.
 
-use super::{ALIGN, Holes, Layout};
+use super::{Holes, Layout};
 use anyhow::Result;
 use object::write::elf::{FileHeader, SectionHeader, Sym, Writer};
 use object::{Endianness, elf};
@@ -49,9 +49,10 @@ impl Machine {
 /// Writes all but the images; returns where their section starts.
 pub(super) fn skeleton(out: &mut Holes<'_>, machine: Machine, layout: &Layout<'_>) -> Result<u64> {
     let mut elf = Writer::new(machine.endian, machine.is_64, out);
+    let align = u64::from(layout.section.align);
     elf.reserve_file_header();
-    let section_at = elf.reserve(layout.size, ALIGN);
-    let section_name = elf.add_section_name(layout.section.as_bytes());
+    let section_at = elf.reserve(layout.size, align);
+    let section_name = elf.add_section_name(layout.section.name.as_bytes());
     let stack_name = elf.add_section_name(b".note.GNU-stack");
     let section = elf.reserve_section_index();
     elf.reserve_section_index();
@@ -90,11 +91,11 @@ pub(super) fn skeleton(out: &mut Holes<'_>, machine: Machine, layout: &Layout<'_
     elf.write_null_section_header();
     elf.write_section_header(&SectionHeader {
         sh_name: elf.section_name_offset(Some(section_name)),
-        sh_type: if layout.relocatable { elf::SHT_PROGBITS } else { SHT_LLVM_OFFLOADING },
+        sh_type: if layout.section.listed { SHT_LLVM_OFFLOADING } else { elf::SHT_PROGBITS },
         sh_flags: if large { elf::SHF_ALLOC | SHF_X86_64_LARGE } else { elf::SHF_ALLOC },
         sh_offset: section_at,
         sh_size: layout.size,
-        sh_addralign: ALIGN,
+        sh_addralign: align,
         ..SectionHeader::default()
     });
     // The stack need not be executable on our account.

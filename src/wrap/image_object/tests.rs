@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::formats::offload_binary;
-use crate::model::ImageKind;
+use crate::model::{ImageKind, OffloadKind};
+use crate::wrap::image_section;
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::error::Error;
 use std::path::Path;
@@ -32,6 +33,7 @@ fn streamed(dir: &Path, symbol: &str, bytes: &[u8]) -> std::io::Result<StreamedI
         symbol: symbol.to_owned(),
         head: frame.head,
         body,
+        body_at: 0,
         body_size: frame.image_size,
         total_size: frame.total_size,
     })
@@ -40,7 +42,7 @@ fn streamed(dir: &Path, symbol: &str, bytes: &[u8]) -> std::io::Result<StreamedI
 fn object(dir: &Path, host: &str, relocatable: bool, images: &[StreamedImage]) -> Result<Vec<u8>, Box<dyn Error>> {
     let path = dir.join("images.o");
     let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path)?;
-    write(&mut file, host, relocatable, images)?;
+    write(&mut file, host, image_section(OffloadKind::OpenMp, relocatable), images)?;
     Ok(std::fs::read(path)?)
 }
 
@@ -99,17 +101,60 @@ fn f33_large_images_are_marked_on_x86_64() -> Outcome {
     // A hole: neither the file nor the object takes up the space.
     let body = dir.path().join("body");
     File::create(&body)?.set_len(4096)?;
-    let image = StreamedImage { symbol: "large".to_owned(), head: Vec::new(), body, body_size: 4096, total_size: 1 << 30 };
+    let image =
+        StreamedImage { symbol: "large".to_owned(), head: Vec::new(), body, body_at: 0, body_size: 4096, total_size: 1 << 30 };
     let path = dir.path().join("large.o");
     for (host, flags) in [(X86, 0x1000_0002), ("aarch64-unknown-linux-gnu", 2)] {
         let mut file = File::create(&path)?;
-        write(&mut file, host, false, std::slice::from_ref(&image))?;
+        write(&mut file, host, image_section(OffloadKind::OpenMp, false), std::slice::from_ref(&image))?;
         let cache = object::ReadCache::new(File::open(&path)?);
         let file = object::read::elf::ElfFile64::<object::Endianness, _>::parse(&cache)?;
         let section = file.section_by_name(".llvm.offloading").ok_or("no section")?;
         assert_eq!(section.elf_section_header().sh_flags.get(file.endian()).0, flags, "{host}");
         assert_eq!(section.size(), 1 << 30);
     }
+    Ok(())
+}
+
+#[test]
+fn each_kind_has_its_section() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let images = [streamed(dir.path(), "one", b"IMAGE-ONE")?, streamed(dir.path(), "two", b"IMAGE-TWO!")?];
+    let path = dir.path().join("images.o");
+    let kinds = [
+        (OffloadKind::Cuda, ".nv_fatbin", 16),
+        (OffloadKind::Hip, ".hip_fatbin", 4096),
+        (OffloadKind::Sycl, ".sycl_offloading", 8),
+    ];
+    for host in HOSTS {
+        for (kind, name, align) in kinds {
+            write(&mut File::create(&path)?, host, image_section(kind, false), &images)?;
+            let bytes = std::fs::read(&path)?;
+            let file = object::File::parse(&bytes[..])?;
+            let section = file.section_by_name(name).ok_or(*host)?;
+            let second = images[0].total_size.next_multiple_of(align);
+            let at = usize::try_from(second)? + images[1].head.len();
+            assert_eq!(section.data()?.get(at..at + 10), Some(&b"IMAGE-TWO!"[..]), "{host} {name}");
+            assert_eq!(section.align(), align, "{host} {name}");
+            if let object::SectionFlags::Elf { sh_flags, .. } = section.flags() {
+                assert_eq!((sh_flags.0, section.kind()), (2, object::SectionKind::ReadOnlyData), "{host} {name}");
+            }
+            let symbol = file.symbols().find(|symbol| symbol.name().is_ok_and(|name| name.ends_with("two"))).ok_or(*host)?;
+            assert_eq!(symbol.address(), second, "{host} {name}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn part_of_a_file_is_an_image_too() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let body = dir.path().join("body");
+    std::fs::write(&body, b"....IMAGE....")?;
+    let part = StreamedImage { symbol: "part".to_owned(), head: Vec::new(), body, body_at: 4, body_size: 5, total_size: 5 };
+    let bytes = object(dir.path(), X86, false, &[part])?;
+    let file = object::File::parse(&bytes[..])?;
+    assert_eq!(file.section_by_name(".llvm.offloading").ok_or("no section")?.data()?, b"IMAGE\0\0\0");
     Ok(())
 }
 

@@ -3,10 +3,9 @@
 use libtest_mimic::{Failed, Trial};
 
 use crate::kit::{AMD, HOST, Image};
-use crate::releases;
 use crate::support::{
-    OFFLOAD, Outcome, Work, expect_equal, expect_in, expect_not_in, llvm, made, output, passed, run, run_failing, run_offloaded,
-    shown, test, text, with_llvm,
+    OFFLOAD, Outcome, Release, Work, expect_equal, expect_in, expect_not_in, llvm, made, missing, output, passed, run,
+    run_failing, run_offloaded, shown, test, text, with_llvm,
 };
 
 pub fn trials() -> Vec<Trial> {
@@ -143,13 +142,14 @@ fn f16() -> Outcome {
 }
 
 fn f20() -> Outcome {
-    let Some(release) = releases::of(19) else { return releases::missing_release(19) };
+    let Some(release) = Release::of(19) else { return missing("LLVM 19 (make setup-releases)") };
+    let clang = release.tool("clang");
     let work = Work::new();
     let source =
         "#include <stdio.h>\nint main() { int on = 0;\n#pragma omp target map(tofrom: on)\n on = 7;\n printf(\"%d\\n\", on); }\n";
     work.file("p.c", source);
-    let mut compile = work.command(&release.clang);
-    run(compile.args(OFFLOAD).arg("-isystem").arg(&release.include).args(["-O1", "-c", "p.c", "-o", "p.o"]))?;
+    let mut compile = work.command(&clang);
+    run(compile.args(OFFLOAD).args(&release.compile).args(["-O1", "-c", "p.c", "-o", "p.o"]))?;
     let link = |wrapper: Option<&std::path::Path>, clang: &std::path::Path, name: &str| {
         let mut link = work.command(clang);
         link.args(OFFLOAD).arg("-L").arg(&release.lib);
@@ -158,7 +158,7 @@ fn f20() -> Outcome {
         }
         run(link.args(["p.o", "-o", name]))
     };
-    link(Some(&made().links), &release.clang, "ours")?;
+    link(Some(&made().links), &clang, "ours")?;
     let printed = run_offloaded(work.command("./ours").env("LD_LIBRARY_PATH", &release.lib))?;
     expect_equal("stdout", "7\n", &printed)?;
     // LLVM 22's wrapper links them without a word, and the program finds no entries.

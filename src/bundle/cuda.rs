@@ -1,0 +1,39 @@
+//! CUDA's payload: one fatbinary of all images, made by NVIDIA's `fatbinary` (link-driver.md 7).
+
+use std::ffi::OsString;
+
+use anyhow::Result;
+
+use super::{BundleContext, Payload, PayloadImage};
+use crate::device::Linked;
+use crate::model::{Generation, OffloadKind};
+use crate::run::Cmd;
+use crate::session::Session;
+use crate::toolchain;
+
+/// The fatbinary of the images of one generation.
+pub(super) fn payload(
+    images: &[&Linked],
+    generation: Generation,
+    context: &BundleContext<'_>,
+    session: &Session,
+) -> Result<Payload> {
+    let output = session.scratch.path(&context.out_base, "fatbin")?;
+    let mut args: Vec<OsString> = vec![if context.host_is_64_bit { "-64" } else { "-32" }.into(), "--create".into()];
+    args.push(output.clone().into_os_string());
+    for image in images {
+        let arch = image.target.arch.strip_prefix("sm_").unwrap_or(&image.target.arch);
+        let mut option = OsString::from(format!("--image3=kind=elf,sm={arch},file="));
+        option.push(&image.path);
+        args.push(option);
+    }
+    let cmd = Cmd {
+        step: "bundling of CUDA images".to_owned(),
+        program: toolchain::fatbinary(context.cuda_path)?,
+        args,
+        inputs: images.iter().map(|image| format!("the image for {}", image.target)).collect(),
+        output: Some(output.clone()),
+    };
+    session.runner.run(&cmd)?;
+    Ok(Payload { kind: OffloadKind::Cuda, generation, images: vec![PayloadImage::whole(output)?] })
+}

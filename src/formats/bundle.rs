@@ -1,0 +1,118 @@
+//! The bundler's binary bundle (`__CLANG_OFFLOAD_BUNDLE__`), which HIP's runtime reads: code objects under ids of the form
+//! `kind-triple-targetid` (containers spec 2.4, 2.9). Read with every bound checked; written as a stream, byte for byte as
+//! clang-offload-bundler does. Ids are kept as they stand; what they mean is in `Id`.
+//!
+//! Text bundles, bundles in object sections and archives of them are not read here.
+
+mod id;
+mod processors;
+mod triple;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+pub use id::{Id, IdFault, bundle_id, check};
+pub use processors::canonical_target_id;
+pub use triple::is_known_arch;
+pub use write::{Frame, Source, frame, write};
+
+use super::slice;
+use crate::error::Malformed;
+
+/// The first bytes of a bundle.
+pub const MAGIC: &[u8] = b"__CLANG_OFFLOAD_BUNDLE__";
+/// What HIP's runtime wants code objects aligned to.
+pub const HIP_ALIGN: u64 = 4096;
+
+const HEADER_SIZE: u64 = 32;
+const ENTRY_SIZE: u64 = 24;
+
+/// A code object of a bundle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// Its id, as stored.
+    pub id: &'a str,
+    /// Its bytes; none for the host, as a rule.
+    pub object: &'a [u8],
+    /// Where its bytes start in the data the reader was given.
+    pub at: u64,
+}
+
+/// A bundle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bundle<'a> {
+    /// Its code objects, in the order of its header.
+    pub entries: Vec<Entry<'a>>,
+    /// Where it starts in the data the reader was given.
+    pub at: u64,
+    /// Its size: up to the end of the code object that ends last.
+    pub size: u64,
+}
+
+/// Whether `data` starts as a bundle does.
+pub fn is_bundle(data: &[u8]) -> bool {
+    data.starts_with(MAGIC)
+}
+
+/// The bundles in `data`, in order. Linkers put several into one section: they may be apart by zeros, and by nothing else.
+pub fn read_all(data: &[u8]) -> Result<Vec<Bundle<'_>>, Malformed> {
+    let mut bundles = Vec::new();
+    let mut at = 0;
+    while at < data.len() {
+        let bundle = read_at(data, at as u64)?;
+        at += bundle.size as usize;
+        at += zeros(data.get(at..).unwrap_or_default());
+        bundles.push(bundle);
+    }
+    Ok(bundles)
+}
+
+/// How many zeros `data` starts with.
+pub(super) fn zeros(data: &[u8]) -> usize {
+    data.iter().take_while(|byte| **byte == 0).count()
+}
+
+/// The bundle that starts `at` bytes into `data`, whatever follows it.
+pub fn read_at(data: &[u8], at: u64) -> Result<Bundle<'_>, Malformed> {
+    let rest = slice(data, at, (data.len() as u64).saturating_sub(at), "offload bundle past the end", at)?;
+    if !is_bundle(rest) {
+        return Err(Malformed::new("not an offload bundle", at));
+    }
+    let mut bundle = read(rest).map_err(|fault| fault.shifted(at))?;
+    bundle.at = at;
+    bundle.entries.iter_mut().for_each(|entry| entry.at += at);
+    Ok(bundle)
+}
+
+fn read(data: &[u8]) -> Result<Bundle<'_>, Malformed> {
+    let count = number(data, MAGIC.len() as u64, "header past the end")?;
+    let mut headers = Vec::new();
+    let mut next = HEADER_SIZE;
+    // A count that lies runs into the end: an entry takes 24 bytes.
+    for _ in 0..count {
+        let [offset, size, id_len] = [0, 8, 16].map(|field| number(data, next + field, "bundle entry past the end"));
+        let id = slice(data, next + ENTRY_SIZE, id_len?, "bundle id past the end", next)?;
+        let id = std::str::from_utf8(id).map_err(|_| Malformed::new("bundle id is not text", next))?;
+        headers.push((id, offset?, size?, next));
+        next += ENTRY_SIZE + id.len() as u64;
+    }
+    let header_end = next;
+    let mut size = header_end;
+    let mut entries = Vec::with_capacity(headers.len());
+    for (id, offset, len, at) in headers {
+        // An empty object's offset means nothing.
+        let object = if len == 0 { &[][..] } else { slice(data, offset, len, "code object past the end", at)? };
+        if len > 0 && offset < header_end {
+            return Err(Malformed::new("code object inside the header", at));
+        }
+        size = size.max(if len == 0 { 0 } else { offset + len });
+        entries.push(Entry { id, object, at: if len == 0 { offset.min(data.len() as u64) } else { offset } });
+    }
+    Ok(Bundle { entries, at: 0, size })
+}
+
+fn number(data: &[u8], at: u64, what: &'static str) -> Result<u64, Malformed> {
+    let bytes = slice(data, at, 8, what, at)?;
+    Ok(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+}

@@ -1,0 +1,115 @@
+//! Bundle ids, `kind-triple-targetid`: what they mean, in the one spelling that ids are compared and written in; and which of them
+//! may not stand in one bundle.
+
+use super::processors::{canonical_target_id, is_processor};
+use super::triple::standard;
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// A bundle id.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id {
+    /// `host`, `openmp`, `hip`, `hipv4`.
+    pub kind: String,
+    /// Four components; the fourth is empty for AMD's HSA: `amdgcn-amd-amdhsa-`.
+    pub triple: String,
+    /// The target id or processor; empty for any.
+    pub target_id: String,
+}
+
+/// Why ids cannot stand in one bundle, in LLVM's words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IdFault {
+    /// Two are the same.
+    Duplicate,
+    /// Two are for one processor, and one of them leaves a feature open that the other fixes.
+    Conflict(String, String),
+}
+
+impl fmt::Display for IdFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            IdFault::Duplicate => f.write_str("Duplicate targets are not allowed"),
+            IdFault::Conflict(first, second) => {
+                write!(f, "Cannot bundle inputs with conflicting targets: '{first}' and '{second}'")
+            }
+        }
+    }
+}
+
+impl std::error::Error for IdFault {}
+
+/// The id of a code object of `kind` for `triple` and `target_id`, as it is written to bundles.
+pub fn bundle_id(kind: &str, triple: &str, target_id: &str) -> String {
+    Id::new(kind, triple, target_id).to_string()
+}
+
+impl Id {
+    /// The id of a code object. `triple` may lack components.
+    pub fn new(kind: &str, triple: &str, target_id: &str) -> Self {
+        let triple = standard(triple);
+        let amd = triple.starts_with("amdgcn-") || triple.starts_with("r600-");
+        let target_id = if amd { canonical_target_id(target_id) } else { target_id.to_owned() };
+        Id { kind: kind.to_owned(), triple, target_id }
+    }
+
+    /// Reads an id in any of the forms that releases of LLVM write or take: with or without the environment, with or without the
+    /// target id, or with fewer components still. No target id is lost, known or not.
+    pub fn parse(text: &str) -> Self {
+        let (kind, rest) = text.split_once('-').unwrap_or((text, ""));
+        if let Some((triple, target_id)) = split_at_processor(rest) {
+            return Id::new(kind, triple, target_id);
+        }
+        let mut parts = rest.splitn(5, '-');
+        let triple: Vec<&str> = parts.by_ref().take(4).collect();
+        Id::new(kind, &triple.join("-"), parts.next().unwrap_or_default())
+    }
+
+    /// Of a target id: the processor, and the names of the features it fixes.
+    fn parts(&self) -> (&str, BTreeSet<&str>) {
+        let mut parts = self.target_id.split(':');
+        let processor = parts.next().unwrap_or_default();
+        (processor, parts.map(|feature| feature.trim_end_matches(['+', '-'])).collect())
+    }
+
+    /// `hip` and `hipv4` are the same kind of code.
+    fn family(&self) -> &str {
+        if self.kind == "hipv4" { "hip" } else { &self.kind }
+    }
+
+    /// Whether both are for one processor, to be chosen from together.
+    fn rivals(&self, other: &Id) -> bool {
+        let processor = self.parts().0;
+        !processor.is_empty() && processor == other.parts().0 && self.family() == other.family() && self.triple == other.triple
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}-{}", self.kind, self.triple, self.target_id)
+    }
+}
+
+/// Splits before a target id that starts with the name of a processor; both may hold dashes, so the longest name that leaves a
+/// triple of at most four components is taken.
+fn split_at_processor(rest: &str) -> Option<(&str, &str)> {
+    let dashes = rest.match_indices('-').take(4);
+    dashes.map(|(at, _)| (&rest[..at], &rest[at + 1..])).find(|(_, id)| is_processor(id.split(':').next().unwrap_or_default()))
+}
+
+/// Whether these ids may stand in one bundle: no two are the same, and for one processor a feature is in all of its target ids or
+/// in none (containers spec 3.5), because a runtime could not tell which of them to take.
+pub fn check(ids: &[Id]) -> Result<(), IdFault> {
+    let mut sorted: Vec<&Id> = ids.iter().collect();
+    sorted.sort();
+    if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err(IdFault::Duplicate);
+    }
+    for (index, first) in sorted.iter().enumerate() {
+        let second = sorted[index + 1..].iter().find(|second| first.rivals(second) && first.parts().1 != second.parts().1);
+        if let Some(second) = second {
+            return Err(IdFault::Conflict(first.to_string(), second.to_string()));
+        }
+    }
+    Ok(())
+}

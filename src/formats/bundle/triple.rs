@@ -1,0 +1,168 @@
+//! Triples in the form that bundle ids hold: each component in the place it is recognised for, missing ones `unknown`. This is
+//! what LLVM's normaliser does to four components; the names are those that the one of LLVM 22 knows.
+
+/// Vendors, by their whole name.
+const VENDORS: [&str; 16] =
+    ["amd", "apple", "csr", "fsl", "ibm", "img", "intel", "mesa", "meta", "mti", "nvidia", "oe", "pc", "scei", "sie", "suse"];
+
+/// Operating systems, by the start of their name: what follows is a version.
+#[rustfmt::skip]
+const SYSTEMS: &[&str] = &[
+    "aix", "amdhsa", "amdpal", "bridgeos", "cheriotrtos", "cuda", "cygwin", "darwin", "dragonfly", "driverkit", "elfiamcu",
+    "emscripten", "freebsd", "fuchsia", "haiku", "hermit", "hurd", "ios", "kfreebsd", "linux", "liteos", "lv2", "macos", "managarm",
+    "mesa3d", "mingw", "msys", "netbsd", "nvcl", "openbsd", "ps4", "ps5", "rtems", "serenity", "shadermodel", "solaris", "tvos",
+    "uefi", "visionos", "vulkan", "wasi", "watchos", "win32", "windows", "xros", "zos",
+];
+
+/// Environments, by the start of their name.
+#[rustfmt::skip]
+const ENVIRONMENTS: &[&str] = &[
+    "amplification", "android", "anyhit", "callable", "closesthit", "code16", "compute", "coreclr", "cygnus", "domain", "eabi",
+    "geometry", "gnu", "hull", "intersection", "itanium", "library", "llvm", "macabi", "mesh", "miss", "mlibc", "msvc", "mtia", "musl",
+    "ohos", "opencl", "pauthtest", "pixel", "raygeneration", "rootsignature", "simulator", "vertex",
+];
+
+/// Object formats, by the end of their name; `xcoff` before `coff`.
+const FORMATS: [&str; 7] = ["xcoff", "coff", "elf", "goff", "macho", "wasm", "spirv"];
+
+/// Architectures, by their whole name (containers spec B.1).
+#[rustfmt::skip]
+const ARCHITECTURES: &[&str] = &[
+    "aarch64", "aarch64_be", "aarch64_32", "aarch64_lfi", "arm64", "arm64e", "arm64ec", "arm64_32", "arm", "armeb", "thumb", "thumbeb",
+    "xscale", "amdgcn", "r600", "amdil", "amdil64", "arc", "avr", "bpf", "bpfel", "bpfeb", "csky", "dxil", "hexagon", "hsail", "hsail64",
+    "x86_64", "x86_64h", "amd64", "kalimba", "kalimba3", "lanai", "loongarch32", "loongarch64", "m68k", "mips", "mipsel", "mipseb",
+    "mips64", "mips64el", "mips64eb", "mipsisa32r6", "mipsisa64r6", "mipsn32", "mipsn32el", "mipsallegrex", "mipsallegrexel", "mipsr6",
+    "mips64r6", "msp430", "nvptx", "nvptx64", "powerpc", "ppc", "ppc32", "powerpcle", "ppcle", "ppc32le", "powerpc64", "ppc64", "ppu",
+    "powerpc64le", "ppc64le", "powerpcspe", "renderscript32", "renderscript64", "riscv32", "riscv64", "riscv32be", "riscv64be", "s390x",
+    "systemz", "shave", "sparc", "sparcel", "sparcv9", "sparc64", "spir", "spir64", "spirv", "spirv1.5", "spirv1.6", "spirv32", "spirv64",
+    "tce", "tcele", "ve", "wasm32", "wasm64", "xcore", "xtensa",
+];
+
+/// What may follow `arm` or `thumb`.
+#[rustfmt::skip]
+const ARM_VERSIONS: &[&str] = &[
+    "v4", "v4t", "v5", "v5te", "v6", "v6k", "v6m", "v7", "v7a", "v7s", "v7k", "v7em", "v7m", "v7r", "v8", "v8a", "v8r", "v8m.base",
+    "v8m.main", "v8.1m.main", "v9", "v9a",
+];
+
+/// Whether LLVM knows this architecture, the first component of a triple.
+pub fn is_known_arch(name: &str) -> bool {
+    let version = |prefix: &str| name.strip_prefix(prefix);
+    let digit = |text: &str, allowed: std::ops::RangeInclusive<char>| {
+        let mut chars = text.chars();
+        chars.next().is_some_and(|first| allowed.contains(&first)) && chars.next().is_none()
+    };
+    ARCHITECTURES.contains(&name)
+        || version("arm").or(version("thumb")).is_some_and(|version| ARM_VERSIONS.contains(&version))
+        || version("i").and_then(|rest| rest.strip_suffix("86")).is_some_and(|rest| digit(rest, '3'..='9'))
+        || version("dxilv1.").is_some_and(|minor| digit(minor, '0'..='9'))
+        || version("spirv32v1.").or(version("spirv64v1.")).is_some_and(|minor| digit(minor, '0'..='6'))
+}
+
+fn is_system(name: &str) -> bool {
+    SYSTEMS.iter().any(|system| name.starts_with(system))
+}
+
+fn is_environment(name: &str) -> bool {
+    ENVIRONMENTS.iter().any(|environment| name.starts_with(environment))
+}
+
+fn format_of(name: &str) -> Option<&'static str> {
+    FORMATS.into_iter().find(|format| name.ends_with(format))
+}
+
+/// Whether `name` is one for place `place` of a triple. Of environments, only what stands there already must be one; an object
+/// format, too, is moved to the place.
+fn belongs(name: &str, place: usize, in_place: bool) -> bool {
+    match place {
+        0 => is_known_arch(name),
+        1 => VENDORS.contains(&name),
+        2 if in_place => is_system(name) && !["cygwin", "msys", "mingw"].iter().any(|name_of| name.starts_with(name_of)),
+        2 => is_system(name),
+        _ => is_environment(name) || (!in_place && format_of(name).is_some()),
+    }
+}
+
+/// The triple of a bundle id: four components, or, for AMD's HSA, three and an empty one.
+pub fn standard(triple: &str) -> String {
+    let mut parts: Vec<&str> = triple.split('-').take(4).collect();
+    parts.resize(4, "");
+    let mut fixed = [0, 1, 2, 3].map(|place| belongs(parts[place], place, true));
+    for place in 0..4 {
+        if !fixed[place] {
+            let found = (0..parts.len()).find(|index| !is_fixed(&fixed, *index) && belongs(parts[*index], place, false));
+            if let Some(index) = found {
+                bring(&mut parts, &fixed, index, place);
+                fixed[place] = true;
+            }
+        }
+    }
+    // `arm-none-eabi`: no system, rather than no vendor.
+    if fixed == [true, false, false, true] && parts[1] == "none" && parts[2].is_empty() {
+        parts.swap(1, 2);
+    }
+    finish(&parts)
+}
+
+fn is_fixed(fixed: &[bool; 4], index: usize) -> bool {
+    fixed.get(index) == Some(&true)
+}
+
+/// Moves the component at `from` to its place. What stands in the way moves right, past components that have theirs, up to the
+/// next empty one.
+fn bring<'a>(parts: &mut Vec<&'a str>, fixed: &[bool; 4], from: usize, to: usize) {
+    let next_free = |mut index: usize| {
+        while is_fixed(fixed, index) {
+            index += 1;
+        }
+        index
+    };
+    let push = |parts: &mut Vec<&'a str>, mut at: usize, mut part: &'a str| {
+        while at < parts.len() {
+            std::mem::swap(&mut part, &mut parts[at]);
+            if part.is_empty() {
+                return;
+            }
+            at = next_free(at + 1);
+        }
+        parts.push(part);
+    };
+    if from > to {
+        let part = std::mem::take(&mut parts[from]);
+        push(parts, to, part);
+        return;
+    }
+    let mut at = from;
+    while at < to {
+        push(parts, at, "");
+        at = next_free(at + 1);
+    }
+}
+
+/// Joins the components, each in its place, under the names in use today.
+fn finish(parts: &[&str]) -> String {
+    let part = |place: usize| parts.get(place).copied().filter(|part| !part.is_empty()).unwrap_or("unknown");
+    let [arch, vendor, mut system, given] = [part(0), part(1), part(2), part(3)];
+    if system.starts_with("amdhsa") {
+        return format!("{arch}-{vendor}-{system}-");
+    }
+    let mut environment = given.to_owned();
+    if let Some(version) = given.strip_prefix("androideabi") {
+        environment = format!("android{version}");
+    }
+    // SUSE's has always had hardware floating point.
+    if vendor == "suse" && given.starts_with("gnueabi") && !given.starts_with("gnueabihf") && !given.starts_with("gnueabit64") {
+        environment = "gnueabihf".to_owned();
+    }
+    if system.starts_with("windows") || system.starts_with("win32") {
+        system = "windows";
+        if !is_environment(given) {
+            environment = format_of(given).filter(|format| *format != "coff").unwrap_or("msvc").to_owned();
+        }
+    } else if system.starts_with("mingw") {
+        (system, environment) = ("windows", "gnu".to_owned());
+    } else if system.starts_with("cygwin") || system.starts_with("msys") {
+        (system, environment) = ("windows", "cygnus".to_owned());
+    }
+    format!("{arch}-{vendor}-{system}-{environment}")
+}

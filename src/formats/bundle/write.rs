@@ -1,0 +1,68 @@
+//! Writes bundles as a stream: the header is known before the code objects are read, so none of them need be in memory.
+
+use super::{ENTRY_SIZE, HEADER_SIZE, MAGIC};
+use anyhow::{Context, Result, bail};
+use std::io::{Read, Write, copy, repeat};
+
+/// All of a bundle but the code objects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// The header.
+    pub head: Vec<u8>,
+    /// Where each code object starts, in the order given.
+    pub offsets: Vec<u64>,
+    /// Where the last one ends, which is where the bundle ends.
+    pub total_size: u64,
+}
+
+/// The frame of a bundle of code objects with these ids and sizes, each at a multiple of `align` (any number but zero). Ids are
+/// written as given. Gaps are to be filled with zeros; nothing stands after the last object.
+pub fn frame(objects: &[(&str, u64)], align: u64) -> Result<Frame> {
+    if align == 0 {
+        bail!("the alignment of a bundle's code objects cannot be 0");
+    }
+    let too_large = || "a bundle cannot be that large";
+    let ids: u64 = objects.iter().map(|(id, _)| ENTRY_SIZE + id.len() as u64).sum();
+    let mut end = HEADER_SIZE + ids;
+    let mut head = MAGIC.to_vec();
+    head.extend((objects.len() as u64).to_le_bytes());
+    let mut offsets = Vec::with_capacity(objects.len());
+    for (id, size) in objects {
+        let offset = end.checked_next_multiple_of(align).with_context(too_large)?;
+        [offset, *size, id.len() as u64].iter().for_each(|field| head.extend(field.to_le_bytes()));
+        head.extend(id.as_bytes());
+        offsets.push(offset);
+        end = offset.checked_add(*size).with_context(too_large)?;
+    }
+    Ok(Frame { head, offsets, total_size: end })
+}
+
+/// A code object to be written.
+#[derive(Debug)]
+pub struct Source<'a, R> {
+    /// Its id, written as it is.
+    pub id: &'a str,
+    /// How many bytes it has.
+    pub size: u64,
+    /// Gives its bytes.
+    pub bytes: R,
+}
+
+/// Writes a bundle of `sources`, each at a multiple of `align`. A source with more or fewer bytes than it says is an error.
+pub fn write<R: Read>(sources: Vec<Source<'_, R>>, align: u64, out: &mut impl Write) -> Result<()> {
+    let objects: Vec<(&str, u64)> = sources.iter().map(|source| (source.id, source.size)).collect();
+    let frame = frame(&objects, align)?;
+    out.write_all(&frame.head)?;
+    let mut at = frame.head.len() as u64;
+    for (source, offset) in sources.into_iter().zip(frame.offsets) {
+        // Also before an empty object.
+        copy(&mut repeat(0).take(offset - at), out)?;
+        at = offset + source.size;
+        // One byte more is asked for, so that too much is noticed.
+        let copied = copy(&mut source.bytes.take(source.size.saturating_add(1)), out)?;
+        if copied != source.size {
+            bail!("the code object for `{}` changed its size while it was bundled", source.id);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,246 @@
+//! CUDA's and HIP's plans as a module: the file, what it is handed over in, the functions that do so, and the loop that registers
+//! each entry of the table. Values and blocks are made in the order in which LLVM's own wrapper makes them.
+
+use super::emit::Emitter;
+use crate::wrap::ImagePlace;
+use crate::wrap::fatbin::{self, Argument, Call, Contract, Part};
+use anyhow::{Context as _, Result};
+use inkwell::IntPredicate;
+use inkwell::basic_block::BasicBlock;
+use inkwell::builder::Builder;
+use inkwell::module::Linkage;
+use inkwell::types::{BasicMetadataTypeEnum, BasicTypeEnum, IntType};
+use inkwell::values::{BasicMetadataValueEnum, BasicValueEnum, FunctionValue, IntValue, PointerValue};
+
+/// Hands `file` over as `how` has it.
+pub(super) fn emit(emitter: &Emitter<'_, '_>, how: &Contract, file: &ImagePlace) -> Result<()> {
+    let bounds = emitter.bounds(&how.bounds, how.entry);
+    let fatbin = Fatbin { emitter, how };
+    let wrapper = fatbin.wrapper(file);
+    fatbin.functions(wrapper, bounds)
+}
+
+struct Fatbin<'ctx, 'e> {
+    emitter: &'e Emitter<'ctx, 'e>,
+    how: &'e Contract,
+}
+
+impl<'ctx> Fatbin<'ctx, '_> {
+    fn wrapper(&self, file: &ImagePlace) -> PointerValue<'ctx> {
+        let image = self.emitter.image(fatbin::IMAGE, file, true).as_pointer_value();
+        let kind = self.emitter.struct_type(fatbin::WRAPPER_TYPE);
+        let [magic, version] = [u64::from(self.how.magic), fatbin::WRAPPER_VERSION]
+            .map(|word| self.emitter.context.i32_type().const_int(word, false).into());
+        let value = kind.const_named_struct(&[magic, version, image.into(), self.emitter.pointer().const_null().into()]);
+        let wrapper = self.emitter.constant(fatbin::WRAPPER, kind, Linkage::Internal);
+        wrapper.set_initializer(&value);
+        wrapper.set_section(Some(self.how.wrapper_section));
+        wrapper.set_alignment(fatbin::WRAPPER_ALIGN);
+        wrapper.as_pointer_value()
+    }
+
+    /// The constructor, what undoes it, and the function that registers the entries.
+    fn functions(&self, wrapper: PointerValue<'ctx>, bounds: [PointerValue<'ctx>; 2]) -> Result<()> {
+        let (emitter, how) = (self.emitter, self.how);
+        let pointer = emitter.pointer();
+        let kept = emitter.module.add_global(pointer, None, how.handle);
+        kept.set_linkage(Linkage::Internal);
+        kept.set_initializer(&pointer.const_null());
+        let kept = kept.as_pointer_value();
+        let (register, builder) = emitter.function(how.register, &[]);
+        let (unregister, undo) = emitter.function(how.unregister, &[]);
+        let register_binary = emitter.module.add_function(how.register_binary, pointer.fn_type(&[pointer.into()], false), None);
+        let register_end = how.register_end.map(|name| emitter.runtime(name));
+        let unregister_binary = emitter.runtime(how.unregister_binary);
+        let at_exit = emitter.at_exit();
+        let globals = self.globals(bounds)?;
+
+        let handle = builder.build_call(register_binary, &[wrapper.into()], "")?;
+        let handle = handle.try_as_basic_value().basic().context("no handle")?;
+        builder.build_store(kept, handle)?;
+        builder.build_call(globals, &[handle.into()], "")?;
+        if let Some(end) = register_end {
+            builder.build_call(end, &[handle.into()], "")?;
+        }
+        builder.build_call(at_exit, &[unregister.as_global_value().as_pointer_value().into()], "")?;
+        builder.build_return(None)?;
+        let handle = undo.build_load(pointer, kept, "")?;
+        undo.build_call(unregister_binary, &[handle.into()], "")?;
+        undo.build_return(None)?;
+        emitter.at_start(register, fatbin::PRIORITY);
+        Ok(())
+    }
+
+    /// The function that takes a handle and registers each entry.
+    fn globals(&self, [start, stop]: [PointerValue<'ctx>; 2]) -> Result<FunctionValue<'ctx>> {
+        let (context, pointer) = (self.emitter.context, self.emitter.pointer());
+        let declared = Declared {
+            function: self.declare(&self.how.becomes.function),
+            variables: self.how.becomes.variables().map(|(_, call)| call.map(|call| self.declare(&call))),
+        };
+        let (function, builder) = self.emitter.function(self.how.globals, &[pointer.into()]);
+        let entry = builder.get_insert_block().context("no block")?;
+        let block = |name: &str| context.append_basic_block(function, name);
+        let body = block("while.entry");
+        let ours = self.how.kind.map(|kind| (kind, block("if.kind")));
+        let (kernel, variable) = (block("if.then"), block("if.else"));
+        let cases = self.how.becomes.variables().map(|(name, _)| block(&format!("sw.{name}")));
+        let (next, end) = (block("if.end"), block("while.end"));
+
+        let some = builder.build_int_compare(IntPredicate::NE, start, stop, "")?;
+        builder.build_conditional_branch(some, body, end)?;
+        builder.position_at_end(body);
+        let at = builder.build_phi(pointer, "entry")?;
+        let current = at.as_basic_value().into_pointer_value();
+        let handle = function.get_first_param().context("no handle")?.into_pointer_value();
+        let values = self.read(&builder, handle, current)?;
+        if let Some((kind, block)) = ours {
+            let own = context.i16_type().const_int(kind.into(), false);
+            let is_own = builder.build_int_compare(IntPredicate::EQ, values.int(Part::Kind)?, own, "")?;
+            builder.build_conditional_branch(is_own, block, next)?;
+            builder.position_at_end(block);
+        }
+        let size = values.int(Part::Size)?;
+        let is_kernel = builder.build_int_compare(IntPredicate::EQ, size, size.get_type().const_zero(), "")?;
+        builder.build_conditional_branch(is_kernel, kernel, variable)?;
+
+        builder.position_at_end(kernel);
+        self.call(&builder, declared.function, &self.how.becomes.function, &values)?;
+        builder.build_unconditional_branch(next)?;
+        self.variables(&builder, (variable, cases, next), &declared, &values)?;
+
+        builder.position_at_end(next);
+        let kind = self.emitter.struct_type(self.how.entry);
+        let one = self.emitter.size_type().const_int(1, false);
+        #[expect(unsafe_code, reason = "the table ends at an entry's end: the next entry is in it, or its end")]
+        let following = unsafe { builder.build_in_bounds_gep(kind, current, &[one], "") }?;
+        let last = builder.build_int_compare(IntPredicate::EQ, following, stop, "")?;
+        at.add_incoming(&[(&start, entry), (&following, next)]);
+        builder.build_conditional_branch(last, end, body)?;
+        builder.position_at_end(end);
+        builder.build_return(None)?;
+        Ok(function)
+    }
+
+    /// The part of the loop that tells variables apart.
+    fn variables(
+        &self,
+        builder: &Builder<'ctx>,
+        blocks: Blocks<'ctx>,
+        declared: &Declared<'ctx>,
+        values: &Values<'ctx>,
+    ) -> Result<()> {
+        let (start, cases, next) = blocks;
+        let int = self.emitter.context.i32_type();
+        let targets: Vec<_> = cases.iter().zip(0..).map(|(block, kind)| (int.const_int(kind, false), *block)).collect();
+        builder.position_at_end(start);
+        builder.build_switch(values.kind, next, &targets)?;
+        for ((block, function), (_, call)) in cases.iter().zip(declared.variables).zip(self.how.becomes.variables()) {
+            builder.position_at_end(*block);
+            if let (Some(function), Some(call)) = (function, call) {
+                self.call(builder, function, &call, values)?;
+            }
+            builder.build_unconditional_branch(next)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the entry at `current`.
+    fn read(&self, builder: &Builder<'ctx>, handle: PointerValue<'ctx>, current: PointerValue<'ctx>) -> Result<Values<'ctx>> {
+        let kind = self.emitter.struct_type(self.how.entry);
+        let int = self.emitter.context.i32_type();
+        let word = |value| int.const_int(value, false);
+        let mut parts = Vec::new();
+        for read in self.how.reads {
+            let indices = [word(0), word(read.field.into())];
+            #[expect(unsafe_code, reason = "the indices are those of the entry's type, as its description has them")]
+            let field = unsafe { builder.build_in_bounds_gep(kind, current, &indices, "") }?;
+            let of = kind.get_field_type_at_index(read.field).context("no such field")?;
+            parts.push((read.part, builder.build_load::<BasicTypeEnum<'ctx>>(of, field, read.name)?));
+        }
+        let mut values = Values { handle, parts, kind: word(0), flags: [word(0); 3] };
+        values.narrow(builder, Part::Data, int, "")?;
+        let flags = values.int(Part::Flags)?;
+        values.kind = builder.build_and(flags, word(fatbin::TYPE_MASK), "type")?;
+        for ((name, shift), flag) in fatbin::FLAGS.iter().zip(&mut values.flags) {
+            let bit = builder.build_and(flags, word(1 << shift), "")?;
+            *flag = builder.build_right_shift(bit, word(*shift), false, name)?;
+        }
+        values.narrow(builder, Part::Size, self.emitter.size_type(), "size.host")?;
+        Ok(values)
+    }
+
+    fn declare(&self, call: &Call) -> FunctionValue<'ctx> {
+        let (context, pointer) = (self.emitter.context, self.emitter.pointer());
+        let kinds: Vec<BasicMetadataTypeEnum<'ctx>> = call
+            .arguments
+            .iter()
+            .map(|argument| match argument {
+                Argument::Handle | Argument::Address | Argument::AuxAddress | Argument::Name | Argument::Null => pointer.into(),
+                Argument::Size => self.emitter.size_type().into(),
+                Argument::Data | Argument::Flag(_) | Argument::Int(_) => context.i32_type().into(),
+            })
+            .collect();
+        let kind =
+            if call.returns { context.i32_type().fn_type(&kinds, false) } else { context.void_type().fn_type(&kinds, false) };
+        self.emitter.module.add_function(call.name, kind, None)
+    }
+
+    fn call(&self, builder: &Builder<'ctx>, function: FunctionValue<'ctx>, call: &Call, values: &Values<'ctx>) -> Result<()> {
+        let argument = |argument: &Argument| -> Result<BasicMetadataValueEnum<'ctx>> {
+            Ok(match argument {
+                Argument::Handle => values.handle.into(),
+                Argument::Address => values.part(Part::Address)?.into(),
+                Argument::AuxAddress => values.part(Part::AuxAddress)?.into(),
+                Argument::Name => values.part(Part::Name)?.into(),
+                Argument::Size => values.part(Part::Size)?.into(),
+                Argument::Data => values.part(Part::Data)?.into(),
+                Argument::Flag(index) => (*values.flags.get(*index).context("no such flag")?).into(),
+                Argument::Int(value) => self.emitter.context.i32_type().const_int(i64::from(*value).cast_unsigned(), true).into(),
+                Argument::Null => self.emitter.pointer().const_null().into(),
+            })
+        };
+        let arguments = call.arguments.iter().map(argument).collect::<Result<Vec<_>>>()?;
+        builder.build_call(function, &arguments, "")?;
+        Ok(())
+    }
+}
+
+/// Where variables are told apart, the four places it goes on at, and what follows those.
+type Blocks<'ctx> = (BasicBlock<'ctx>, [BasicBlock<'ctx>; 4], BasicBlock<'ctx>);
+
+/// The runtime's functions.
+struct Declared<'ctx> {
+    function: FunctionValue<'ctx>,
+    variables: [Option<FunctionValue<'ctx>>; 4],
+}
+
+/// What is known of an entry.
+struct Values<'ctx> {
+    handle: PointerValue<'ctx>,
+    parts: Vec<(Part, BasicValueEnum<'ctx>)>,
+    kind: IntValue<'ctx>,
+    flags: [IntValue<'ctx>; 3],
+}
+
+impl<'ctx> Values<'ctx> {
+    fn part(&self, part: Part) -> Result<BasicValueEnum<'ctx>> {
+        let found = self.parts.iter().find(|(each, _)| *each == part);
+        found.map(|(_, value)| *value).with_context(|| format!("entries of this generation have no {part:?}"))
+    }
+
+    fn int(&self, part: Part) -> Result<IntValue<'ctx>> {
+        Ok(self.part(part)?.into_int_value())
+    }
+
+    /// Cuts `part` down to `to`, if it is wider.
+    fn narrow(&mut self, builder: &Builder<'ctx>, part: Part, to: IntType<'ctx>, name: &str) -> Result<()> {
+        for (_, value) in self.parts.iter_mut().filter(|(each, _)| *each == part) {
+            let wide = value.into_int_value();
+            if wide.get_type().get_bit_width() > to.get_bit_width() {
+                *value = builder.build_int_truncate(wide, to, name)?.into();
+            }
+        }
+        Ok(())
+    }
+}

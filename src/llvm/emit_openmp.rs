@@ -1,0 +1,115 @@
+//! OpenMP's plan as a module: the images, the array that lists them, the descriptor, and the two functions that hand it over.
+
+use super::emit::Emitter;
+use crate::wrap::openmp::{self, Registration, Undo};
+use crate::wrap::{ImagePlace, PlannedImage};
+use anyhow::{Result, bail};
+use inkwell::module::Linkage;
+use inkwell::values::PointerValue;
+
+/// Registers `images` as `how` has it.
+pub(super) fn emit(emitter: &Emitter<'_, '_>, how: &Registration, images: &[PlannedImage]) -> Result<()> {
+    OpenMp { emitter, how, images }.emit()
+}
+
+struct OpenMp<'ctx, 'e> {
+    emitter: &'e Emitter<'ctx, 'e>,
+    how: &'e Registration,
+    images: &'e [PlannedImage],
+}
+
+impl<'ctx> OpenMp<'ctx, '_> {
+    fn emit(&self) -> Result<()> {
+        let bounds = self.emitter.bounds(&self.how.bounds, self.how.entry);
+        let images = self.images(bounds)?;
+        let descriptor = self.descriptor(images, bounds);
+        let infos = if self.how.image_infos { self.image_infos() } else { Vec::new() };
+        self.functions(descriptor, &infos)
+    }
+
+    /// The images, and the array that lists them.
+    fn images(&self, bounds: [PointerValue<'ctx>; 2]) -> Result<PointerValue<'ctx>> {
+        let placed: Vec<_> = self.images.iter().enumerate().map(|(index, image)| self.image(index, image)).collect();
+        let kind = self.emitter.struct_type(openmp::DEVICE_IMAGE_TYPE);
+        let mut rows = Vec::new();
+        for (image, bytes) in self.images.iter().zip(placed) {
+            let size = image.place.size();
+            if image.start > image.end || image.end > size {
+                bail!("an image of {size} bytes does not hold {}..{}", image.start, image.end);
+            }
+            let [start, end] =
+                [image.start, image.end].map(|offset| self.emitter.offset(bytes, size, offset, self.how.image_inbounds));
+            rows.push(kind.const_named_struct(&[start, end, bounds[0], bounds[1]].map(Into::into)));
+        }
+        let images = kind.const_array(&rows);
+        let list = self.emitter.constant(openmp::IMAGES, images.get_type(), Linkage::Internal);
+        list.set_initializer(&images);
+        list.set_unnamed_addr(true);
+        Ok(list.as_pointer_value())
+    }
+
+    fn image(&self, index: usize, image: &PlannedImage) -> PointerValue<'ctx> {
+        let global = self.emitter.image(&openmp::numbered(openmp::IMAGE, index), &image.place, self.how.listed_images);
+        if matches!(image.place, ImagePlace::Inline(_)) {
+            global.set_unnamed_addr(true);
+        }
+        global.as_pointer_value()
+    }
+
+    fn descriptor(&self, images: PointerValue<'ctx>, [start, stop]: [PointerValue<'ctx>; 2]) -> PointerValue<'ctx> {
+        let kind = self.emitter.struct_type(openmp::DESCRIPTOR_TYPE);
+        let count = self.emitter.context.i32_type().const_int(self.images.len() as u64, false);
+        let value = kind.const_named_struct(&[count.into(), images.into(), start.into(), stop.into()]);
+        let descriptor = self.emitter.constant(openmp::DESCRIPTOR, kind, Linkage::Internal);
+        descriptor.set_initializer(&value);
+        descriptor.as_pointer_value()
+    }
+
+    /// The objects that say which target id an image is for.
+    fn image_infos(&self) -> Vec<PointerValue<'ctx>> {
+        let with_arch = self.images.iter().enumerate().filter_map(|(k, image)| Some((k, image.offload_arch.as_ref()?)));
+        let info = |(ordinal, (number, arch)): (usize, (usize, &String))| {
+            let kind = self.emitter.struct_type(openmp::IMAGE_INFO_TYPE);
+            let text = self.emitter.context.const_string(arch.as_bytes(), true);
+            let (name, section) = openmp::OFFLOAD_ARCH;
+            let string = self.emitter.constant(&openmp::numbered(name, ordinal), text.get_type(), Linkage::Internal);
+            string.set_initializer(&text);
+            string.set_section(Some(section));
+            let [version, number, count] = [openmp::IMAGE_INFO_VERSION, number as u64, self.images.len() as u64]
+                .map(|field| self.emitter.context.i32_type().const_int(field, false).into());
+            let value = [version, number, count, string.as_pointer_value().into(), self.emitter.pointer().const_null().into()];
+            let info = self.emitter.constant(&openmp::numbered(openmp::IMAGE_INFO, ordinal), kind, Linkage::Internal);
+            info.set_initializer(&kind.const_named_struct(&value));
+            info.set_unnamed_addr(true);
+            info.as_pointer_value()
+        };
+        with_arch.enumerate().map(info).collect()
+    }
+
+    /// The constructor and what undoes it. Functions are declared in the order in which LLVM's own wrapper does.
+    fn functions(&self, descriptor: PointerValue<'ctx>, infos: &[PointerValue<'ctx>]) -> Result<()> {
+        let (register, builder) = self.emitter.function(openmp::REGISTER, &[]);
+        let register_lib = self.emitter.runtime("__tgt_register_lib");
+        if !infos.is_empty() {
+            let register_info = self.emitter.runtime("__tgt_register_image_info");
+            for info in infos {
+                builder.build_call(register_info, &[(*info).into()], "")?;
+            }
+        }
+        builder.build_call(register_lib, &[descriptor.into()], "")?;
+        let at_exit = (self.how.undo == Undo::AtExit).then(|| self.emitter.at_exit());
+        let (unregister, undo) = self.emitter.function(openmp::UNREGISTER, &[]);
+        if let Some(at_exit) = at_exit {
+            builder.build_call(at_exit, &[unregister.as_global_value().as_pointer_value().into()], "")?;
+        }
+        builder.build_return(None)?;
+        undo.build_call(self.emitter.runtime("__tgt_unregister_lib"), &[descriptor.into()], "")?;
+        undo.build_return(None)?;
+
+        self.emitter.at_start(register, self.how.priority);
+        if self.how.undo == Undo::Destructor {
+            self.emitter.at_end(unregister, self.how.priority);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,95 @@
+//! From payloads to plans, for each kind, small and large.
+
+use super::*;
+use crate::model::Generation;
+use std::error::Error;
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+fn plan_of(payload: &Payload) -> Result<(Plan, Vec<StreamedImage>)> {
+    let output = Path::new("a.out");
+    let context =
+        WrapContext { host_triple: "x86_64-unknown-linux-gnu", output, relocatable: false, print: false, keep_bitcode: false };
+    planned(payload, &context)
+}
+
+fn payload(kind: OffloadKind, dir: &Path, files: &[&[u8]]) -> Result<Payload, Box<dyn Error>> {
+    let mut images = Vec::new();
+    for (index, bytes) in files.iter().enumerate() {
+        let body = dir.join(format!("image{index}"));
+        std::fs::write(&body, bytes)?;
+        let body_size = bytes.len() as u64;
+        images.push(PayloadImage { head: Vec::new(), body, body_size, total_size: body_size });
+    }
+    Ok(Payload { kind, generation: Generation::Llvm21, images })
+}
+
+fn sycl_binary(triple: &str, symbols: &str, image: &[u8]) -> Vec<u8> {
+    let strings = [("triple", triple), ("symbols", symbols)];
+    offload_binary::write(ImageKind::Object, OffloadKind::Sycl as u16, 0, &strings, image)
+}
+
+#[test]
+fn cuda_and_hip_take_one_file() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    for kind in [OffloadKind::Cuda, OffloadKind::Hip] {
+        let (plan, streamed) = plan_of(&payload(kind, dir.path(), &[b"FILE"])?)?;
+        let place = ImagePlace::Inline(b"FILE".to_vec());
+        assert_eq!(plan.images, if kind == OffloadKind::Cuda { Images::Cuda(place) } else { Images::Hip(place) });
+        assert_eq!(streamed, []);
+        for files in [&[][..], &[&b"ONE"[..], b"TWO"]] {
+            assert!(plan_of(&payload(kind, dir.path(), files)?).is_err());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn f29_sycl_takes_all_images_of_all_files() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let first = [sycl_binary("spirv64", "k1\nk2\n", b"ONE"), sycl_binary("spirv64", "", b"TWO")].concat();
+    let second = sycl_binary("spirv64_gen", "k1", b"THREE");
+    let (plan, _) = plan_of(&payload(OffloadKind::Sycl, dir.path(), &[&first, &second])?)?;
+    let image = |triple: &str, symbols: &[&str], bytes: &[u8]| SyclImage {
+        place: ImagePlace::Inline(bytes.to_vec()),
+        image_kind: ImageKind::Object,
+        triple: triple.to_owned(),
+        symbols: symbols.iter().map(|&symbol| symbol.to_owned()).collect(),
+    };
+    let wanted =
+        vec![image("spirv64", &["k1", "k2"], b"ONE"), image("spirv64", &[], b"TWO"), image("spirv64_gen", &["k1"], b"THREE")];
+    assert_eq!(plan.images, Images::Sycl(wanted));
+    // A dry run's files are empty.
+    let (plan, _) = plan_of(&payload(OffloadKind::Sycl, dir.path(), &[b""])?)?;
+    assert_eq!(plan.images, Images::Sycl(Vec::new()));
+    let error = plan_of(&payload(OffloadKind::Sycl, dir.path(), &[b"SPIR-V"])?).err().ok_or("no error")?;
+    assert!(format!("{error:#}").contains("image0`: +0x0: not an offload binary"), "{error:#}");
+    Ok(())
+}
+
+#[test]
+fn f32_large_images_are_streamed_from_where_they_are() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let large = vec![7; (1 << 20) + 1];
+    let file = [sycl_binary("spirv64", "k1", &large), sycl_binary("spirv64", "k2", b"SMALL")].concat();
+    let (plan, streamed) = plan_of(&payload(OffloadKind::Sycl, dir.path(), &[&file])?)?;
+    let Images::Sycl(images) = plan.images else { return Err("not SYCL".into()) };
+    for (image, source) in images.iter().zip(&streamed) {
+        assert_eq!(image.place, ImagePlace::External { symbol: source.symbol.clone(), size: source.total_size });
+        assert!(source.symbol.starts_with(".sycl_offloading.data."), "{}", source.symbol);
+    }
+    let bytes: Vec<Vec<u8>> = streamed.iter().map(read_whole).collect::<Result<_>>()?;
+    assert_eq!(bytes, [large.clone(), b"SMALL".to_vec()]);
+
+    let mut names = Vec::new();
+    for kind in [OffloadKind::Cuda, OffloadKind::Hip] {
+        for generation in [Generation::Llvm15, Generation::Llvm21] {
+            let (_, streamed) = plan_of(&Payload { generation, ..payload(kind, dir.path(), &[&large])? })?;
+            names.push(streamed[0].symbol.clone());
+        }
+    }
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), 4, "{names:?}");
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! What the SYCL runtime must be handed: every image of every target (fault F29), each with the names of its kernels
+//! (link-driver spec 8.5). Entries are made here, not by the compiler; host objects have none.
+
+use super::ImageSection;
+use super::entries::{Field, Struct};
+use crate::model::OffloadKind;
+
+/// The section of image bytes. LLVM's wrapper puts these bare images into `.llvm.offloading`, where readers expect OffloadBinaries:
+/// a later link would stumble over them (fault F17), and what removes that section after `-r` would remove the images.
+pub const IMAGE_SECTION: ImageSection = ImageSection { name: ".sycl_offloading", align: 8, listed: false };
+
+/// The prefix of the symbols of the image with this index.
+pub const PREFIX: &str = ".sycl_offloading";
+/// The name of the array that lists the images.
+pub const IMAGES: &str = ".sycl_offloading.device_images";
+/// The name of what the runtime is handed.
+pub const DESCRIPTOR: &str = ".sycl_offloading.descriptor";
+/// The name of an image's array of entries.
+pub const ENTRIES: &str = ".sycl_offloading.entries_arr";
+/// The constructor.
+pub const REGISTER: &str = "sycl.descriptor_reg";
+/// The destructor.
+pub const UNREGISTER: &str = "sycl.descriptor_unreg";
+/// Takes the descriptor.
+pub const REGISTER_LIB: &str = "__sycl_register_lib";
+/// Undoes that.
+pub const UNREGISTER_LIB: &str = "__sycl_unregister_lib";
+/// The priority of both: before every constructor of the program, and after every destructor.
+pub const PRIORITY: u32 = 1;
+
+/// `{u16 Version, u8 OffloadKind, u8 ImageKind, ptr Triple, ptr CompileOptions, ptr LinkOptions, ptr ImageStart, ptr ImageEnd,
+/// ptr EntriesBegin, ptr EntriesEnd, ptr PropertiesBegin, ptr PropertiesEnd}`.
+pub const DEVICE_IMAGE_TYPE: Struct = (
+    "__sycl.tgt_device_image",
+    &[
+        Field::U16,
+        Field::U8,
+        Field::U8,
+        Field::Pointer,
+        Field::Pointer,
+        Field::Pointer,
+        Field::Pointer,
+        Field::Pointer,
+        Field::Pointer,
+        Field::Pointer,
+        Field::Pointer,
+        Field::Pointer,
+    ],
+);
+/// The version of device images.
+pub const DEVICE_IMAGE_VERSION: u64 = 3;
+/// `{u16 Version, u16 NumDeviceImages, ptr DeviceImages, ptr EntriesBegin, ptr EntriesEnd}`, the entries being null.
+pub const DESCRIPTOR_TYPE: Struct =
+    ("__sycl.tgt_bin_desc", &[Field::U16, Field::U16, Field::Pointer, Field::Pointer, Field::Pointer]);
+/// The version of descriptors.
+pub const DESCRIPTOR_VERSION: u64 = 1;
+
+/// The name of an entry is this and the kernel's.
+pub const ENTRY_PREFIX: &str = ".offloading.entry.";
+/// The name of a kernel's name.
+pub const ENTRY_NAME: &str = ".offloading.entry_name";
+/// The section of those names.
+pub const ENTRY_NAME_SECTION: &str = ".llvm.rodata.offloading";
+/// The list of those names in a module's metadata: later passes must not rename what they name.
+pub const ENTRY_NAMES: &str = "llvm.offloading.symbols";
+/// The version of entries.
+pub const ENTRY_VERSION: u64 = 1;
+/// Their alignment.
+pub const ENTRY_ALIGN: u32 = 8;
+/// The kind in entries and images.
+pub const KIND: u64 = OffloadKind::Sycl as u64;
+
+/// The section of entries.
+pub fn entry_section(coff: bool) -> &'static str {
+    if coff { "llvm_offload_entries$OE" } else { "llvm_offload_entries" }
+}

@@ -1,0 +1,182 @@
+//! Rust source as far as `hygiene` has to understand it: files, what in them is code, the paths and functions in it.
+
+use std::path::{Path, PathBuf};
+
+/// A source file.
+pub struct Source {
+    /// From the root of the project.
+    pub path: String,
+    /// As it is.
+    pub text: String,
+    /// The text with comments and the contents of literals blanked, in lines as they were.
+    pub bare: String,
+}
+
+impl Source {
+    /// The module at the root of the crate it belongs to: `scan` for `src/scan/object.rs`.
+    pub fn module(&self) -> Option<&str> {
+        let inside = self.path.strip_prefix("src/")?;
+        Some(inside.split('/').next()?.trim_end_matches(".rs"))
+    }
+
+    /// Whether it is there for unit tests alone.
+    fn is_test(&self) -> bool {
+        let name = self.path.rsplit('/').next().unwrap_or_default();
+        self.path.contains("/tests/") || name == "tests.rs" || name == "reference.rs"
+    }
+
+    /// The bare text without the unit tests at its end.
+    pub fn product(&self) -> &str {
+        self.bare.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default()
+    }
+
+    pub fn line(&self, at: usize) -> String {
+        format!("{}:{}", self.path, self.bare[..at].lines().count().max(1))
+    }
+}
+
+/// All Rust of the folders.
+pub fn sources(folders: &[&str]) -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut waiting: Vec<PathBuf> = folders.iter().map(|folder| root.join(folder)).collect();
+    let mut found = Vec::new();
+    while let Some(path) = waiting.pop() {
+        if path.is_dir() {
+            let inside = std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path());
+            // An example's own target folder is not source.
+            waiting.extend(inside.filter(|path| path.file_name().is_some_and(|name| name != "target")));
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let path = path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
+            found.push(Source { path, bare: bare(&text), text });
+        }
+    }
+    assert!(!found.is_empty(), "no source in {folders:?}");
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    found
+}
+
+/// What is built, without files that are there for unit tests.
+pub fn product() -> Vec<Source> {
+    sources(&["src"]).into_iter().filter(|source| !source.is_test()).collect()
+}
+
+/// Blanks what is no code: comments, and the contents of string and character literals.
+pub fn bare(text: &str) -> String {
+    let chars: Vec<char> = text.chars().collect();
+    let mut out = String::with_capacity(text.len());
+    let mut at = 0;
+    while at < chars.len() {
+        let end = literal_end(&chars, at);
+        if end == at {
+            out.push(chars[at]);
+            at += 1;
+            continue;
+        }
+        // The quotes go as well, so that offsets are those of the characters; lines stay.
+        chars[at..end].iter().for_each(|c| out.push(if *c == '\n' { '\n' } else { ' ' }));
+        at = end;
+    }
+    out
+}
+
+/// Where the comment or literal that starts at `at` ends; `at` when none starts there.
+fn literal_end(chars: &[char], at: usize) -> usize {
+    let rest = &chars[at..];
+    let in_word = at > 0 && (chars[at - 1].is_alphanumeric() || chars[at - 1] == '_');
+    let find = |from: usize, what: &[char]| {
+        let place = rest[from..].windows(what.len()).position(|window| window == what);
+        place.map_or(chars.len(), |place| at + from + place + what.len())
+    };
+    match rest {
+        ['/', '/', ..] => rest.iter().position(|c| *c == '\n').map_or(chars.len(), |end| at + end),
+        ['/', '*', ..] => find(2, &['*', '/']),
+        ['"', ..] => quoted_end(chars, at + 1),
+        ['r' | 'b' | 'c', ..] if !in_word => {
+            let prefix = rest.iter().take_while(|c| matches!(c, 'r' | 'b' | 'c')).count();
+            let hashes = rest[prefix..].iter().take_while(|c| **c == '#').count();
+            match rest.get(prefix + hashes) {
+                Some('"') if rest[..prefix].contains(&'r') => {
+                    let mut close = vec!['"'];
+                    close.extend(std::iter::repeat_n('#', hashes));
+                    find(prefix + hashes + 1, &close)
+                }
+                Some('"') if hashes == 0 => quoted_end(chars, at + prefix + 1),
+                _ => at,
+            }
+        }
+        ['\'', '\\', ..] => find(3, &['\'']),
+        ['\'', _, '\'', ..] => at + 3,
+        _ => at,
+    }
+}
+
+fn quoted_end(chars: &[char], mut at: usize) -> usize {
+    while at < chars.len() {
+        match chars[at] {
+            '\\' => at += 2,
+            '"' => return at + 1,
+            _ => at += 1,
+        }
+    }
+    chars.len()
+}
+
+/// Each place where `word` stands as a word of its own.
+pub fn places<'t>(text: &'t str, word: &'t str) -> impl Iterator<Item = usize> + 't {
+    let in_word = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(word)
+        .map(|(at, _)| at)
+        .filter(move |&at| !text[..at].ends_with(in_word) && !text[at + word.len()..].starts_with(in_word))
+}
+
+/// The paths that a tree of `use` (or a path in code) names, without `crate::`: `a::{self, b::C}` is `a::self` and `a::b::C`.
+pub fn paths(text: &str) -> Vec<String> {
+    let end = text.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).unwrap_or(text.len());
+    let (head, rest) = text.split_at(end);
+    if !rest.starts_with('{') || !(head.is_empty() || head.ends_with("::")) {
+        return vec![head.trim_end_matches("::").to_owned()];
+    }
+    let mut depth = 0;
+    let mut parts = vec![String::new()];
+    for c in rest.chars() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+        match (c, depth) {
+            (_, 0) => break,
+            ('{', 1) => {}
+            (',', 1) => parts.push(String::new()),
+            _ => parts.last_mut().into_iter().for_each(|part| part.push(c)),
+        }
+    }
+    let inner = parts.iter().map(|part| part.trim()).filter(|part| !part.is_empty()).flat_map(paths);
+    inner.map(|inner| format!("{head}{inner}")).collect()
+}
+
+/// Name, place and length in lines of each function with a body.
+pub fn functions(bare: &str) -> Vec<(String, usize, usize)> {
+    let mut all = Vec::new();
+    for at in places(bare, "fn") {
+        let rest = &bare[at + 2..];
+        let name: String = rest.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        // `fn(…)` is a type; a signature without a body ends in a semicolon.
+        let Some(open) = rest.find(['{', ';']).filter(|open| !name.is_empty() && rest[*open..].starts_with('{')) else {
+            continue;
+        };
+        let mut depth = 0usize;
+        let close = rest[open..].char_indices().find(|(_, c)| {
+            match c {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                _ => {}
+            }
+            depth == 0
+        });
+        let end = open + close.map_or(0, |(end, _)| end);
+        all.push((name, at, rest[..end].matches('\n').count() + 1));
+    }
+    all
+}

@@ -1,0 +1,191 @@
+//! The cases of `tests/cases` (its README tells their language): commands, and beside each what it must print.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::dry_run::shell_words;
+use crate::kit::Image;
+use crate::support::{LLVM, Outcome, Work, expect_equal, llvm, made, output, passed, root, text, with_llvm};
+
+/// A test for each case.
+pub fn trials() -> Vec<Trial> {
+    let mut files: Vec<PathBuf> = Vec::new();
+    for folder in std::fs::read_dir(root().join("tests/cases")).expect("tests/cases").flatten() {
+        let entries = std::fs::read_dir(folder.path()).into_iter().flatten().flatten();
+        files.extend(entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "case")));
+    }
+    files.sort();
+    let name = |file: &Path| {
+        let folder = file.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
+        format!("cases::{folder}::{}", file.file_stem().unwrap_or_default().to_string_lossy())
+    };
+    files.into_iter().map(|file| with_llvm(&name(&file), move || check(&file))).collect()
+}
+
+fn check(file: &Path) -> Outcome {
+    let written = std::fs::read_to_string(file)?;
+    let mut case = Case::new();
+    let mut now = String::new();
+    for (number, line) in written.lines().enumerate() {
+        if ["|", "!", "= "].iter().any(|start| line.starts_with(start)) {
+            continue;
+        }
+        let _ = writeln!(now, "{line}");
+        let place = || format!("{}:{}: {line}", file.display(), number + 1);
+        let printed = case.line(line).map_err(|failed| format!("{}\n{}", place(), failed.message().unwrap_or_default()))?;
+        now.push_str(&printed);
+    }
+    if std::env::var_os("BLESS").is_some_and(|value| value == "1") {
+        std::fs::write(file, now)?;
+        return passed();
+    }
+    expect_equal(&format!("{} (BLESS=1 writes it anew)", file.display()), &written, &now)?;
+    passed()
+}
+
+/// A case on its way.
+struct Case {
+    work: Work,
+    host: String,
+    code: Option<String>,
+    env: Vec<(String, String)>,
+    files: HashMap<String, String>,
+}
+
+impl Case {
+    fn new() -> Case {
+        let work = Work::new();
+        Case { work, host: "x86_64-unknown-linux-gnu".into(), code: None, env: Vec::new(), files: HashMap::new() }
+    }
+
+    /// Does what a line says; what a command prints, as lines of a case.
+    fn line(&mut self, line: &str) -> Result<String, Failed> {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let named = || rest.split_once(':').map(|(name, value)| (name, value.trim())).ok_or("no NAME:");
+        match word {
+            "" | "#" => {}
+            "$" => return self.command(rest),
+            "host" => self.host = rest.to_owned(),
+            "code" => self.code = Some(format!("{rest}\n")),
+            "env" => {
+                let (name, value) = rest.split_once('=').ok_or("no NAME=VALUE")?;
+                self.env.push((name.to_owned(), self.stand_for(value)));
+            }
+            "fat" => {
+                let (name, images) = named()?;
+                let stem: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+                let code = self.code.clone().unwrap_or_else(|| format!("int {stem};\n"));
+                let words = images_of(images)?;
+                self.work.fat_for(&self.host, name, &as_images(&words), &code)?;
+            }
+            "pack" => {
+                let (name, images) = named()?;
+                let words = images_of(images)?;
+                self.work.pack(name, &as_images(&words))?;
+            }
+            "archive" => {
+                let (name, members) = named()?;
+                self.work.archive(name, &members.split_whitespace().collect::<Vec<_>>())?;
+            }
+            "file" | "tool" => {
+                let (name, value) = named()?;
+                let value = self.stand_for(value);
+                let start = if word == "tool" { "#!/bin/sh\n" } else { "" };
+                let contents = self.files.entry(name.to_owned()).or_insert_with(|| start.to_owned());
+                let _ = writeln!(contents, "{value}");
+                if word == "tool" {
+                    self.work.tool(name, contents)
+                } else {
+                    self.work.file(name, contents)
+                };
+            }
+            _ => return Err(format!("`{word}` is no directive").into()),
+        }
+        Ok(String::new())
+    }
+
+    fn command(&self, line: &str) -> Result<String, Failed> {
+        let words: Vec<String> = shell_words(&self.stand_for(line));
+        let (program, args) = words.split_first().ok_or("no command")?;
+        let program =
+            [made().links.join(program), llvm(program)].into_iter().find(|path| path.exists()).unwrap_or(program.into());
+        let program = if program == Path::new("offld") { env!("CARGO_BIN_EXE_offld").into() } else { program };
+        let mut command: Command = self.work.command(program);
+        let envs = self.env.iter().map(|(name, value)| (name, value));
+        let ended = output(command.args(args).env("OFFLD_CLANG", llvm("clang")).envs(envs))?;
+        let mut all = String::new();
+        for (mark, bytes) in [('|', &ended.stdout), ('!', &ended.stderr)] {
+            for line in self.told(&text(bytes)).lines() {
+                let _ = writeln!(all, "{}", format!("{mark} {line}").trim_end());
+            }
+        }
+        match (ended.status.code(), ended.status.signal()) {
+            (Some(0), _) => {}
+            (Some(code), _) => drop(writeln!(all, "= {code}")),
+            (None, signal) => drop(writeln!(all, "= signal {}", signal.unwrap_or_default())),
+        }
+        Ok(all)
+    }
+
+    /// What the words in capitals stand for, longest values first where one is part of another.
+    fn meanings(&self) -> [(&'static str, String); 5] {
+        let links = made().links.display().to_string();
+        [
+            ("WORK", self.work.path().display().to_string()),
+            ("LINKS", links),
+            ("LLVM", LLVM.to_owned()),
+            ("OFFLD", env!("CARGO_BIN_EXE_offld").to_owned()),
+            ("VERSION", env!("CARGO_PKG_VERSION").to_owned()),
+        ]
+    }
+
+    fn stand_for(&self, text: &str) -> String {
+        let in_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let mut out = String::new();
+        let mut rest = text;
+        while let Some(next) = rest.chars().next() {
+            let word = &rest[..rest.find(|c| !in_word(c)).unwrap_or(rest.len())];
+            let taken = if word.is_empty() { &rest[..next.len_utf8()] } else { word };
+            match self.meanings().into_iter().find(|(name, _)| *name == word) {
+                Some((_, meaning)) => out.push_str(&meaning),
+                None => out.push_str(taken),
+            }
+            rest = &rest[taken.len()..];
+        }
+        out
+    }
+
+    fn told(&self, text: &str) -> String {
+        let mut text = without_temp(text, &format!("{}/tmp/offld-", self.work.path().display()));
+        for (name, meaning) in self.meanings() {
+            let wanted = if name == "VERSION" { format!("offld {meaning}") } else { meaning };
+            text = text.replace(&wanted, &if name == "VERSION" { format!("offld {name}") } else { name.to_owned() });
+        }
+        text
+    }
+}
+
+/// `TEMP` for the temporary folder, whose name has six letters that are never the same.
+fn without_temp(text: &str, folder: &str) -> String {
+    let mut parts = text.split(folder);
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| text + "TEMP" + part.get(6..).unwrap_or_default())
+}
+
+/// Triple, architecture, kind and bytes of each image.
+fn images_of(text: &str) -> Result<Vec<[String; 4]>, Failed> {
+    let one = |image: &str| {
+        let words = shell_words(image);
+        <[String; 4]>::try_from(words).map_err(|words| format!("`{}`: not TRIPLE ARCH KIND BYTES", words.join(" ")).into())
+    };
+    text.split(',').filter(|image| !image.trim().is_empty()).map(one).collect()
+}
+
+fn as_images(words: &[[String; 4]]) -> Vec<Image<'_>> {
+    words.iter().map(|[triple, arch, kind, bytes]| Image { triple, arch, kind, bytes: bytes.as_bytes() }).collect()
+}

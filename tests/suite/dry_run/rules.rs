@@ -1,0 +1,215 @@
+//! The differences between our dry run and LLVM's, each as what it does to LLVM's commands, and why.
+
+use std::collections::HashSet;
+
+use super::shown::Shown;
+use crate::kit::AMD;
+
+/// A difference.
+pub struct Rule {
+    /// What ours do otherwise.
+    pub what: &'static str,
+    /// Why.
+    pub why: &'static str,
+    /// Turns LLVM's commands into ones without the difference.
+    pub apply: fn(&mut Shown),
+}
+
+pub const RUNTIME: Rule = Rule {
+    what: "no libomptarget in device links",
+    why: "fault F34: the offload runtime serves the host side",
+    apply: |shown| cpu_links(shown, |words| words.retain(|word| word != "-lomptarget")),
+};
+
+pub const LOADER: Rule = Rule {
+    what: "the operand of -dynamic-linker is no input",
+    why: "faults F5 and F34",
+    apply: |shown| cpu_links(shown, |words| words.retain(|word| !word.contains("/ld-linux"))),
+};
+
+pub const PLUGIN: Rule = Rule {
+    what: "the operand of -plugin is no input",
+    why: "faults F5 and F34",
+    apply: |shown| cpu_links(shown, |words| words.retain(|word| !word.ends_with("/LLVMgold.so"))),
+};
+
+pub const AS_NEEDED: Rule = Rule {
+    what: "libraries of the host line under --as-needed, each once, after all folders; -rpath in the compiler driver's form",
+    why: "fault F34: a device image needs what its code needs",
+    apply: |shown| cpu_links(shown, as_needed),
+};
+
+pub const STATIC: Rule = Rule {
+    what: "-Bstatic holds in device links for the libraries it holds for in the host link",
+    why: "fault F18",
+    apply: |shown| {
+        let host = shown.host.clone();
+        cpu_links(shown, |words| keep_static(words, &host));
+    },
+};
+
+pub const LINKER: Rule = Rule {
+    what: "the host linker links for the host as device, too",
+    why: "fault F34",
+    apply: |shown| {
+        let option = format!("--ld-path={}", shown.host[0]);
+        cpu_links(shown, |words| words.insert(after_shared(words), option.clone()));
+    },
+};
+
+pub const SYSROOT: Rule = Rule {
+    what: "--sysroot holds for the host as device, too",
+    why: "fault F34",
+    apply: |shown| {
+        let sysroot = shown.host.iter().find(|word| word.starts_with("--sysroot=")).cloned();
+        cpu_links(shown, |words| {
+            let at = after_shared(words);
+            words.splice(at..at, sysroot.clone());
+        });
+    },
+};
+
+pub const ARCHIVE: Rule = Rule {
+    what: "an archive whose device code is linked is no library of the device link",
+    why: "fault F34: its host code must not stand in for device code",
+    apply: |shown| cpu_links(shown, |words| words.retain(|word| word != "-lq" && !word.ends_with("libq.a"))),
+};
+
+pub const WHOLE: Rule = Rule {
+    what: "--whole-archive does not hold for libraries of a device link",
+    why: "fault F34: what is needed of the host's libraries is linked, and all of an archive with device code is an input already",
+    apply: |shown| cpu_links(shown, |words| words.retain(|word| !word.ends_with("whole-archive"))),
+};
+
+pub const ONCE: Rule = Rule {
+    what: "a library counts once",
+    why: "fault F13",
+    apply: |shown| {
+        let mut seen = HashSet::new();
+        for words in &mut shown.device {
+            words.retain(|word| !is_input(word) || seen.insert(word.clone()));
+        }
+    },
+};
+
+pub const MEMBER: Rule = Rule {
+    what: "a member that nothing needs is not linked",
+    why: "fault F14",
+    apply: |shown| {
+        for words in &mut shown.device {
+            words.retain(|word| !word.starts_with("TEMP/unused-"));
+        }
+    },
+};
+
+pub const ORDER: Rule = Rule {
+    what: "images in the order of their targets, triple and architecture descending",
+    why: "decision 2 (fault F16): the order of inputs has no say in what a runtime finds first",
+    apply: |shown| {
+        shown.device.sort_by_key(|words| std::cmp::Reverse((option(words, "--target="), option(words, "-m"))));
+    },
+};
+
+pub const GENERIC: Rule = Rule {
+    what: "generic code is in every image for its triple, and in none of its own",
+    why: "decision 4 (fault F15)",
+    apply: |shown| {
+        let generic = format!("TEMP/generic-{AMD}-generic.o");
+        shown.device.retain(|words| words.iter().any(|word| word.starts_with("-mcpu=")));
+        let first = shown.host.iter().position(|word| word == "generic.o") < shown.host.iter().position(|word| word == "amd-p.o");
+        for words in &mut shown.device {
+            words.retain(|word| *word != generic);
+            let at = words.iter().position(|word| is_input(word)).unwrap_or(words.len());
+            words.insert(if first { at } else { at + 1 }, generic.clone());
+        }
+    },
+};
+
+pub const LAST_OUTPUT: Rule = Rule {
+    what: "the wrapper object is linked once, after the last output",
+    why: "decision 1 (fault F2)",
+    apply: |shown| {
+        let first = shown.host.iter().position(|word| word.ends_with(".image.wrapper.o"));
+        drop(first.map(|at| shown.host.remove(at)));
+    },
+};
+
+pub const UNDEFINED: Rule = Rule {
+    what: "device code of a relocatable link may leave symbols undefined",
+    why: "the line names no libraries, so C++ that needs its run-time library would not link",
+    apply: |shown| cpu_links(shown, |words| words.retain(|word| word != "-Wl,--no-undefined")),
+};
+
+pub const OBJCOPY: Rule = Rule {
+    what: "no llvm-objcopy after a relocatable link",
+    why: "its work is done in process, so no tool has to be there",
+    apply: |shown| shown.after.clear(),
+};
+
+/// The device links for CPUs.
+fn cpu_links(shown: &mut Shown, change: impl Fn(&mut Vec<String>)) {
+    shown.device.iter_mut().filter(|words| words.iter().any(|word| word == "-shared")).for_each(change);
+}
+
+fn after_shared(words: &[String]) -> usize {
+    words.iter().position(|word| word == "-shared").map_or(words.len(), |at| at + 1)
+}
+
+fn is_input(word: &str) -> bool {
+    word.starts_with("TEMP/") && word.ends_with(".o")
+}
+
+/// The value of the first option that starts so.
+fn option(words: &[String], start: &str) -> String {
+    words.iter().find_map(|word| word.strip_prefix(start)).unwrap_or_default().to_owned()
+}
+
+fn as_needed(words: &mut Vec<String>) {
+    let start = after_shared(words);
+    let (mut folders, mut run_paths, mut libraries) = (Vec::new(), Vec::new(), Vec::new());
+    let mut at = start;
+    while let Some(word) = words.get(at) {
+        match word.as_str() {
+            "-rpath" => {
+                at += 1;
+                run_paths.push(format!("-Wl,-rpath,{}", words[at]));
+            }
+            word if word.starts_with("-L") => folders.push(word.to_owned()),
+            word if word.starts_with("-l") || !word.starts_with('-') => {
+                if !libraries.iter().any(|library| library == word) {
+                    libraries.push(word.to_owned());
+                }
+            }
+            _ => break,
+        }
+        at += 1;
+    }
+    if !libraries.is_empty() {
+        libraries.insert(0, "-Wl,--as-needed".to_owned());
+        libraries.push("-Wl,--no-as-needed".to_owned());
+    }
+    words.splice(start..at, [folders, run_paths, libraries].concat());
+}
+
+fn keep_static(words: &mut Vec<String>, host: &[String]) {
+    let mut held: HashSet<&str> = HashSet::new();
+    let mut holds = false;
+    for word in host {
+        match word.as_str() {
+            "-Bstatic" => holds = true,
+            "-Bdynamic" => holds = false,
+            library if holds && library.starts_with("-l") => drop(held.insert(library)),
+            _ => {}
+        }
+    }
+    let mut out = Vec::new();
+    let mut is_static = false;
+    for word in words.drain(..) {
+        if held.contains(word.as_str()) != is_static {
+            is_static = !is_static;
+            out.push(if is_static { "-Wl,-Bstatic" } else { "-Wl,-Bdynamic" }.to_owned());
+        }
+        out.push(word);
+    }
+    *words = out;
+}

@@ -1,0 +1,104 @@
+//! What a dry run shows, read back: commands as words, with everything gone that is only another way to write the same.
+
+use std::fmt;
+use std::path::Path;
+
+use libtest_mimic::Failed;
+
+/// How commands are printed.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Form {
+    /// Quoted for a shell.
+    Shell,
+    /// LLVM's: the words with a space between them.
+    Raw,
+}
+
+/// The commands of a link.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shown {
+    /// The device links.
+    pub device: Vec<Vec<String>>,
+    /// The host link.
+    pub host: Vec<String>,
+    /// What comes after it.
+    pub after: Vec<Vec<String>>,
+}
+
+impl Shown {
+    /// Reads what a wrapper printed that ran in `folder`.
+    pub fn read(printed: &str, form: Form, folder: &Path) -> Result<Shown, Failed> {
+        let commands = printed.lines().filter(|line| line.starts_with(" \""));
+        let words = |line: &str| match form {
+            Form::Shell => shell_words(line),
+            Form::Raw => line.trim().replace('"', "").split(' ').map(str::to_owned).collect(),
+        };
+        let temp = folder.join("tmp").display().to_string();
+        let mut commands: Vec<Vec<String>> = commands.map(|line| alike(words(line), &temp)).collect();
+        let is_device = |command: &Vec<String>| command[0].ends_with("/clang");
+        let devices = commands.iter().take_while(|command| is_device(command)).count();
+        if devices == commands.len() {
+            return Err(format!("no host link in what was printed:\n{printed}").into());
+        }
+        let after = commands.split_off(devices + 1);
+        let host = commands.pop().unwrap_or_default();
+        Ok(Shown { device: commands, host, after })
+    }
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let host = std::iter::once(&self.host);
+        self.device.iter().chain(host).chain(&self.after).try_for_each(|command| writeln!(f, "{}", command.join(" ")))
+    }
+}
+
+/// The words without what LLVM renders anew (`-L x` and `-l x` for `-Lx` and `-lx`, `--relocatable` for `-r`) and without what is
+/// arbitrary in the names of temporary files.
+fn alike(words: Vec<String>, temp: &str) -> Vec<String> {
+    let mut out: Vec<String> = Vec::new();
+    let mut words = words.into_iter().peekable();
+    while let Some(word) = words.next() {
+        let word = match word.as_str() {
+            "-L" | "-l" => word + &words.next().unwrap_or_default(),
+            "--relocatable" => "-r".to_owned(),
+            _ => word,
+        };
+        out.push(temp_name(&word, temp).unwrap_or(word));
+    }
+    out
+}
+
+/// `TEMP/stem.ext` for a temporary file: of ours, `<folder>/stem.ext` with a number where the stem is there already; of LLVM's,
+/// `stem-<six digits>.ext`.
+fn temp_name(word: &str, temp: &str) -> Option<String> {
+    let path = word.strip_prefix(temp)?.strip_prefix('/')?;
+    let (stem, extension) = path.rsplit_once('.')?;
+    let stem = match stem.split_once('/') {
+        Some((_, own)) => own.rsplit_once('.').filter(|(_, number)| number.parse::<u32>().is_ok()).map_or(own, |(own, _)| own),
+        None => stem.rsplit_once('-').filter(|(_, random)| random.len() == 6).map_or(stem, |(own, _)| own),
+    };
+    Some(format!("TEMP/{stem}.{extension}"))
+}
+
+/// A line as a POSIX shell splits it, without expansions.
+pub fn shell_words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    let mut chars = line.chars();
+    while let Some(c) = chars.next() {
+        match (c, quote) {
+            (' ', None) => words.extend(word.take()),
+            ('\'' | '"', None) => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (_, Some(open)) if c == open => quote = None,
+            ('\\', None | Some('"')) => word.get_or_insert_default().extend(chars.next()),
+            _ => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    words
+}

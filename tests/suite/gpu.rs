@@ -1,0 +1,260 @@
+//! Device links for GPUs. Nothing here runs on one: which images are in the program and what is in them is looked at.
+
+use std::path::Path;
+
+use libtest_mimic::{Failed, Trial};
+
+use super::support::{
+    Outcome, Release, Work, expect_equal, expect_in, expect_not_in, have_llvm, have_spirv_link, ledger, llvm, made, missing,
+    passed, rocm_bitcode, run, test, with_llvm,
+};
+
+/// The tests; those that need other releases' compilers or packages are named after them.
+pub fn trials() -> Vec<Trial> {
+    let mut trials = vec![
+        with_llvm("gpu::amdgcn-without-libraries", amdgcn_22),
+        with_llvm("gpu::amdgcn-generic-input", generic_22),
+        with_llvm("gpu::amdgcn-beside-the-host", two_triples),
+        test("releases::gpu::spirv", spirv),
+        test("releases::gpu::amdgcn-19", amdgcn_19),
+        test("releases::gpu::amdgcn-19-generic-input", generic_19),
+    ];
+    trials.extend([14, 15, 16].map(|major| test(format!("releases::gpu::amdgcn-{major}"), move || amdgcn_of(major))));
+    trials
+}
+
+const AMD: &str = "amdgcn-amd-amdhsa";
+const HOST: &str = "x86_64-pc-linux-gnu";
+
+/// A kernel, device data, and a function that calls the math library.
+const PROGRAM: &str = "
+#include <cmath>
+#include <cstdio>
+#pragma omp begin declare target
+int counter = 3;
+double scale(double x) { return MATH(x) * counter; }
+#pragma omp end declare target
+int main() {
+  double y = 2;
+#pragma omp target teams distribute parallel for map(tofrom : y)
+  for (int i = 0; i < 100; ++i)
+    if (i == 0)
+      y = scale(y);
+  std::printf(\"%f\\n\", y);
+}
+";
+
+/// A kernel whose function is in an image that is for every arch.
+const CALLS_GENERIC: &str = "
+#pragma omp begin declare target
+extern \"C\" int thrice(int x);
+#pragma omp end declare target
+int main() {
+  int y = 2;
+#pragma omp target map(tofrom : y)
+  y = thrice(y);
+  return y != 6;
+}
+";
+
+/// The images of a program in their order, as `triple arch` lines.
+fn images(folder: &Work, program: &str) -> Result<String, Failed> {
+    let listed = folder.run(llvm("llvm-objdump"), ["--offloading", program])?;
+    let value = |line: &str, key: &str| line.strip_prefix(key).map(|value| value.trim().to_owned());
+    let mut images = String::new();
+    let mut arch = String::new();
+    for line in listed.lines() {
+        arch = value(line, "arch ").unwrap_or(arch);
+        if let Some(triple) = value(line, "triple ") {
+            images += &format!("{triple} {arch}\n");
+        }
+    }
+    Ok(images)
+}
+
+/// The symbols of the image for `arch`.
+fn symbols(folder: &Work, program: &str, arch: &str) -> Result<String, Failed> {
+    folder.run(llvm("llvm-offload-binary"), [program, &format!("--image=file=image,triple={AMD},arch={arch}")])?;
+    folder.run(llvm("llvm-nm"), ["image"])
+}
+
+/// Both images, in order, each with the kernel.
+fn expect_both(folder: &Work, program: &str) -> Result<(), Failed> {
+    expect_equal("images", &format!("{AMD} gfx90a\n{AMD} gfx908\n"), &images(folder, program)?)?;
+    for arch in ["gfx908", "gfx90a"] {
+        expect_in(&symbols(folder, program, arch)?, "_main_l")?;
+    }
+    Ok(())
+}
+
+const ARCHS: [&str; 4] = ["-O2", "-fopenmp", "--offload-arch=gfx90a,gfx908", "-nogpulib"];
+const ANY_SYMBOL: [&str; 2] = ["-Xoffload-linker", "--unresolved-symbols=ignore-all"];
+
+/// clang 22's packages hold no device libraries: what calls them stays undefined.
+fn amdgcn_22() -> Outcome {
+    let folder = Work::new();
+    folder.file("p.cpp", PROGRAM);
+    let flags = [&ARCHS[..], &["-DMATH=", "p.cpp", "-c"]].concat();
+    folder.run(llvm("clang++"), flags)?;
+    run(folder.command(llvm("clang++")).args(ARCHS).args(ANY_SYMBOL).arg("-B").arg(&made().links).args(["p.o", "-o", "p"]))?;
+    expect_both(&folder, "p")?;
+    folder.expect_no_temps()?;
+    // By ld.offld: the compiler driver knows nothing of devices, so what it would say stands on the line.
+    let linker = format!("--ld-path={}", made().links.join("ld.offld").display());
+    let option = "-Wl,--device-linker=--unresolved-symbols=ignore-all";
+    folder.run(llvm("clang++"), ["-fopenmp", &linker, option, "p.o", "-o", "by-ld"])?;
+    expect_both(&folder, "by-ld")?;
+    passed()
+}
+
+/// An object with an image for every arch is part of each image, wherever it stands, and is no image of its own.
+fn generic_input(folder: &Work, release: &Release, flags: &[String], more: &[&str]) -> Result<(), Failed> {
+    folder.file("dev.c", "int thrice(int x) { return 3 * x; }");
+    folder.file("call.cpp", CALLS_GENERIC);
+    let bitcode = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-emit-llvm", "-O2", "-c", "dev.c", "-o", "dev.bc"];
+    folder.run(release.tool("clang"), bitcode)?;
+    let image = format!("--image=file=dev.bc,triple={AMD},arch=generic,kind=openmp");
+    folder.run(llvm("llvm-offload-binary"), ["-o", "dev.pack", &image])?;
+    folder.run(release.tool("clang"), ["-c", "dev.c", "-Xclang", "-fembed-offload-object=dev.pack", "-o", "generic.o"])?;
+    folder.run(llvm("llvm-ar"), ["rcs", "libgeneric.a", "generic.o"])?;
+    run(folder.command(release.tool("clang++")).args(flags).args(["-c", "call.cpp"]))?;
+    for inputs in [&["call.o", "generic.o"][..], &["generic.o", "call.o"], &["call.o", "-L.", "-lgeneric"]] {
+        run(folder
+            .command(release.tool("clang++"))
+            .args(flags)
+            .arg("-B")
+            .arg(&made().links)
+            .args(inputs)
+            .args(more)
+            .args(["-o", "p"]))?;
+        expect_both(folder, "p")?;
+        for arch in ["gfx908", "gfx90a"] {
+            expect_not_in(&symbols(folder, "p", arch)?, "U thrice")?;
+        }
+    }
+    folder.expect_no_temps()
+}
+
+fn generic_22() -> Outcome {
+    generic_input(&Work::new(), &Release::newest(), &ARCHS.map(str::to_owned), &ANY_SYMBOL)?;
+    passed()
+}
+
+/// Images of two triples: by triple, then by arch, both descending; the objects' order does not matter.
+fn two_triples() -> Outcome {
+    let folder = Work::new();
+    folder.file("p.cpp", PROGRAM);
+    folder.file("q.cpp", "int more(int x) {\n#pragma omp target map(tofrom : x)\n  x += 1;\n  return x;\n}\n");
+    folder.run(llvm("clang++"), [&ARCHS[..], &["-DMATH=", "-c", "p.cpp"]].concat())?;
+    folder.run(llvm("clang++"), ["-O2", "-fopenmp", &format!("-fopenmp-targets={HOST}"), "-c", "q.cpp"])?;
+    let mut programs = Vec::new();
+    for inputs in [["p.o", "q.o"], ["q.o", "p.o"]] {
+        let mut link = folder.command(llvm("clang++"));
+        link.args(ARCHS).arg("-B").arg(&made().links).arg(format!("-Wl,--device-linker={AMD}=--unresolved-symbols=ignore-all"));
+        run(link.args(inputs).args(["-o", "p"]))?;
+        expect_equal("images", &format!("{HOST} \n{AMD} gfx90a\n{AMD} gfx908\n"), &images(&folder, "p")?)?;
+        programs.push(
+            folder
+                .run("objcopy", ["-O", "binary", "--only-section=.llvm.offloading", "p", "images"])
+                .and_then(|_| std::fs::read(folder.path().join("images")).map_err(|error| Failed::from(error.to_string())))?,
+        );
+    }
+    if programs[0] != programs[1] {
+        return Err("the order of the objects changes the images".into());
+    }
+    passed()
+}
+
+fn spirv() -> Outcome {
+    if !have_llvm() || !have_spirv_link() {
+        return missing("LLVM 22 or spirv-link (make setup-releases)");
+    }
+    let folder = Work::new();
+    folder.file("p.cpp", PROGRAM);
+    let flags = ["-O2", "-fopenmp", "-fopenmp-targets=spirv64-intel", "-nogpulib"];
+    folder.run(llvm("clang++"), [&flags[..], &["-DMATH=", "-c", "p.cpp"]].concat())?;
+    let mut link = folder.command(llvm("clang++"));
+    link.args(flags).args(["-Xoffload-linker", "--allow-partial-linkage"]).arg("-B").arg(&made().links);
+    run(link.args(["p.o", "-o", "p"]))?;
+    expect_equal("images", "spirv64-intel \n", &images(&folder, "p")?)?;
+    // Intel's runtime takes the module inside an ELF file of its own kind.
+    folder.run(llvm("llvm-offload-binary"), ["p", "--image=file=image,triple=spirv64-intel"])?;
+    expect_in(&folder.run(llvm("llvm-readelf"), ["-S", "image"])?, "__openmp_offload_spirv_0")?;
+    let mut by_ld = folder.command(llvm("clang++"));
+    by_ld.arg("-fopenmp").arg(format!("--ld-path={}", made().links.join("ld.offld").display()));
+    run(by_ld.args(["-Wl,--device-linker=--allow-partial-linkage", "p.o", "-o", "by-ld"]))?;
+    expect_equal("images", "spirv64-intel \n", &images(&folder, "by-ld")?)?;
+    folder.expect_no_temps()?;
+    passed()
+}
+
+/// What names AMD's libraries to a compiler of `release`.
+fn amd_flags(release: &Release, bitcode: &Path, arch: &[&str]) -> Vec<String> {
+    let arch = arch.iter().map(|word| (*word).to_owned());
+    let flags = ["-O2".to_owned(), "-fopenmp".to_owned(), format!("--rocm-device-lib-path={}", bitcode.display())];
+    flags.into_iter().chain(arch).chain(release.compile.iter().cloned()).chain(release.link.iter().cloned()).collect()
+}
+
+/// With the device runtime and the math library: nothing of either may be missing.
+fn amdgcn_19() -> Outcome {
+    let (Some(release), Some(bitcode)) = (Release::of(19), rocm_bitcode()) else {
+        return missing("LLVM 19 or rocm-device-libs (make setup-releases)");
+    };
+    let folder = Work::new();
+    folder.file("p.cpp", PROGRAM);
+    let flags = amd_flags(&release, &bitcode, &["--offload-arch=gfx90a,gfx908"]);
+    run(folder.command(release.tool("clang++")).args(&flags).args(["-DMATH=std::sin", "-c", "p.cpp"]))?;
+    run(folder.command(release.tool("clang++")).args(&flags).arg("-B").arg(&made().links).args(["p.o", "-o", "p"]))?;
+    expect_both(&folder, "p")?;
+    for arch in ["gfx908", "gfx90a"] {
+        let symbols = symbols(&folder, "p", arch)?;
+        expect_not_in(&symbols, " U ")?;
+        expect_in(&symbols, " counter")?;
+    }
+    folder.expect_no_temps()?;
+    passed()
+}
+
+fn generic_19() -> Outcome {
+    let (Some(release), Some(bitcode)) = (Release::of(19), rocm_bitcode()) else {
+        return missing("LLVM 19 or rocm-device-libs (make setup-releases)");
+    };
+    let flags = amd_flags(&release, &bitcode, &["--offload-arch=gfx90a,gfx908"]);
+    generic_input(&Work::new(), &release, &flags, &[])?;
+    passed()
+}
+
+/// Earlier releases link their runtime when compiling, 15 and 16 the math library with options of the wrapper.
+fn amdgcn_of(major: u32) -> Outcome {
+    let (Some(release), Some(bitcode)) = (Release::of(major), rocm_bitcode()) else {
+        return missing(format!("LLVM {major} or rocm-device-libs (make setup-releases)"));
+    };
+    let lib = release.lib.display();
+    let runtime = match major {
+        14 => format!("--libomptarget-amdgcn-bc-path={lib}"),
+        15 => format!("--libomptarget-amdgpu-bc-path={lib}"),
+        _ => "-O2".to_owned(),
+    };
+    let targets = format!("-fopenmp-targets={AMD}");
+    let flags = amd_flags(&release, &bitcode, &[&targets, &format!("-Xopenmp-target={AMD}"), "-march=gfx90a", &runtime]);
+    // 14's wrapper links no math library.
+    let math = if major == 14 { "-DMATH=" } else { "-DMATH=std::sin" };
+    let folder = Work::new();
+    folder.file("p.cpp", PROGRAM);
+    run(folder.command(release.tool("clang++")).args(&flags).args([math, "-c", "p.cpp"]))?;
+    run(folder.command(release.tool("clang++")).args(&flags).arg("-B").arg(&made().links).args(["p.o", "-o", "p"]))?;
+    if major == 14 {
+        // Its runtime is given the bare image.
+        let ledger = ledger(&folder, &mut folder.command("./p"), &release)?;
+        expect_in(&ledger, "openmp register lib=0 images=1")?;
+        expect_in(&ledger, "is=elf64-amdgpu-dyn in=none")?;
+    } else {
+        expect_equal("images", &format!("{AMD} gfx90a\n"), &images(&folder, "p")?)?;
+        let symbols = symbols(&folder, "p", "gfx90a")?;
+        expect_in(&symbols, "_main_l")?;
+        // In 16's device runtime this one is never defined.
+        expect_not_in(&symbols.replace(" U __keep_alive", ""), " U ")?;
+    }
+    folder.expect_no_temps()?;
+    passed()
+}
