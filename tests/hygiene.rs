@@ -35,11 +35,13 @@ const ARROWS: &[(&str, &str)] = &[
     ("bundle", "args error formats model run session target toolchain trace device"),
     ("wrap", "args bytes error formats model session target trace inputs bundle llvm"),
     ("host", "args bytes error formats model run session target toolchain trace inputs scan"),
+    // Beside the line, not on it: it asks what the stages would find, before they run.
+    ("reproduce", "args bytes formats host inputs run scan session target toolchain"),
     // Plans are `wrap`'s: data, without types of LLVM's.
     ("llvm", "error formats model wrap"),
     (
         "pipeline",
-        "args bundle device error formats host inputs llvm model run scan scratch select session shell signals target toolchain trace wrap",
+        "args bundle device error formats host inputs llvm model reproduce run scan scratch select session shell signals target toolchain trace wrap",
     ),
     ("cli", "args error formats model pipeline progress session shell trace"),
     ("main", ""),
