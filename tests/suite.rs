@@ -5,6 +5,8 @@
 
 #[path = "suite/cases.rs"]
 mod cases;
+#[path = "suite/cuda.rs"]
+mod cuda;
 #[path = "suite/dry_run/mod.rs"]
 mod dry_run;
 #[path = "suite/faults/mod.rs"]
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
     trials.extend(gpu::trials());
     trials.extend(many::trials());
     trials.extend(kinds::trials());
+    trials.extend(cuda::trials());
     trials.extend(releases::trials());
     let conclusion = libtest_mimic::run(&arguments, trials);
     support::unmake();
