@@ -51,7 +51,8 @@ fn nvlink() -> Outcome {
     work.fat("b.o", &[cuda("sm_80", b"B")])?;
     let compiler = work.tool("tools/clang", "#!/bin/sh\n[ \"$1\" = -dumpversion ] && { echo 15.0.7; exit; }\nexit 9\n");
     work.tool("sdk/bin/fatbinary", FATBINARY);
-    let nvlink = "#!/bin/sh\nprintf '%s\\n' \"${0##*/}\" \"$@\" | sed 's:=.*/:=:; s:^/.*/::' > nvlink-line\necho image > \"$4\"\n";
+    let nvlink =
+        "#!/bin/sh\nprintf '%s\\n' \"${0##*/}\" \"$@\" | sed 's:=.*/:=:; s:^/.*/::' > nvlink-line\necho image > \"$4\"\n";
     work.tool("sdk/bin/nvlink", nvlink);
     let line = ["--cuda-path=sdk", "--device-debug", "--device-linker=foo", "--ptxas-arg=bar", "-o", "x", "a.o", "b.o"];
     run(&mut work.wrapper(line))?;

@@ -3,6 +3,7 @@
 
 mod images;
 mod inputs;
+mod kinds;
 mod line;
 mod steps;
 mod stopped;
@@ -11,5 +12,8 @@ use libtest_mimic::Trial;
 
 /// Every test here.
 pub fn trials() -> Vec<Trial> {
-    [line::trials(), inputs::trials(), images::trials(), steps::trials(), stopped::trials()].into_iter().flatten().collect()
+    [line::trials(), inputs::trials(), kinds::trials(), images::trials(), steps::trials(), stopped::trials()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
