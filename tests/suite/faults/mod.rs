@@ -5,6 +5,7 @@ mod images;
 mod inputs;
 mod kinds;
 mod line;
+mod options;
 mod steps;
 mod stopped;
 
@@ -12,7 +13,7 @@ use libtest_mimic::Trial;
 
 /// Every test here.
 pub fn trials() -> Vec<Trial> {
-    [line::trials(), inputs::trials(), kinds::trials(), images::trials(), steps::trials(), stopped::trials()]
+    [line::trials(), inputs::trials(), kinds::trials(), images::trials(), options::trials(), steps::trials(), stopped::trials()]
         .into_iter()
         .flatten()
         .collect()
