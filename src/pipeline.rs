@@ -48,7 +48,10 @@ pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first:
     // Linked images, each in a file, or nothing to do for us.
     let device = match request.override_images.as_slice() {
         [] => device_code(request, &linker, session)?,
-        options => Some(DeviceCode::given(options, request)?),
+        options => {
+            session.signals.watch();
+            Some(DeviceCode::given(options, request)?)
+        }
     };
     let Some(device) = device else {
         return if request.emit_fatbin_only {
