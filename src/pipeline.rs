@@ -1,23 +1,27 @@
 //! A link, on one page. Each stage takes the previous stage's value by reference and returns a new one; nothing is changed
 //! afterwards.
 
-use std::ffi::OsString;
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use crate::args::Ledger;
-use crate::args::request::LinkRequest;
+use crate::args::request::{InputSpec, LinkRequest};
+use crate::args::{Ledger, link_exe};
 use crate::bundle::{self, BundleContext, Payload};
 use crate::device::{self, DeviceContext, Linked};
 use crate::formats::bitcode_ident;
 use crate::inputs::magic::Magic;
-use crate::inputs::search::Search;
+use crate::inputs::search::{Naming, Search};
 use crate::inputs::{self, Inputs};
+use crate::model::ObjectFormat;
 use crate::run::Cmd;
-use crate::scan::{self, Found, HostFacts};
+use crate::scan::{self, Found, HostFacts, Machine};
 use crate::select::{self, DeviceJob, Wishes};
-use crate::session::Session;
+use crate::session::{self, Session};
 use crate::toolchain::Compiler;
 use crate::trace::span;
 use crate::wrap::objects::{self, WrapContext};
@@ -27,15 +31,44 @@ use crate::{host, toolchain};
 /// device code, or telling takes LLVM, or when something is wrong that [`link`] will report.
 pub fn replace_if_plain(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first: bool) -> Result<()> {
     let linker = host::linker(request, ld_first)?;
-    let inputs = inputs::open(&request.inputs, &search(request))?;
+    let inputs = open(request)?;
     if !inputs.leaves.iter().any(|leaf| leaf.kind == Magic::Bitcode) && scan::scan(&inputs)?.is_empty() {
         session.runner.replace(&host::command(ledger, &linker, &[], &[]))?;
     }
     Ok(())
 }
 
+/// Every file the line names, and for Windows the libraries that its objects name, which linkers search after all others.
+fn open(request: &LinkRequest) -> Result<Inputs> {
+    let search = search(request);
+    let left_out = |name: &OsStr| request.without_libraries.iter().any(|without| link_exe::is_left_out(name, without));
+    let mut known = HashSet::new();
+    let mut specs = Cow::Borrowed(request.inputs.as_slice());
+    let mut named = request.default_libraries.clone();
+    loop {
+        named.retain(|name| !request.no_default_libraries && !left_out(name) && known.insert(name.to_ascii_lowercase()));
+        named.retain(|name| search.library(name, false).is_some());
+        if !named.is_empty() {
+            specs.to_mut().extend(named.into_iter().map(InputSpec::library));
+        }
+        let inputs = inputs::open(&specs, &search)?;
+        named = scan::default_libraries(&inputs).into_iter().map(OsString::from).collect();
+        if !named.iter().any(|name| !known.contains(&name.to_ascii_lowercase())) {
+            return Ok(inputs);
+        }
+    }
+}
+
 fn search(request: &LinkRequest) -> Search {
-    Search::new(&request.library_dirs, request.sysroot.as_deref(), &host::multiarch(request.host_triple.as_deref()))
+    let naming = host::naming(request);
+    let mut folders = request.library_dirs.clone();
+    if naming == Naming::LinkExe {
+        let lib = Session::env(session::LIB).unwrap_or_default();
+        folders.extend(
+            lib.as_bytes().split(|byte| *byte == b';').filter(|part| !part.is_empty()).map(|part| OsStr::from_bytes(part).into()),
+        );
+    }
+    Search::new(&folders, request.sysroot.as_deref(), naming, &host::multiarch(request))
 }
 
 /// Links what `request` asks for. `ld_first`: the real linker to look for is `ld` rather than `ld.lld`.
@@ -66,7 +99,8 @@ pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first:
     let objects = registered(&payloads, &device.host_triple, request, session)?;
 
     // The user's own link, with those objects in it.
-    let mut line = host::command(ledger, &linker, &host::additions(request, &linker, &objects), &device.runtime);
+    let mut line =
+        host::command(ledger, &linker, &host::additions(request, &linker, &device.host_triple, &objects), &device.runtime);
     line.inputs = device.host_inputs;
     host_link_to_the_end(&line, request, session)
 }
@@ -85,6 +119,7 @@ impl DeviceCode {
     /// Images of `--override-image`: the inputs are not looked at.
     fn given(options: &[(String, PathBuf)], request: &LinkRequest) -> Result<Self> {
         let host_triple = host::triple(request, &[])?;
+        check_host(request, &host_triple)?;
         Ok(DeviceCode { linked: device::given(options)?, host_triple, runtime: Vec::new(), host_inputs: Vec::new() })
     }
 }
@@ -93,7 +128,7 @@ impl DeviceCode {
 fn device_code(request: &LinkRequest, linker: &Path, session: &Session) -> Result<Option<DeviceCode>> {
     // Every file the line names, as bytes; archives are spread into members. What the host linker reads, we have seen.
     let extract = session.trace.span(span::EXTRACT, 0);
-    let inputs = inputs::open(&request.inputs, &search(request))?;
+    let inputs = open(request)?;
 
     // Every device image in the inputs. From here on nothing reads the user's files again but for their symbol tables.
     let found = scan::scan(&inputs)?;
@@ -112,9 +147,7 @@ fn device_code(request: &LinkRequest, linker: &Path, session: &Session) -> Resul
         return Ok(None);
     }
     let host_triple = host::triple(request, &facts)?;
-    if request.relocatable && host_triple.contains("windows") {
-        bail!("Relocatable linking is not supported on COFF targets");
-    }
+    check_host(request, &host_triple)?;
     drop(extract);
 
     // Linked images.
@@ -133,6 +166,17 @@ fn device_code(request: &LinkRequest, linker: &Path, session: &Session) -> Resul
     let linked = device::link(&jobs, &context, session)?;
     let runtime = host::openmp_runtime(request, &inputs, &facts, &compiler);
     Ok(Some(DeviceCode { linked, host_triple, runtime, host_inputs: host::input_names(&inputs) }))
+}
+
+/// An error where images cannot be registered, before the work of linking them is done. A bundle by itself is for a device.
+fn check_host(request: &LinkRequest, host_triple: &str) -> Result<()> {
+    if request.emit_fatbin_only {
+        return Ok(());
+    }
+    if request.relocatable && ObjectFormat::of(host_triple) == ObjectFormat::Coff {
+        bail!("Relocatable linking is not supported on COFF targets");
+    }
+    objects::check_host(host_triple)
 }
 
 /// The line as it is: there is nothing for us to do.
@@ -175,10 +219,13 @@ fn select<'a>(
     facts: &[HostFacts<'_>],
     session: &Session,
 ) -> Result<Vec<DeviceJob<'a>>> {
+    let coff = facts.iter().any(|facts| matches!(facts.machine, Some(Machine::Coff(_))));
+    let starts = (coff && !request.entry_is_named).then(link_exe::default_entries).into_iter().flatten();
     let wishes = Wishes {
         should_extract: request.should_extract.clone(),
-        roots: request.undefined.clone(),
+        roots: request.undefined.iter().cloned().chain(starts).collect(),
         wrapped: request.wrapped_symbols.clone(),
+        alternate_names: request.alternate_names.clone(),
     };
     let lazy: Vec<bool> = inputs.leaves.iter().map(|leaf| leaf.lazy).collect();
     let origins: Vec<String> = inputs.leaves.iter().map(|leaf| leaf.origin.to_string()).collect();
@@ -228,7 +275,7 @@ fn out_base(request: &LinkRequest) -> String {
 
 /// The output as the user named it.
 fn out_name(request: &LinkRequest) -> &Path {
-    let windows = request.host_triple.as_deref().is_some_and(|triple| triple.contains("windows"));
+    let windows = host::naming(request) != Naming::Unix;
     request.output.as_deref().unwrap_or(Path::new(if windows { "a.exe" } else { "a.out" }))
 }
 

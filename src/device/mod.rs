@@ -17,6 +17,7 @@ pub use given::given;
 pub use libraries::{HostLibrary, host_libraries};
 
 use crate::args::request::{Jobs, LinkRequest};
+use crate::args::response::Style;
 use crate::model::{Generation, ImageKind, OffloadKind, OffloadKinds};
 use crate::progress::Progress;
 use crate::run::Cmd;
@@ -111,6 +112,7 @@ fn plan<'a>(job: &'a DeviceJob<'a>, context: &DeviceContext<'_>, session: &Sessi
         step: format!("device link for {}", job.target),
         program: context.compiler.path.clone(),
         args,
+        quoting: Style::Gnu,
         inputs: job.inputs.iter().map(|input| input.origin.to_string()).collect(),
         output: Some(output.clone()),
     };
