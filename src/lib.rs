@@ -24,6 +24,7 @@ pub mod llvm;
 pub mod model;
 pub mod pipeline;
 pub mod progress;
+pub mod reproduce;
 pub mod run;
 pub mod scan;
 pub mod scratch;

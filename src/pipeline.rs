@@ -25,36 +25,38 @@ use crate::session::{self, Session};
 use crate::toolchain::Compiler;
 use crate::trace::span;
 use crate::wrap::objects::{self, WrapContext};
-use crate::{host, toolchain};
+use crate::{host, reproduce, toolchain};
 
 /// Hands a link without device code to the host linker in place of this process, and then does not return. It returns when there is
 /// device code, or telling takes LLVM, or when something is wrong that [`link`] will report.
 pub fn replace_if_plain(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first: bool) -> Result<()> {
     let linker = host::linker(request, ld_first)?;
-    let inputs = open(request)?;
+    let search = search(request);
+    let inputs = inputs::open(&inputs_of(request, &search), &search)?;
     if !inputs.leaves.iter().any(|leaf| leaf.kind == Magic::Bitcode) && scan::scan(&inputs)?.is_empty() {
         session.runner.replace(&host::command(ledger, &linker, &[], &[]))?;
     }
     Ok(())
 }
 
-/// Every file the line names, and for Windows the libraries that its objects name, which linkers search after all others.
-fn open(request: &LinkRequest) -> Result<Inputs> {
-    let search = search(request);
+/// The line's inputs, and for Windows the libraries that its objects name in turn, which linkers search after all others. An input
+/// that cannot be read names none; opening it again will say why it cannot.
+fn inputs_of<'r>(request: &'r LinkRequest, search: &Search) -> Cow<'r, [InputSpec]> {
+    let mut specs = Cow::Borrowed(request.inputs.as_slice());
+    if host::naming(request) == Naming::Unix || request.no_default_libraries {
+        return specs;
+    }
     let left_out = |name: &OsStr| request.without_libraries.iter().any(|without| link_exe::is_left_out(name, without));
     let mut known = HashSet::new();
-    let mut specs = Cow::Borrowed(request.inputs.as_slice());
     let mut named = request.default_libraries.clone();
     loop {
-        named.retain(|name| !request.no_default_libraries && !left_out(name) && known.insert(name.to_ascii_lowercase()));
+        named.retain(|name| !left_out(name) && known.insert(name.to_ascii_lowercase()));
         named.retain(|name| search.library(name, false).is_some());
-        if !named.is_empty() {
-            specs.to_mut().extend(named.into_iter().map(InputSpec::library));
-        }
-        let inputs = inputs::open(&specs, &search)?;
+        specs.to_mut().extend(named.into_iter().map(InputSpec::library));
+        let Ok(inputs) = inputs::open(&specs, search) else { return specs };
         named = scan::default_libraries(&inputs).into_iter().map(OsString::from).collect();
-        if !named.iter().any(|name| !known.contains(&name.to_ascii_lowercase())) {
-            return Ok(inputs);
+        if named.iter().all(|name| known.contains(&name.to_ascii_lowercase())) {
+            return specs;
         }
     }
 }
@@ -74,6 +76,8 @@ fn search(request: &LinkRequest) -> Search {
 /// Links what `request` asks for. `ld_first`: the real linker to look for is `ld` rather than `ld.lld`.
 pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first: bool) -> Result<()> {
     let linker = if request.emit_fatbin_only { PathBuf::new() } else { host::linker(request, ld_first)? };
+    // Whatever goes wrong from here on can be repeated elsewhere, if that was asked for.
+    write_reproduction(ledger, request, &linker)?;
 
     // Linked images, each in a file, or nothing to do for us.
     let device = match request.override_images.as_slice() {
@@ -99,10 +103,16 @@ pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first:
     let objects = registered(&payloads, &device.host_triple, request, session)?;
 
     // The user's own link, with those objects in it.
-    let mut line =
-        host::command(ledger, &linker, &host::additions(request, &linker, &device.host_triple, &objects), &device.runtime);
+    let additions = host::additions(request, &linker, &device.host_triple, &objects);
+    let endings = host::endings(request, device.runtime);
+    let mut line = host::command(ledger, &linker, &additions, &endings);
     line.inputs = device.host_inputs;
     host_link_to_the_end(&line, request, session)
+}
+
+fn write_reproduction(ledger: &Ledger, request: &LinkRequest, linker: &Path) -> Result<()> {
+    let search = search(request);
+    reproduce::write(&reproduce::Link { ledger, request, inputs: &|| inputs_of(request, &search), search: &search, linker })
 }
 
 /// What the inputs come to: the linked images, and what the later stages need to know of the inputs.
@@ -128,7 +138,8 @@ impl DeviceCode {
 fn device_code(request: &LinkRequest, linker: &Path, session: &Session) -> Result<Option<DeviceCode>> {
     // Every file the line names, as bytes; archives are spread into members. What the host linker reads, we have seen.
     let extract = session.trace.span(span::EXTRACT, 0);
-    let inputs = open(request)?;
+    let search = search(request);
+    let inputs = inputs::open(&inputs_of(request, &search), &search)?;
 
     // Every device image in the inputs. From here on nothing reads the user's files again but for their symbol tables.
     let found = scan::scan(&inputs)?;
@@ -153,6 +164,10 @@ fn device_code(request: &LinkRequest, linker: &Path, session: &Session) -> Resul
     // Linked images.
     let _device = session.trace.span(span::DEVICE, 0);
     let compiler = compiler(request, &jobs, session)?;
+    let runtime = host::openmp_runtime(request, &inputs, &facts, &found, &search, &compiler)?;
+    if let Some(warning) = &runtime.warning {
+        session.shell.warn(warning);
+    }
     let libraries = device::host_libraries(&request.inputs, &inputs, &found);
     let out_base = out_base(request);
     let context = DeviceContext {
@@ -164,8 +179,7 @@ fn device_code(request: &LinkRequest, linker: &Path, session: &Session) -> Resul
         out_base,
     };
     let linked = device::link(&jobs, &context, session)?;
-    let runtime = host::openmp_runtime(request, &inputs, &facts, &compiler);
-    Ok(Some(DeviceCode { linked, host_triple, runtime, host_inputs: host::input_names(&inputs) }))
+    Ok(Some(DeviceCode { linked, host_triple, runtime: runtime.words, host_inputs: host::input_names(&inputs) }))
 }
 
 /// An error where images cannot be registered, before the work of linking them is done. A bundle by itself is for a device.

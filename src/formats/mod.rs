@@ -6,6 +6,7 @@ pub mod bundle;
 pub mod compressed;
 pub mod drectve;
 pub mod elf_edit;
+pub mod elf_interface;
 pub mod intel_spirv;
 pub mod offload_binary;
 #[cfg(test)]

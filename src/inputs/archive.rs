@@ -6,26 +6,24 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use object::read::archive::ArchiveFile;
 
-use super::Leaf;
 use super::magic::{Magic, magic};
+use super::{Leaf, Spread};
 use crate::bytes::Bytes;
 use crate::model::Origin;
 
 /// No sane build nests deeper; a cycle of thin archives does.
 const DEEPEST: usize = 16;
 
-/// Every member of the archive in `bytes`, in order, members of inner archives in their place. `lazy` and `file` are what each
-/// leaf gets.
-pub(super) fn leaves(origin: &Origin, bytes: &Bytes, file: usize, lazy: bool) -> Result<Vec<Leaf>> {
-    let mut out = Vec::new();
-    Walk { file, lazy, out: &mut out }.archive(origin, bytes, 0)?;
-    Ok(out)
+/// Every member of the archive in `bytes`, in order, members of inner archives in their place, into `out`. `lazy` and `file` are what
+/// each leaf gets.
+pub(super) fn spread(origin: &Origin, bytes: &Bytes, file: usize, lazy: bool, out: &mut Spread) -> Result<()> {
+    Walk { file, lazy, out }.archive(origin, bytes, 0)
 }
 
 struct Walk<'o> {
     file: usize,
     lazy: bool,
-    out: &'o mut Vec<Leaf>,
+    out: &'o mut Spread,
 }
 
 impl Walk<'_> {
@@ -42,6 +40,7 @@ impl Walk<'_> {
                 let path = beside(&origin.file, &name);
                 let map = Bytes::open(&path)
                     .with_context(|| format!("{}: cannot read the thin archive's member `{}`", origin, path.display()))?;
+                self.out.thin.push(path);
                 (origin.member(&name), map)
             } else {
                 let contents = bytes.slice(offset, size);
@@ -53,7 +52,7 @@ impl Walk<'_> {
                 Magic::Archive if depth < DEEPEST => self.archive(&inner, &contents, depth + 1)?,
                 Magic::Archive => anyhow::bail!("{inner}: archives are nested more than {DEEPEST} deep"),
                 Magic::Text | Magic::Other => {}
-                kind => self.out.push(Leaf { origin: inner, bytes: contents, kind, lazy: self.lazy, file: self.file }),
+                kind => self.out.leaves.push(Leaf { origin: inner, bytes: contents, kind, lazy: self.lazy, file: self.file }),
             }
         }
         Ok(())
