@@ -18,6 +18,7 @@ pub use given::given;
 pub use libraries::{HostLibrary, host_libraries};
 
 use crate::args::request::{Jobs, LinkRequest};
+use crate::args::response::Style;
 use crate::error::{self, StepFailed};
 use crate::model::{Generation, ImageKind, OffloadKind, OffloadKinds};
 use crate::progress::Progress;
@@ -133,6 +134,7 @@ fn plan<'a>(job: &'a DeviceJob<'a>, context: &DeviceContext<'_>, session: &Sessi
         step: format!("device link for {}", job.target),
         program,
         args,
+        quoting: Style::Gnu,
         inputs: job.inputs.iter().map(|input| input.origin.to_string()).collect(),
         output: Some(output.clone()),
     };
