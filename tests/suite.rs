@@ -19,6 +19,8 @@ mod many;
 mod programs;
 #[path = "suite/releases.rs"]
 mod releases;
+#[path = "suite/reproduce.rs"]
+mod reproduce;
 #[path = "suite/support.rs"]
 mod support;
 
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
     trials.extend(gpu::trials());
     trials.extend(many::trials());
     trials.extend(releases::trials());
+    trials.extend(reproduce::trials());
     let conclusion = libtest_mimic::run(&arguments, trials);
     support::unmake();
     conclusion.exit_code()
