@@ -20,6 +20,7 @@ use anyhow::{Context, Result};
 use crate::args::request::{InputName, LinkRequest};
 use crate::args::response;
 use crate::args::{Ledger, Role, What};
+use crate::bytes::Bytes;
 use crate::formats::bitcode_ident;
 use crate::host;
 use crate::inputs::magic::{Magic, magic};
@@ -157,7 +158,7 @@ fn run_time_folders(link: &Link<'_>) -> Vec<PathBuf> {
 }
 
 fn is_shared(path: &Path) -> bool {
-    inputs::Bytes::open(path).is_ok_and(|bytes| magic(bytes.as_slice()) == Magic::ElfShared)
+    Bytes::open(path).is_ok_and(|bytes| magic(bytes.as_slice()) == Magic::ElfShared)
 }
 
 /// What the link finds out about its tools. What it cannot find out, the link itself reports.

@@ -2,13 +2,13 @@
 //! bytes; a thin archive's members are files of their own.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use object::read::archive::ArchiveFile;
 
 use super::magic::{Magic, magic};
-use super::{Bytes, Leaf, Spread};
+use super::{Leaf, Spread};
+use crate::bytes::Bytes;
 use crate::model::Origin;
 
 /// No sane build nests deeper; a cycle of thin archives does.
@@ -64,14 +64,5 @@ fn beside(archive: &Path, name: &str) -> PathBuf {
     match archive.parent() {
         Some(folder) => folder.join(name),
         None => PathBuf::from(name),
-    }
-}
-
-impl Bytes {
-    /// The part of these bytes from `offset`, `size` long; none when it is not all there.
-    pub(super) fn slice(&self, offset: u64, size: u64) -> Option<Bytes> {
-        let start = self.range.start.checked_add(usize::try_from(offset).ok()?)?;
-        let end = start.checked_add(usize::try_from(size).ok()?)?;
-        (end <= self.range.end).then(|| Bytes { map: Arc::clone(&self.map), range: start..end })
     }
 }

@@ -10,50 +10,18 @@ pub mod search;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use anyhow::{Context, Result};
-use memmap2::Mmap;
+use anyhow::Result;
 use rayon::prelude::*;
 
 use crate::args::request::{InputName, InputSpec};
+use crate::bytes::Bytes;
 use crate::model::Origin;
 use magic::Magic;
 use script::Entry;
 use search::Search;
-
-/// Part of a memory-mapped file; cheap to clone.
-#[derive(Clone)]
-pub struct Bytes {
-    map: Arc<Mmap>,
-    range: Range<usize>,
-}
-
-impl Bytes {
-    /// All of a file.
-    pub fn open(path: &Path) -> std::io::Result<Bytes> {
-        Bytes::map(&File::open(path)?)
-    }
-
-    #[expect(
-        unsafe_code,
-        reason = "a memory map: a file that another process cuts short while we link it is a broken build in any linker"
-    )]
-    fn map(file: &File) -> std::io::Result<Bytes> {
-        // SAFETY: the map is only read; see the reason above for files that change below us.
-        let map = Arc::new(unsafe { Mmap::map(file) }?);
-        let range = 0..map.len();
-        Ok(Bytes { map, range })
-    }
-
-    /// The bytes.
-    pub fn as_slice(&self) -> &[u8] {
-        &self.map[self.range.clone()]
-    }
-}
 
 /// One host object: a file, or a member of an archive.
 pub struct Leaf {
@@ -271,9 +239,4 @@ fn open_regular(path: &Path) -> Option<(Bytes, (u64, u64))> {
         return None;
     }
     Some((Bytes::map(&file).ok()?, (meta.dev(), meta.ino())))
-}
-
-/// The bytes of a file that must be there: a linked image.
-pub fn image(path: &Path) -> Result<Bytes> {
-    Bytes::open(path).with_context(|| format!("cannot read `{}`", path.display()))
 }

@@ -12,8 +12,8 @@ use tar::{Builder, EntryType, Header};
 use tempfile::NamedTempFile;
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::bytes::Bytes;
 use crate::formats::elf_interface;
-use crate::inputs::Bytes;
 
 /// What an entry holds.
 pub(super) enum Content {

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use goblin::elf::Elf;
 
 use crate::args::request::{InputName, InputSpec};
+use crate::bytes::Bytes;
+use crate::inputs;
 use crate::inputs::search::Search;
-use crate::inputs::{self, Bytes};
 use crate::run;
 use crate::session::{self, Session};
 use crate::toolchain::Compiler;
