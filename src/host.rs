@@ -1,24 +1,26 @@
 //! The host link: which linker, the user's own line with our objects in it (decision 1), and the OpenMP runtime where nothing on
 //! the line brings it. Also what is read off the inputs about the host: its triple, and whether the link is wrapped already.
 
+mod runtime;
+
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
 use crate::args::Ledger;
 use crate::args::Role;
-use crate::args::request::{InputName, LinkRequest};
+use crate::args::request::LinkRequest;
 use crate::bytes::Bytes;
 use crate::formats::elf_edit;
 use crate::inputs::Inputs;
-use crate::inputs::magic::Magic;
 use crate::run::Cmd;
 use crate::scan::{HostFacts, Machine};
-use crate::toolchain::{self, Compiler};
+use crate::toolchain;
+
+pub use runtime::{Runtime, openmp_runtime};
 
 /// The program that does the host link.
 pub fn linker(request: &LinkRequest, ld_first: bool) -> Result<PathBuf> {
@@ -43,10 +45,25 @@ pub fn command(ledger: &Ledger, linker: &Path, additions: &[OsString], libraries
 /// refers to an entry but the bounds around its table, and lld alone takes that for nothing by default.
 pub fn additions(request: &LinkRequest, linker: &Path, objects: &[PathBuf]) -> Vec<OsString> {
     let mut words: Vec<OsString> = objects.iter().map(|path| path.clone().into_os_string()).collect();
-    if request.gc_sections && linker.file_name().is_some_and(|name| name.to_string_lossy().contains("lld")) {
-        words.extend(["-z".into(), "nostart-stop-gc".into()]);
+    if request.gc_sections && is_lld(linker) {
+        words.extend(KEEP_TABLES.map(OsString::from));
     }
     words
+}
+
+/// What goes after the last input: `runtime`, and where the line asks for what would drop the entry tables, the option again, as the
+/// last word on it.
+pub fn endings(request: &LinkRequest, runtime: Vec<OsString>) -> Vec<OsString> {
+    let dropped = request.gc_sections && request.z_keywords.iter().any(|keyword| keyword == "start-stop-gc");
+    runtime.into_iter().chain(KEEP_TABLES.map(OsString::from).into_iter().filter(|_| dropped)).collect()
+}
+
+const KEEP_TABLES: [&str; 2] = ["-z", "nostart-stop-gc"];
+
+/// Whether `linker` is LLVM's, by its own name or that of the program it links to (`/usr/bin/ld`, on some systems).
+fn is_lld(linker: &Path) -> bool {
+    let named = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().contains("lld"));
+    named(linker) || linker.canonicalize().is_ok_and(|real| named(&real))
 }
 
 /// What a relocatable link does to its output (link-driver.md 9.1): device code that is linked now goes, and the entry tables get a
@@ -107,57 +124,6 @@ fn triple_of(machine: Machine) -> Option<&'static str> {
 pub fn multiarch(host_triple: Option<&str>) -> String {
     let arch = host_triple.and_then(|triple| triple.split('-').next()).unwrap_or(std::env::consts::ARCH);
     format!("{}-linux-gnu", if arch.starts_with('i') && arch.ends_with("86") { "i386" } else { arch })
-}
-
-/// What a raw linker line lacks for OpenMP offloading: `-lomptarget`, and `-lomp` where host code calls it, with their folder. A
-/// compiler driver puts both on the line itself; somebody who calls `ld.offld` through gcc or by hand does not.
-pub fn openmp_runtime(request: &LinkRequest, inputs: &Inputs, facts: &[HostFacts<'_>], compiler: &Compiler) -> Vec<OsString> {
-    if request.role != Role::Ld || request.no_offload_runtime || request.relocatable {
-        return Vec::new();
-    }
-    let wants_target = !named(request, b"omptarget") && !provided(inputs, facts, "__tgt_register_lib");
-    let wants_omp = !named(request, b"omp")
-        && !named(request, b"iomp5")
-        && calls(facts, b"__kmpc_")
-        && !provided(inputs, facts, "__kmpc_global_thread_num");
-    if !wants_target && !wants_omp {
-        return Vec::new();
-    }
-    let mut words: Vec<OsString> = vec!["--push-state".into(), "-Bdynamic".into()];
-    if let Some(folder) = toolchain::openmp_runtime_folder(compiler) {
-        let mut option = OsString::from("-L");
-        option.push(folder);
-        words.push(option);
-    }
-    words.extend(wants_omp.then(|| "-lomp".into()));
-    words.extend(wants_target.then(|| "-lomptarget".into()));
-    words.push("--pop-state".into());
-    words
-}
-
-/// Whether the line asks for library `name`, by `-l` or by a path.
-fn named(request: &LinkRequest, name: &[u8]) -> bool {
-    let is_it = |file: &[u8]| {
-        file.strip_prefix(b"lib").and_then(|rest| rest.strip_prefix(name)).is_some_and(|rest| rest.starts_with(b"."))
-    };
-    request.inputs.iter().any(|spec| match &spec.name {
-        InputName::Library(library) => library.as_bytes() == name || library.as_bytes().strip_prefix(b":").is_some_and(is_it),
-        InputName::File(path) => path.file_name().is_some_and(|file| is_it(file.as_bytes())),
-    })
-}
-
-fn calls(facts: &[HostFacts<'_>], prefix: &[u8]) -> bool {
-    facts.iter().any(|facts| facts.undefined.iter().any(|symbol| !symbol.weak && symbol.name.starts_with(prefix)))
-}
-
-/// Whether an object, archive member or shared library of the line defines `symbol`.
-fn provided(inputs: &Inputs, facts: &[HostFacts<'_>], symbol: &str) -> bool {
-    let defines = |facts: &HostFacts<'_>| facts.defined.iter().any(|definition| *definition.name == *symbol.as_bytes());
-    let exports = |data: &[u8]| {
-        let Ok(library) = goblin::elf::Elf::parse(data) else { return false };
-        library.dynsyms.iter().any(|entry| !entry.is_import() && library.dynstrtab.get_at(entry.st_name) == Some(symbol))
-    };
-    facts.iter().any(defines) || inputs.files.iter().any(|file| file.kind == Magic::ElfShared && exports(file.data()))
 }
 
 /// Where the parts of a link come from, for the report of a failed host link: each file once.

@@ -27,7 +27,8 @@ use crate::{host, reproduce, toolchain};
 /// device code, or telling takes LLVM, or when something is wrong that [`link`] will report.
 pub fn replace_if_plain(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first: bool) -> Result<()> {
     let linker = host::linker(request, ld_first)?;
-    let inputs = inputs::open(&request.inputs, &search(request))?;
+    let search = search(request);
+    let inputs = inputs::open(&request.inputs, &search)?;
     if !inputs.leaves.iter().any(|leaf| leaf.kind == Magic::Bitcode) && scan::scan(&inputs)?.is_empty() {
         session.runner.replace(&host::command(ledger, &linker, &[], &[]))?;
     }
@@ -68,7 +69,8 @@ pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first:
     let objects = registered(&payloads, &device.host_triple, request, session)?;
 
     // The user's own link, with those objects in it.
-    let mut line = host::command(ledger, &linker, &host::additions(request, &linker, &objects), &device.runtime);
+    let (additions, endings) = (host::additions(request, &linker, &objects), host::endings(request, device.runtime));
+    let mut line = host::command(ledger, &linker, &additions, &endings);
     line.inputs = device.host_inputs;
     host_link_to_the_end(&line, request, session)
 }
@@ -95,7 +97,8 @@ impl DeviceCode {
 fn device_code(request: &LinkRequest, linker: &Path, session: &Session) -> Result<Option<DeviceCode>> {
     // Every file the line names, as bytes; archives are spread into members. What the host linker reads, we have seen.
     let extract = session.trace.span(span::EXTRACT, 0);
-    let inputs = inputs::open(&request.inputs, &search(request))?;
+    let search = search(request);
+    let inputs = inputs::open(&request.inputs, &search)?;
 
     // Every device image in the inputs. From here on nothing reads the user's files again but for their symbol tables.
     let found = scan::scan(&inputs)?;
@@ -122,6 +125,10 @@ fn device_code(request: &LinkRequest, linker: &Path, session: &Session) -> Resul
     // Linked images.
     let _device = session.trace.span(span::DEVICE, 0);
     let compiler = compiler(request, &jobs, session)?;
+    let runtime = host::openmp_runtime(request, &inputs, &facts, &found, &search, &compiler)?;
+    if let Some(warning) = &runtime.warning {
+        session.shell.warn(warning);
+    }
     let libraries = device::host_libraries(&request.inputs, &inputs, &found);
     let out_base = out_base(request);
     let context = DeviceContext {
@@ -133,8 +140,7 @@ fn device_code(request: &LinkRequest, linker: &Path, session: &Session) -> Resul
         out_base,
     };
     let linked = device::link(&jobs, &context, session)?;
-    let runtime = host::openmp_runtime(request, &inputs, &facts, &compiler);
-    Ok(Some(DeviceCode { linked, host_triple, runtime, host_inputs: host::input_names(&inputs) }))
+    Ok(Some(DeviceCode { linked, host_triple, runtime: runtime.words, host_inputs: host::input_names(&inputs) }))
 }
 
 /// The line as it is: there is nothing for us to do.

@@ -145,7 +145,9 @@ pub fn host_linker(explicit: Option<&Path>, ld_first: bool) -> Result<PathBuf> {
         // `lld` is to be ld.lld, as in -fuse-ld=lld; by its plain name there is a program that only says so.
         let found = if named.components().count() == 1 {
             let names = [PathBuf::from(format!("ld.{}", named.display())), named.clone()];
-            names.iter().find_map(|name| first_other(name).or_else(|| beside_clang(name)))
+            let found = names.iter().find_map(|name| first_other(name).or_else(|| beside_clang(name)));
+            let numbered = || VERSIONS.rev().find_map(|major| first_other(Path::new(&format!("ld.{}-{major}", named.display()))));
+            found.or_else(numbered)
         } else {
             first_other(&named)
         };
