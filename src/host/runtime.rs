@@ -127,22 +127,20 @@ fn calls(facts: &[HostFacts<'_>], prefix: &[u8]) -> bool {
 /// Whether an object, archive member or shared library of the line defines `symbol`.
 fn provided(inputs: &Inputs, facts: &[HostFacts<'_>], symbol: &str) -> bool {
     let defines = |facts: &HostFacts<'_>| facts.defined.iter().any(|definition| *definition.name == *symbol.as_bytes());
-    facts.iter().any(defines) || inputs.files.iter().any(|file| file.kind == Magic::ElfShared && exports(file.data(), symbol))
-}
-
-fn exports(library: &[u8], symbol: &str) -> bool {
-    let Ok(library) = goblin::elf::Elf::parse(library) else { return false };
-    library.dynsyms.iter().any(|entry| !entry.is_import() && library.dynstrtab.get_at(entry.st_name) == Some(symbol))
+    let exports = |data: &[u8]| {
+        let Ok(library) = goblin::elf::Elf::parse(data) else { return false };
+        library.dynsyms.iter().any(|entry| !entry.is_import() && library.dynstrtab.get_at(entry.st_name) == Some(symbol))
+    };
+    facts.iter().any(defines) || inputs.files.iter().any(|file| file.kind == Magic::ElfShared && exports(file.data()))
 }
 
 /// A runtime up to LLVM 19 crashes on the entries of later compilers. Told by the number in its name; 14's has none, and lacks what
-/// 15 brought.
+/// later compilers call.
 fn too_old(runtime: &InputFile, images: &[&Found<'_>], facts: &[HostFacts<'_>]) -> Option<String> {
     let later = images.iter().find(|image| facts[image.leaf].generation.is_some_and(Generation::wide_entries))?;
-    let name = goblin::elf::Elf::parse(runtime.data()).ok()?.soname?.to_owned();
-    let number = name.strip_prefix("libomptarget.so.").and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
-    let old = number.map_or_else(|| !exports(runtime.data(), "__tgt_target_kernel"), |number| number < 20);
-    old.then(|| {
+    let library = goblin::elf::Elf::parse(runtime.data()).ok()?;
+    let number = library.soname?.strip_prefix("libomptarget.so.")?.split('.').next()?.parse::<u32>().ok()?;
+    (number < 20).then(|| {
         format!(
             "{} is of LLVM 19 or earlier and cannot read the entries of {}, which a later LLVM compiled: the program will crash unless it \
              runs with a later runtime",
