@@ -19,7 +19,7 @@ use anyhow::{Context, Result};
 
 use crate::args::request::{InputName, LinkRequest};
 use crate::args::response;
-use crate::args::{Ledger, Role, What};
+use crate::args::{Ledger, What};
 use crate::bytes::Bytes;
 use crate::formats::bitcode_ident;
 use crate::host;
@@ -61,7 +61,13 @@ pub fn write(link: &Link<'_>) -> Result<()> {
     }
     let found = found.and_then(Result::ok).unwrap_or_default();
     let tools = Tools::of(link, inputs.as_ref().unwrap_or(&Inputs::default()), &found);
-    let entries = entries(link, &tools)?;
+    // What offld adds for OpenMP is said on the line, for LLVM's wrapper adds nothing.
+    let ledger = Ledger::parse(link.ledger.role(), [link.ledger.tokens(), &tools.runtime].concat())?;
+    let request = LinkRequest::new(&ledger)?;
+    let multiarch = host::multiarch(request.host_triple.as_deref());
+    let search = Search::new(&request.library_dirs, request.sysroot.as_deref(), &multiarch);
+    let whole = Link { ledger: &ledger, request: &request, search: &search, linker: link.linker };
+    let entries = entries(&whole, link.ledger, &tools)?;
     archive::write(&entries, &target).context("cannot write the reproduction of this link")
 }
 
@@ -78,14 +84,15 @@ fn output(request: &LinkRequest) -> &OsStr {
     request.output.as_deref().and_then(Path::file_name).unwrap_or(OsStr::new("a.out"))
 }
 
-/// All entries of the tar.
-fn entries(link: &Link<'_>, tools: &Tools) -> Result<BTreeMap<PathBuf, Content>> {
+/// All entries of the tar. `given` is the line without what offld adds to it.
+fn entries(link: &Link<'_>, given: &Ledger, tools: &Tools) -> Result<BTreeMap<PathBuf, Content>> {
     let root = Root::here()?;
     let opened = inputs::files(&link.request.inputs, link.search);
     let mut line = Line::new(&root, link.search);
     line.append(link.ledger);
-    complete(&mut line, link, tools, &opened, &root)?;
-    let files = files(link, tools, opened, &line)?;
+    complete(&mut line, link, tools, &opened, &root);
+    let mut files = files(link, tools, opened, &line);
+    files.extend(given.response_files().iter().cloned());
 
     let shared = files.iter().filter(|path| is_shared(path)).cloned().collect();
     let libraries = needed::libraries(shared, &run_time_folders(link), link.search);
@@ -104,7 +111,7 @@ fn entries(link: &Link<'_>, tools: &Tools) -> Result<BTreeMap<PathBuf, Content>>
     let texts = [
         ("run.sh", Content::Script(texts::script(&facts))),
         ("response.txt", Content::Text(response::spill(&line.words, style))),
-        ("original.txt", Content::Text(texts::original(root.current(), link.ledger.given()))),
+        ("original.txt", Content::Text(texts::original(root.current(), given.given()))),
         ("versions.txt", Content::Text(texts::versions(tools.compiler.as_ref(), link.linker))),
     ];
     let texts = texts.into_iter().map(|(name, content)| (PathBuf::from(name), content));
@@ -112,27 +119,23 @@ fn entries(link: &Link<'_>, tools: &Tools) -> Result<BTreeMap<PathBuf, Content>>
 }
 
 /// Every file of the link, by every name it is called by.
-fn files(link: &Link<'_>, tools: &Tools, opened: Files, line: &Line<'_>) -> Result<BTreeSet<PathBuf>> {
-    let mut files: BTreeSet<PathBuf> = link.ledger.response_files().iter().chain(&line.files).cloned().collect();
+fn files(link: &Link<'_>, tools: &Tools, opened: Files, line: &Line<'_>) -> BTreeSet<PathBuf> {
+    let mut files: BTreeSet<PathBuf> = line.files.iter().cloned().collect();
     files.extend(opened.opened.into_iter().map(|file| file.path));
     files.extend(needed::opened(line.scripts.iter().cloned().map(InputName::File), link.search));
-    let runtime = LinkRequest::new(&Ledger::parse(Role::Ld, tools.runtime.clone())?)?;
-    let names = runtime.inputs.into_iter().map(|spec| spec.name);
-    files.extend(needed::opened(names, &Search::new(&runtime.library_dirs, None, "")));
     if let Some(compiler) = &tools.compiler {
         files.extend(tools.cpus.iter().flat_map(|cpu| needed::of_compiler(compiler, cpu, link.request.sysroot.as_deref())));
     }
-    Ok(files)
+    files
 }
 
 /// Adds to the line what it takes to find below `root/` what the original finds without being told.
-fn complete(line: &mut Line<'_>, link: &Link<'_>, tools: &Tools, opened: &Files, root: &Root) -> Result<()> {
-    line.append(&Ledger::parse(Role::Ld, tools.runtime.clone())?);
+fn complete(line: &mut Line<'_>, link: &Link<'_>, tools: &Tools, opened: &Files, root: &Root) {
     if link.request.output.is_none() {
         line.output_in_front(output(link.request));
     }
     if tools.host_triple.as_ref().is_some_and(|triple| triple.contains("windows")) {
-        return Ok(());
+        return;
     }
     for folder in &opened.script_folders {
         line.folder("-L", folder);
@@ -147,7 +150,6 @@ fn complete(line: &mut Line<'_>, link: &Link<'_>, tools: &Tools, opened: &Files,
         // Absolute names in scripts such as libc.so are looked up below it.
         line.words.push(format!("--sysroot={}", root::ROOT).into());
     }
-    Ok(())
 }
 
 /// Where GNU ld looks first for the libraries that libraries need.
@@ -165,7 +167,7 @@ fn is_shared(path: &Path) -> bool {
 struct Tools {
     compiler: Option<Compiler>,
     host_triple: Option<String>,
-    /// What the line of `ld.offld` gets for OpenMP: said, so that LLVM's wrapper, which adds nothing, links the same.
+    /// What the line of `ld.offld` gets for OpenMP.
     runtime: Vec<OsString>,
     /// The CPUs that are devices and whose links get files of the host.
     cpus: BTreeSet<String>,

@@ -24,7 +24,8 @@ pub fn trials() -> Vec<Trial> {
             }
         }
     }
-    trials.push(with_llvm("reproduce::gcc", through_gcc));
+    trials.push(with_llvm("reproduce::gcc::runtime_added", || through_gcc(&[])));
+    trials.push(with_llvm("reproduce::gcc::runtime_named", || through_gcc(&["-lomp", "-lomptarget"])));
     trials.push(with_llvm("reproduce::contents", contents));
     trials.push(with_llvm("reproduce::equal_links_give_equal_tars", equal_tars));
     trials.push(with_llvm("reproduce::a_link_that_fails", a_link_that_fails));
@@ -121,8 +122,8 @@ fn repeated(name: &str, linker: &str, linked: Linked) -> Outcome {
     passed()
 }
 
-/// gcc calls offld by the name `ld`, with a plugin and a response file's worth of other words.
-fn through_gcc() -> Outcome {
+/// gcc calls offld by the name `ld`, with a plugin, and knows nothing of LLVM's folders: offld adds the runtime, or where it is.
+fn through_gcc(libraries: &[&str]) -> Outcome {
     if Command::new("gcc").arg("--version").output().is_err() {
         return missing("gcc");
     }
@@ -132,8 +133,8 @@ fn through_gcc() -> Outcome {
     run(original.command(llvm("clang")).args(OFFLOAD).arg("-c").arg(source).args(["-o", "main.o"]))?;
     let tar = elsewhere.path().join("link.tar");
     let mut link = original.command("gcc");
-    link.arg("-B").arg(&made().as_ld).args(["main.o", "-o", "program"]).arg(format!("-Wl,--reproduce={}", tar.display()));
-    run(&mut link)?;
+    link.arg("-B").arg(&made().as_ld).arg("main.o").args(libraries).args(["-o", "program"]);
+    run(link.arg(format!("-Wl,--reproduce={}", tar.display())))?;
     expect_repeats(&tar, "bfd", &original, "7\n")?;
     passed()
 }
