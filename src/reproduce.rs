@@ -11,20 +11,21 @@ mod needed;
 mod root;
 mod texts;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::args::request::{InputName, LinkRequest};
+use crate::args::request::{InputName, InputSpec, LinkRequest};
 use crate::args::response;
-use crate::args::{Ledger, What};
+use crate::args::{Ledger, Role, What};
 use crate::bytes::Bytes;
 use crate::formats::bitcode_ident;
 use crate::host;
 use crate::inputs::magic::{Magic, magic};
-use crate::inputs::search::Search;
+use crate::inputs::search::{Naming, Search};
 use crate::inputs::{self, Files, Inputs};
 use crate::scan::{self, Found};
 use crate::session::{self, Session};
@@ -43,6 +44,8 @@ pub struct Link<'a> {
     pub ledger: &'a Ledger,
     /// What it asks for.
     pub request: &'a LinkRequest,
+    /// Its inputs, and those that they name in turn.
+    pub inputs: &'a dyn Fn() -> Cow<'a, [InputSpec]>,
     /// Where what it names is looked for.
     pub search: &'a Search,
     /// The host linker.
@@ -52,7 +55,7 @@ pub struct Link<'a> {
 /// Writes what is asked for: by `--reproduce` for this link, by `OFFLD_REPRODUCE` for every link with device code.
 pub fn write(link: &Link<'_>) -> Result<()> {
     let Some(target) = target(link.request) else { return Ok(()) };
-    let inputs = inputs::open(&link.request.inputs, link.search);
+    let inputs = inputs::open(&(link.inputs)(), link.search);
     let found = inputs.as_ref().ok().map(scan::scan);
     // Device code that cannot be read is a reason to repeat the link, not to leave it out.
     let has_none = link.request.override_images.is_empty() && matches!(&found, Some(Ok(found)) if found.is_empty());
@@ -61,13 +64,7 @@ pub fn write(link: &Link<'_>) -> Result<()> {
     }
     let found = found.and_then(Result::ok).unwrap_or_default();
     let tools = Tools::of(link, inputs.as_ref().unwrap_or(&Inputs::default()), &found);
-    // What offld adds for OpenMP is said on the line, for LLVM's wrapper adds nothing.
-    let ledger = Ledger::parse(link.ledger.role(), [link.ledger.tokens(), &tools.runtime].concat())?;
-    let request = LinkRequest::new(&ledger)?;
-    let multiarch = host::multiarch(request.host_triple.as_deref());
-    let search = Search::new(&request.library_dirs, request.sysroot.as_deref(), &multiarch);
-    let whole = Link { ledger: &ledger, request: &request, search: &search, linker: link.linker };
-    let entries = entries(&whole, link.ledger, &tools)?;
+    let entries = entries(link, &tools)?;
     archive::write(&entries, &target).context("cannot write the reproduction of this link")
 }
 
@@ -84,15 +81,14 @@ fn output(request: &LinkRequest) -> &OsStr {
     request.output.as_deref().and_then(Path::file_name).unwrap_or(OsStr::new("a.out"))
 }
 
-/// All entries of the tar. `given` is the line without what offld adds to it.
-fn entries(link: &Link<'_>, given: &Ledger, tools: &Tools) -> Result<BTreeMap<PathBuf, Content>> {
+/// All entries of the tar.
+fn entries(link: &Link<'_>, tools: &Tools) -> Result<BTreeMap<PathBuf, Content>> {
     let root = Root::here()?;
-    let opened = inputs::files(&link.request.inputs, link.search);
+    let opened = inputs::files(&(link.inputs)(), link.search);
     let mut line = Line::new(&root, link.search);
     line.append(link.ledger);
-    complete(&mut line, link, tools, &opened, &root);
-    let mut files = files(link, tools, opened, &line);
-    files.extend(given.response_files().iter().cloned());
+    complete(&mut line, link, tools, &opened, &root)?;
+    let files = files(link, tools, opened, &line)?;
 
     let shared = files.iter().filter(|path| is_shared(path)).cloned().collect();
     let libraries = needed::libraries(shared, &run_time_folders(link), link.search);
@@ -111,7 +107,7 @@ fn entries(link: &Link<'_>, given: &Ledger, tools: &Tools) -> Result<BTreeMap<Pa
     let texts = [
         ("run.sh", Content::Script(texts::script(&facts))),
         ("response.txt", Content::Text(response::spill(&line.words, style))),
-        ("original.txt", Content::Text(texts::original(root.current(), given.given()))),
+        ("original.txt", Content::Text(texts::original(root.current(), link.ledger.given()))),
         ("versions.txt", Content::Text(texts::versions(tools.compiler.as_ref(), link.linker))),
     ];
     let texts = texts.into_iter().map(|(name, content)| (PathBuf::from(name), content));
@@ -119,23 +115,32 @@ fn entries(link: &Link<'_>, given: &Ledger, tools: &Tools) -> Result<BTreeMap<Pa
 }
 
 /// Every file of the link, by every name it is called by.
-fn files(link: &Link<'_>, tools: &Tools, opened: Files, line: &Line<'_>) -> BTreeSet<PathBuf> {
-    let mut files: BTreeSet<PathBuf> = line.files.iter().cloned().collect();
+fn files(link: &Link<'_>, tools: &Tools, opened: Files, line: &Line<'_>) -> Result<BTreeSet<PathBuf>> {
+    let mut files: BTreeSet<PathBuf> = link.ledger.response_files().iter().chain(&line.files).cloned().collect();
     files.extend(opened.opened.into_iter().map(|file| file.path));
     files.extend(needed::opened(line.scripts.iter().cloned().map(InputName::File), link.search));
+    if !tools.runtime.is_empty() {
+        // With the folder in it, the line finds libraries that it does not find without.
+        let whole = Ledger::parse(Role::Ld, [link.ledger.tokens(), &tools.runtime].concat())?;
+        let request = LinkRequest::new(&whole)?;
+        let multiarch = host::multiarch(&request);
+        let search = Search::new(&request.library_dirs, request.sysroot.as_deref(), Naming::Unix, &multiarch);
+        files.extend(inputs::files(&request.inputs, &search).opened.into_iter().map(|file| file.path));
+    }
     if let Some(compiler) = &tools.compiler {
         files.extend(tools.cpus.iter().flat_map(|cpu| needed::of_compiler(compiler, cpu, link.request.sysroot.as_deref())));
     }
-    files
+    Ok(files)
 }
 
 /// Adds to the line what it takes to find below `root/` what the original finds without being told.
-fn complete(line: &mut Line<'_>, link: &Link<'_>, tools: &Tools, opened: &Files, root: &Root) {
+fn complete(line: &mut Line<'_>, link: &Link<'_>, tools: &Tools, opened: &Files, root: &Root) -> Result<()> {
+    line.append(&Ledger::parse(Role::Ld, tools.runtime.clone())?);
     if link.request.output.is_none() {
         line.output_in_front(output(link.request));
     }
     if tools.host_triple.as_ref().is_some_and(|triple| triple.contains("windows")) {
-        return;
+        return Ok(());
     }
     for folder in &opened.script_folders {
         line.folder("-L", folder);
@@ -150,6 +155,7 @@ fn complete(line: &mut Line<'_>, link: &Link<'_>, tools: &Tools, opened: &Files,
         // Absolute names in scripts such as libc.so are looked up below it.
         line.words.push(format!("--sysroot={}", root::ROOT).into());
     }
+    Ok(())
 }
 
 /// Where GNU ld looks first for the libraries that libraries need.
@@ -167,7 +173,7 @@ fn is_shared(path: &Path) -> bool {
 struct Tools {
     compiler: Option<Compiler>,
     host_triple: Option<String>,
-    /// What the line of `ld.offld` gets for OpenMP.
+    /// What the line of `ld.offld` gets for OpenMP: said, so that LLVM's wrapper, which adds nothing, links the same.
     runtime: Vec<OsString>,
     /// The CPUs that are devices and whose links get files of the host.
     cpus: BTreeSet<String>,

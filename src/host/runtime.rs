@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use crate::args::Role;
 use crate::args::request::{InputName, LinkRequest};
 use crate::inputs::magic::Magic;
-use crate::inputs::search::Search;
+use crate::inputs::search::{Naming, Search};
 use crate::inputs::{InputFile, Inputs};
 use crate::model::{Generation, OffloadKind};
 use crate::scan::{Found, HostFacts};
@@ -37,7 +37,9 @@ pub fn openmp_runtime(
     compiler: &Compiler,
 ) -> Result<Runtime> {
     let ours: Vec<&Found<'_>> = found.iter().filter(|image| image.kinds.contains(OffloadKind::OpenMp)).collect();
-    if ours.is_empty() || request.no_offload_runtime || request.relocatable {
+    // For Windows there is none to find here, and who links for it brings it along.
+    let elsewhere = super::naming(request) != Naming::Unix;
+    if ours.is_empty() || request.no_offload_runtime || request.relocatable || elsewhere {
         return Ok(Runtime::default());
     }
     let target = named(request, inputs, b"omptarget");
