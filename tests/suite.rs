@@ -25,6 +25,8 @@ mod many;
 mod programs;
 #[path = "suite/releases.rs"]
 mod releases;
+#[path = "suite/reproduce.rs"]
+mod reproduce;
 #[path = "suite/support.rs"]
 mod support;
 
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
     trials.extend(kinds::trials());
     trials.extend(cuda::trials());
     trials.extend(releases::trials());
+    trials.extend(reproduce::trials());
     let conclusion = libtest_mimic::run(&arguments, trials);
     support::unmake();
     conclusion.exit_code()

@@ -211,7 +211,12 @@ impl Work {
         let temp = self.path().join("tmp");
         std::fs::create_dir_all(&temp).expect("a folder");
         command.current_dir(self.path()).env("TMPDIR", temp);
-        command.env_remove("OFFLD_CLANG").env_remove("OFFLD_LINKER").env_remove("MAKEFLAGS").env("LC_ALL", "C");
+        command
+            .env_remove("OFFLD_CLANG")
+            .env_remove("OFFLD_LINKER")
+            .env_remove("OFFLD_REPRODUCE")
+            .env_remove("MAKEFLAGS")
+            .env("LC_ALL", "C");
         command
     }
 
