@@ -13,8 +13,9 @@ use anyhow::{Context, Result, bail};
 use crate::args::Ledger;
 use crate::args::Role;
 use crate::args::request::LinkRequest;
+use crate::bytes::Bytes;
 use crate::formats::elf_edit;
-use crate::inputs::{self, Inputs};
+use crate::inputs::Inputs;
 use crate::run::Cmd;
 use crate::scan::{HostFacts, Machine};
 use crate::toolchain;
@@ -70,7 +71,7 @@ fn is_lld(linker: &Path) -> bool {
 pub fn finish_relocatable(output: &Path) -> Result<()> {
     let told = || format!("cannot rename the entry tables of `{}`", output.display());
     let folder = output.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-    let linked = inputs::image(output)?;
+    let linked = Bytes::of(output)?;
     let mut edited = tempfile::NamedTempFile::new_in(folder).with_context(told)?;
     let mut writer = BufWriter::new(edited.as_file_mut());
     let tag = elf_edit::entry_table_tag(linked.as_slice());

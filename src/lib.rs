@@ -13,6 +13,7 @@
 
 pub mod args;
 pub mod bundle;
+pub mod bytes;
 pub mod cli;
 pub mod device;
 pub mod error;
@@ -23,6 +24,7 @@ pub mod llvm;
 pub mod model;
 pub mod pipeline;
 pub mod progress;
+pub mod reproduce;
 pub mod run;
 pub mod scan;
 pub mod scratch;

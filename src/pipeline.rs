@@ -21,7 +21,7 @@ use crate::session::Session;
 use crate::toolchain::Compiler;
 use crate::trace::span;
 use crate::wrap::objects::{self, WrapContext};
-use crate::{host, toolchain};
+use crate::{host, reproduce, toolchain};
 
 /// Hands a link without device code to the host linker in place of this process, and then does not return. It returns when there is
 /// device code, or telling takes LLVM, or when something is wrong that [`link`] will report.
@@ -42,6 +42,8 @@ fn search(request: &LinkRequest) -> Search {
 /// Links what `request` asks for. `ld_first`: the real linker to look for is `ld` rather than `ld.lld`.
 pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first: bool) -> Result<()> {
     let linker = if request.emit_fatbin_only { PathBuf::new() } else { host::linker(request, ld_first)? };
+    // Whatever goes wrong from here on can be repeated elsewhere, if that was asked for.
+    reproduce::write(&reproduce::Link { ledger, request, search: &search(request), linker: &linker })?;
 
     // Linked images, each in a file, or nothing to do for us.
     let device = match request.override_images.as_slice() {
@@ -123,7 +125,8 @@ fn device_code(request: &LinkRequest, linker: &Path, session: &Session) -> Resul
     // Linked images.
     let _device = session.trace.span(span::DEVICE, 0);
     let compiler = compiler(request, &jobs, session)?;
-    let runtime = host::openmp_runtime(request, &inputs, &facts, &jobs, &search, &compiler)?;
+    let images: Vec<&Found<'_>> = jobs.iter().flat_map(|job| &job.inputs).copied().collect();
+    let runtime = host::openmp_runtime(request, &inputs, &facts, &images, &search, &compiler)?;
     if let Some(warning) = &runtime.warning {
         session.shell.warn(warning);
     }

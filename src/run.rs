@@ -39,6 +39,11 @@ pub trait Run: Send + Sync {
     /// Runs `cmd` in place of this process where the system can; else like `run`. Nothing may be left to clean up.
     fn replace(&self, cmd: &Cmd) -> Result<()>;
 
+    /// The program found for a job; where commands are only shown, one that is missing is shown by its bare name.
+    fn program(&self, found: Result<PathBuf>, _name: &str) -> Result<PathBuf> {
+        found
+    }
+
     /// Whether commands that could run side by side are given one at a time, in order: where the order is seen.
     fn in_order(&self) -> bool {
         false
@@ -138,6 +143,10 @@ impl Run for Dry {
 
     fn replace(&self, cmd: &Cmd) -> Result<()> {
         self.run(cmd).map(drop)
+    }
+
+    fn program(&self, found: Result<PathBuf>, name: &str) -> Result<PathBuf> {
+        Ok(found.unwrap_or_else(|_| name.into()))
     }
 
     fn in_order(&self) -> bool {

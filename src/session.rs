@@ -15,6 +15,10 @@ use crate::trace::Trace;
 pub const OFFLD_CLANG: &str = "OFFLD_CLANG";
 /// The real host linker of `ld.offld`, as a path or a name to look up.
 pub const OFFLD_LINKER: &str = "OFFLD_LINKER";
+/// A folder that gets a reproduction of every link with device code.
+pub const OFFLD_REPRODUCE: &str = "OFFLD_REPRODUCE";
+/// Folders of shared libraries, which GNU ld searches as well.
+pub const LD_LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 /// Set by make: its options, and where its jobserver is.
 pub const MAKEFLAGS: &str = "MAKEFLAGS";
 /// Folders that programs are looked up in.

@@ -19,6 +19,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("target", ""),
     ("shell", ""),
     ("scratch", ""),
+    ("bytes", ""),
     ("trace", ""),
     ("args", ""),
     ("formats", "error model"),
@@ -27,18 +28,20 @@ const ARROWS: &[(&str, &str)] = &[
     ("run", "args error scratch shell signals trace"),
     ("session", "progress run scratch shell signals trace"),
     ("toolchain", "run session"),
-    ("inputs", "args error formats model session target trace"),
+    ("inputs", "args bytes error formats model session target trace"),
     ("scan", "args error formats model session target trace inputs llvm"),
     ("select", "args error formats model session target trace inputs scan"),
-    ("device", "args error formats model progress run session shell target toolchain trace inputs scan select"),
+    ("device", "args bytes error formats model progress run session shell target toolchain trace inputs scan select"),
     ("bundle", "args error formats model run session target toolchain trace device"),
-    ("wrap", "args error formats model session target trace inputs bundle llvm"),
-    ("host", "args error formats model run session target toolchain trace inputs scan"),
+    ("wrap", "args bytes error formats model session target trace inputs bundle llvm"),
+    ("host", "args bytes error formats model run session target toolchain trace inputs scan"),
+    // Beside the line, not on it: it asks what the stages would find, before they run.
+    ("reproduce", "args bytes formats host inputs run scan session target toolchain"),
     // Plans are `wrap`'s: data, without types of LLVM's.
     ("llvm", "error formats model wrap"),
     (
         "pipeline",
-        "args bundle device error formats host inputs llvm model run scan scratch select session shell signals target toolchain trace wrap",
+        "args bundle device error formats host inputs llvm model reproduce run scan scratch select session shell signals target toolchain trace wrap",
     ),
     ("cli", "args error formats model pipeline progress session shell trace"),
     ("main", ""),
@@ -50,7 +53,6 @@ const SHARED: &[(&str, &str)] = &[
     ("inputs::magic::magic", "what bytes are, told by their first; device images are asked, too"),
     ("inputs::worth_threads", "how much work is worth starting threads for: one measure for all that go over the leaves"),
     ("scan::device_symbols", "a symbol table is read when selection turns out to need it"),
-    ("inputs::image", "the bytes of a file that must be there"),
     ("device::of_kind", "a view of the stage's own result"),
 ];
 
@@ -119,10 +121,10 @@ fn stages_do_not_call_stages() {
             if !STAGES.contains(&stage) || source.module() == Some(stage) || is_type(&path) {
                 continue;
             }
-            let calls: Vec<String> = match path.strip_suffix("::self") {
-                Some(module) => called_in(source.product(), module),
-                None => vec![path.clone()],
-            };
+            // A module's name stands for what is called through it.
+            let path = path.trim_end_matches("::self").to_owned();
+            let through = called_in(source.product(), &path);
+            let calls = if through.is_empty() { vec![path] } else { through };
             for call in calls.into_iter().filter(|call| !is_type(call)) {
                 // `Type::new` and the like are the type's.
                 let of_type = call.split("::").any(|part| part.starts_with(char::is_uppercase));

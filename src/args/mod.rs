@@ -14,6 +14,7 @@ mod tests;
 
 use std::ffi::OsString;
 use std::ops::Range;
+use std::path::PathBuf;
 
 use anyhow::Result;
 
@@ -97,6 +98,8 @@ impl Arg {
 pub struct Ledger {
     role: Role,
     mode: Mode,
+    given: Vec<OsString>,
+    response_files: Vec<PathBuf>,
     tokens: Vec<OsString>,
     args: Vec<Arg>,
 }
@@ -105,13 +108,15 @@ impl Ledger {
     /// Reads a command line (`argv` without the program's name): expands `@file`s, then tags every token.
     pub fn read(role: Role, argv: Vec<OsString>) -> Result<Ledger> {
         let style = response::style_of(role, &argv);
-        Ledger::parse(role, response::expand(argv, style)?)
+        let given = argv.clone();
+        let (tokens, response_files) = response::expand_and_tell(argv, style)?;
+        Ok(Ledger { given, response_files, ..Ledger::parse(role, tokens)? })
     }
 
     /// Tags the tokens of a command line without response files.
     pub fn parse(role: Role, tokens: Vec<OsString>) -> Result<Ledger> {
         let (mode, args) = parse::arguments(role, &tokens)?;
-        Ok(Ledger { role, mode, tokens, args })
+        Ok(Ledger { role, mode, given: tokens.clone(), response_files: Vec::new(), tokens, args })
     }
 
     /// Whose command line this is.
@@ -122,6 +127,16 @@ impl Ledger {
     /// Help, version or a link.
     pub fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// The command line before its response files were expanded.
+    pub fn given(&self) -> &[OsString] {
+        &self.given
+    }
+
+    /// The response files that were expanded.
+    pub fn response_files(&self) -> &[PathBuf] {
+        &self.response_files
     }
 
     /// Every token, as the user gave it.

@@ -134,6 +134,8 @@ pub struct LinkRequest {
     pub emit_fatbin_only: bool,
     /// `--no-offload-runtime`.
     pub no_offload_runtime: bool,
+    /// `--reproduce`.
+    pub reproduce: Option<PathBuf>,
     /// `--wrapper-why`.
     pub why: bool,
     /// `--device-debug` of LLVM 15 to 20: `-g` for the device compiler.
@@ -250,6 +252,7 @@ impl LinkRequest {
                 let (kind, file) = pair("--override-image", "<kind>=<file>", value)?;
                 self.override_images.push((kind, file));
             }
+            Id::Reproduce => self.reproduce = path(),
             Id::ShouldExtract => {
                 for arch in text(value).split(',').filter(|arch| !arch.is_empty()) {
                     if !self.extracts(arch) {

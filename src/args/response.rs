@@ -41,20 +41,30 @@ pub fn style_of(role: Role, argv: &[OsString]) -> Style {
 /// Replaces every `@file` by the arguments in it, and those in them. An `@file` that does not exist stays as it is: it may be a
 /// file's own name, and the linker reports it if not.
 pub fn expand(args: Vec<OsString>, style: Style) -> Result<Vec<OsString>> {
-    let mut expanded = Vec::with_capacity(args.len());
+    Ok(expand_and_tell(args, style)?.0)
+}
+
+/// The same, and the files that were read.
+pub(super) fn expand_and_tell(args: Vec<OsString>, style: Style) -> Result<(Vec<OsString>, Vec<PathBuf>)> {
+    let mut expanded = (Vec::with_capacity(args.len()), Vec::new());
     expand_into(args, style, &mut Vec::new(), &mut expanded)?;
     Ok(expanded)
 }
 
-/// `open` are the files being read, outermost first.
-fn expand_into(args: Vec<OsString>, style: Style, open: &mut Vec<PathBuf>, expanded: &mut Vec<OsString>) -> Result<()> {
+/// `open` are the files being read, outermost first; `expanded` are the arguments and the files read so far.
+fn expand_into(
+    args: Vec<OsString>,
+    style: Style,
+    open: &mut Vec<PathBuf>,
+    expanded: &mut (Vec<OsString>, Vec<PathBuf>),
+) -> Result<()> {
     for arg in args {
         let Some(name) = arg.as_bytes().strip_prefix(b"@") else {
-            expanded.push(arg);
+            expanded.0.push(arg);
             continue;
         };
         let Some((path, bytes)) = find(Path::new(OsStr::from_bytes(name)), open.last())? else {
-            expanded.push(arg);
+            expanded.0.push(arg);
             continue;
         };
         if is_open(&path, open) {
@@ -62,6 +72,7 @@ fn expand_into(args: Vec<OsString>, style: Style, open: &mut Vec<PathBuf>, expan
             bail!("response files include each other: {}", chain.join(" -> "));
         }
         let text = decode(&bytes).with_context(|| path.display().to_string())?;
+        expanded.1.push(path.clone());
         open.push(path);
         expand_into(tokenize(&text, style), style, open, expanded)?;
         open.pop();

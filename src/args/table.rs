@@ -145,6 +145,7 @@ pub enum Id {
     NoOffloadRuntime,
     OffldClang,
     OffldLinker,
+    Reproduce,
     Why,
     // The host linker's, read by offld.
     AsNeeded,
@@ -253,6 +254,7 @@ const OWN: &[Row] = &[
     own("print-wrapped-module", Two, Flag, Id::PrintWrappedModule, "Print the registration modules"),
     wrapper("ptxas-arg", Two, Equals, Id::PtxasArg, ""),
     wrapper("ptxas-args", Any, Either, Id::PtxasArg, ""),
+    own("reproduce", Two, Either, Id::Reproduce, "Write a tar with every input and a script that repeats the link (in place of lld's option)"),
     before("save-temps", One, Id::SaveTemps),
     own("save-temps", Two, Flag, Id::SaveTemps, "Keep intermediate files, in the current directory"),
     own("should-extract", Two, Equals, Id::ShouldExtract, "Link archive members of these architectures, separated by commas"),

@@ -240,7 +240,6 @@ const HOST: &[Row] = &[
     both("relocatable", Any, Flag, Id::Relocatable),
     operand("remap-inputs", Two, Either),
     operand("remap-inputs-file", Two, Either),
-    operand("reproduce", Two, Either),
     both("require-defined", Any, Either, Id::Undefined),
     operand("retain-symbols-file", Any, Either),
     operand("rosegment-gap", Any, Either),

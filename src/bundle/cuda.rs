@@ -29,7 +29,7 @@ pub(super) fn payload(
     }
     let cmd = Cmd {
         step: "bundling of CUDA images".to_owned(),
-        program: toolchain::fatbinary(context.cuda_path)?,
+        program: session.runner.program(toolchain::fatbinary(context.cuda_path), "fatbinary")?,
         args,
         inputs: images.iter().map(|image| format!("the image for {}", image.target)).collect(),
         output: Some(output.clone()),

@@ -93,17 +93,21 @@ pub fn bundle(linked: &[Linked], context: &BundleContext<'_>, session: &Session)
         let mut generations: Vec<Generation> = images.iter().map(|image| image.generation).collect();
         generations.sort();
         generations.dedup();
+        if kind == OffloadKind::Sycl {
+            // SYCL's runtime reads its entries from the registration itself, so there is but one for all releases.
+            generations.drain(..generations.len().saturating_sub(1));
+        }
         for generation in generations {
-            let images: Vec<&Linked> = images.iter().copied().filter(|image| image.generation == generation).collect();
+            let of_this = |image: &&Linked| kind == OffloadKind::Sycl || image.generation == generation;
+            let images: Vec<&Linked> = images.iter().copied().filter(of_this).collect();
             payloads.push(match kind {
                 OffloadKind::OpenMp => openmp::payload(&images, generation, session)?,
                 OffloadKind::Cuda => cuda::payload(&images, generation, context, session)?,
                 OffloadKind::Hip => hip::payload(&images, generation, context, session)?,
-                OffloadKind::Sycl => Payload {
-                    kind,
-                    generation,
-                    images: images.iter().map(|image| PayloadImage::whole(image.path.clone())).collect::<Result<_>>()?,
-                },
+                OffloadKind::Sycl => {
+                    let images = images.iter().map(|image| PayloadImage::whole(image.path.clone())).collect::<Result<_>>()?;
+                    Payload { kind, generation, images }
+                }
             });
         }
     }

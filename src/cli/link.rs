@@ -64,6 +64,7 @@ pub(super) fn replace_if_plain(argv: Vec<OsString>, name: &str, shell: &Arc<Shel
         || request.verbose
         || request.time_trace.is_some()
         || request.emit_fatbin_only
+        || request.reproduce.is_some()
         || !request.override_images.is_empty();
     if asks_for_more {
         return Ok(());

@@ -9,7 +9,7 @@ use object::elf::{self, FileHeader32, FileHeader64};
 use object::read::elf::FileHeader;
 
 use super::Linked;
-use crate::inputs;
+use crate::bytes::Bytes;
 use crate::model::{Generation, ImageKind, OffloadKind, OffloadKinds};
 use crate::target::Target;
 
@@ -24,7 +24,7 @@ pub fn given(options: &[(String, std::path::PathBuf)]) -> Result<Vec<Linked>> {
 fn image(kind: &str, file: &Path) -> Result<Linked> {
     let known = OffloadKind::ALL.into_iter().find(|known| known.name() == kind);
     let kind = known.ok_or_else(|| anyhow!("unknown kind `{kind}`: it is openmp, cuda, hip or sycl"))?;
-    let bytes = inputs::image(file)?;
+    let bytes = Bytes::of(file)?;
     let (triple, arch) = target(bytes.as_slice()).with_context(|| format!("`{}` is not an ELF image", file.display()))?;
     Ok(Linked {
         target: Target::new(&triple, &arch),

@@ -17,6 +17,7 @@ pub use given::given;
 pub use libraries::{HostLibrary, host_libraries};
 
 use crate::args::request::{Jobs, LinkRequest};
+use crate::error::{self, StepFailed};
 use crate::model::{Generation, ImageKind, OffloadKind, OffloadKinds};
 use crate::progress::Progress;
 use crate::run::Cmd;
@@ -85,8 +86,21 @@ pub fn link(jobs: &[DeviceJob<'_>], context: &DeviceContext<'_>, session: &Sessi
     let mut done: Vec<(usize, Result<()>)> =
         pool.install(|| (0..order.len()).into_par_iter().with_max_len(1).map(turn).collect());
     done.sort_by_key(|(at, _)| *at);
-    done.into_iter().try_for_each(|(_, result)| result)?;
+    all_succeeded(done.into_iter().map(|(_, result)| result).collect())?;
     Ok(planned.into_iter().map(|planned| planned.linked).collect())
+}
+
+/// Every job has been tried. The reports of all that failed, one after another; the exit status is that of the first.
+fn all_succeeded(results: Vec<Result<()>>) -> Result<()> {
+    let mut failures: Vec<anyhow::Error> = results.into_iter().filter_map(Result::err).collect();
+    if failures.len() < 2 {
+        return failures.pop().map_or(Ok(()), Err);
+    }
+    let status = failures.first().map_or(1, error::exit_status);
+    let mut reports: Vec<String> = failures.iter().map(error::chain).collect();
+    // A signal ends all jobs with the same words.
+    reports.dedup();
+    Err(StepFailed { report: reports.join("\n"), status }.into())
 }
 
 /// A job with all its names chosen, so that the parallel part only writes and runs.

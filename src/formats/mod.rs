@@ -5,6 +5,7 @@ pub mod bitcode_ident;
 pub mod bundle;
 pub mod compressed;
 pub mod elf_edit;
+pub mod elf_interface;
 pub mod intel_spirv;
 pub mod offload_binary;
 #[cfg(test)]

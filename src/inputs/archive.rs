@@ -2,30 +2,28 @@
 //! bytes; a thin archive's members are files of their own.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use object::read::archive::ArchiveFile;
 
 use super::magic::{Magic, magic};
-use super::{Bytes, Leaf};
+use super::{Leaf, Spread};
+use crate::bytes::Bytes;
 use crate::model::Origin;
 
 /// No sane build nests deeper; a cycle of thin archives does.
 const DEEPEST: usize = 16;
 
-/// Every member of the archive in `bytes`, in order, members of inner archives in their place. `lazy` and `file` are what each
-/// leaf gets.
-pub(super) fn leaves(origin: &Origin, bytes: &Bytes, file: usize, lazy: bool) -> Result<Vec<Leaf>> {
-    let mut out = Vec::new();
-    Walk { file, lazy, out: &mut out }.archive(origin, bytes, 0)?;
-    Ok(out)
+/// Every member of the archive in `bytes`, in order, members of inner archives in their place, into `out`. `lazy` and `file` are what
+/// each leaf gets.
+pub(super) fn spread(origin: &Origin, bytes: &Bytes, file: usize, lazy: bool, out: &mut Spread) -> Result<()> {
+    Walk { file, lazy, out }.archive(origin, bytes, 0)
 }
 
 struct Walk<'o> {
     file: usize,
     lazy: bool,
-    out: &'o mut Vec<Leaf>,
+    out: &'o mut Spread,
 }
 
 impl Walk<'_> {
@@ -42,6 +40,7 @@ impl Walk<'_> {
                 let path = beside(&origin.file, &name);
                 let map = Bytes::open(&path)
                     .with_context(|| format!("{}: cannot read the thin archive's member `{}`", origin, path.display()))?;
+                self.out.thin.push(path);
                 (origin.member(&name), map)
             } else {
                 let contents = bytes.slice(offset, size);
@@ -53,7 +52,7 @@ impl Walk<'_> {
                 Magic::Archive if depth < DEEPEST => self.archive(&inner, &contents, depth + 1)?,
                 Magic::Archive => anyhow::bail!("{inner}: archives are nested more than {DEEPEST} deep"),
                 Magic::Text | Magic::Other => {}
-                kind => self.out.push(Leaf { origin: inner, bytes: contents, kind, lazy: self.lazy, file: self.file }),
+                kind => self.out.leaves.push(Leaf { origin: inner, bytes: contents, kind, lazy: self.lazy, file: self.file }),
             }
         }
         Ok(())
@@ -65,14 +64,5 @@ fn beside(archive: &Path, name: &str) -> PathBuf {
     match archive.parent() {
         Some(folder) => folder.join(name),
         None => PathBuf::from(name),
-    }
-}
-
-impl Bytes {
-    /// The part of these bytes from `offset`, `size` long; none when it is not all there.
-    pub(super) fn slice(&self, offset: u64, size: u64) -> Option<Bytes> {
-        let start = self.range.start.checked_add(usize::try_from(offset).ok()?)?;
-        let end = start.checked_add(usize::try_from(size).ok()?)?;
-        (end <= self.range.end).then(|| Bytes { map: Arc::clone(&self.map), range: start..end })
     }
 }

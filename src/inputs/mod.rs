@@ -10,50 +10,18 @@ pub mod search;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use anyhow::{Context, Result};
-use memmap2::Mmap;
+use anyhow::Result;
 use rayon::prelude::*;
 
 use crate::args::request::{InputName, InputSpec};
+use crate::bytes::Bytes;
 use crate::model::Origin;
 use magic::Magic;
 use script::Entry;
 use search::Search;
-
-/// Part of a memory-mapped file; cheap to clone.
-#[derive(Clone)]
-pub struct Bytes {
-    map: Arc<Mmap>,
-    range: Range<usize>,
-}
-
-impl Bytes {
-    /// All of a file.
-    pub fn open(path: &Path) -> std::io::Result<Bytes> {
-        Bytes::map(&File::open(path)?)
-    }
-
-    #[expect(
-        unsafe_code,
-        reason = "a memory map: a file that another process cuts short while we link it is a broken build in any linker"
-    )]
-    fn map(file: &File) -> std::io::Result<Bytes> {
-        // SAFETY: the map is only read; see the reason above for files that change below us.
-        let map = Arc::new(unsafe { Mmap::map(file) }?);
-        let range = 0..map.len();
-        Ok(Bytes { map, range })
-    }
-
-    /// The bytes.
-    pub fn as_slice(&self) -> &[u8] {
-        &self.map[self.range.clone()]
-    }
-}
 
 /// One host object: a file, or a member of an archive.
 pub struct Leaf {
@@ -104,24 +72,49 @@ pub struct Inputs {
     pub named: Vec<Option<usize>>,
 }
 
+/// The files that a link reads, for whoever takes them elsewhere.
+#[derive(Default)]
+pub struct Files {
+    /// Every one, by every path it is found at: scripts and the members of thin archives too.
+    pub opened: Vec<Opened>,
+    /// The folders that scripts add to the search.
+    pub script_folders: Vec<PathBuf>,
+}
+
+/// A file that a link opens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Opened {
+    /// Where.
+    pub path: PathBuf,
+    /// A linker script names it, not the line.
+    pub by_script: bool,
+}
+
 /// Opens what `specs` name.
 pub fn open(specs: &[InputSpec], search: &Search) -> Result<Inputs> {
-    let mut opener =
-        Opener { search: search.clone(), inputs: Inputs::default(), seen: HashMap::new(), libraries: HashMap::new() };
-    for spec in specs {
-        let named = opener.spec(spec);
-        opener.inputs.named.push(named);
-    }
-    let mut inputs = opener.inputs;
-    let spread: Vec<Result<Vec<Leaf>>> = if worth_threads(inputs.files.iter().map(|file| file.bytes.as_slice().len())) {
-        inputs.files.par_iter().enumerate().map(|(index, file)| leaves_of(index, file)).collect()
+    let mut inputs = Opener::all(specs, search).inputs;
+    let spread: Vec<Result<Spread>> = if worth_threads(inputs.files.iter().map(|file| file.bytes.as_slice().len())) {
+        inputs.files.par_iter().enumerate().map(|(index, file)| spread(index, file)).collect()
     } else {
-        inputs.files.iter().enumerate().map(|(index, file)| leaves_of(index, file)).collect()
+        inputs.files.iter().enumerate().map(|(index, file)| spread(index, file)).collect()
     };
-    for leaves in spread {
-        inputs.leaves.append(&mut leaves?);
+    for spread in spread {
+        inputs.leaves.append(&mut spread?.leaves);
     }
     Ok(inputs)
+}
+
+/// The files that [`open`] opens, as far as they can be read.
+pub fn files(specs: &[InputSpec], search: &Search) -> Files {
+    let opener = Opener::all(specs, search);
+    let mut files = opener.files;
+    for (index, file) in opener.inputs.files.iter().enumerate() {
+        let mut spread = Spread::default();
+        // The members before a damaged one are there.
+        let _ = spread_into(&mut spread, index, file);
+        files.opened.extend(spread.thin.into_iter().map(|path| Opened { path, by_script: false }));
+    }
+    files
 }
 
 /// Whether so many bytes are looked through that starting threads pays.
@@ -130,18 +123,34 @@ pub(crate) fn worth_threads(sizes: impl Iterator<Item = usize>) -> bool {
     sizes.sum::<usize>() > FEW
 }
 
-fn leaves_of(index: usize, file: &InputFile) -> Result<Vec<Leaf>> {
+/// What is in a file.
+#[derive(Default)]
+struct Spread {
+    leaves: Vec<Leaf>,
+    /// The files of a thin archive's members.
+    thin: Vec<PathBuf>,
+}
+
+fn spread(index: usize, file: &InputFile) -> Result<Spread> {
+    let mut spread = Spread::default();
+    spread_into(&mut spread, index, file)?;
+    Ok(spread)
+}
+
+fn spread_into(spread: &mut Spread, index: usize, file: &InputFile) -> Result<()> {
     let origin = Origin::file(&file.path);
     match file.kind {
-        Magic::Archive => archive::leaves(&origin, &file.bytes, index, !file.whole),
-        Magic::ElfShared | Magic::Text | Magic::Other => Ok(Vec::new()),
-        kind => Ok(vec![Leaf { origin, bytes: file.bytes.clone(), kind, lazy: file.lazy, file: index }]),
+        Magic::Archive => return archive::spread(&origin, &file.bytes, index, !file.whole, spread),
+        Magic::ElfShared | Magic::Text | Magic::Other => {}
+        kind => spread.leaves.push(Leaf { origin, bytes: file.bytes.clone(), kind, lazy: file.lazy, file: index }),
     }
+    Ok(())
 }
 
 struct Opener {
     search: Search,
     inputs: Inputs,
+    files: Files,
     /// Archives and shared objects by device and inode: one that is named again counts once (fault F13).
     seen: HashMap<(u64, u64), usize>,
     /// Libraries looked up already; drivers name libgcc and libc several times.
@@ -149,6 +158,16 @@ struct Opener {
 }
 
 impl Opener {
+    fn all(specs: &[InputSpec], search: &Search) -> Opener {
+        let (inputs, files) = (Inputs::default(), Files::default());
+        let mut opener = Opener { search: search.clone(), inputs, files, seen: HashMap::new(), libraries: HashMap::new() };
+        for spec in specs {
+            let named = opener.spec(spec);
+            opener.inputs.named.push(named);
+        }
+        opener
+    }
+
     fn spec(&mut self, spec: &InputSpec) -> Option<usize> {
         let name = match &spec.name {
             InputName::File(path) => return if spec.binary { None } else { self.file(path, spec, 0) },
@@ -168,6 +187,7 @@ impl Opener {
     /// Takes in what `path` names; returns its index in `Inputs::files` unless it is a script or not there.
     fn file(&mut self, path: &Path, spec: &InputSpec, depth: usize) -> Option<usize> {
         let (bytes, id) = open_regular(path)?;
+        self.files.opened.push(Opened { path: path.to_path_buf(), by_script: depth > 0 });
         let kind = magic::magic(bytes.as_slice());
         if kind == Magic::Text {
             self.script(path, &bytes, spec, depth);
@@ -195,10 +215,12 @@ impl Opener {
         let text = String::from_utf8_lossy(bytes.as_slice());
         for entry in script::entries(&text) {
             let named = match entry {
-                Entry::File(name) => self.search.script_entry(&name, path),
+                Entry::File(name) | Entry::Script(name) => self.search.script_entry(&name, path),
                 Entry::Library(name) => self.search.library(name.as_ref(), spec.prefer_static),
                 Entry::Folder(folder) => {
+                    let folder = self.search.rooted(&folder);
                     self.search = self.search.with_folder(&folder);
+                    self.files.script_folders.push(folder);
                     None
                 }
             };
@@ -217,9 +239,4 @@ fn open_regular(path: &Path) -> Option<(Bytes, (u64, u64))> {
         return None;
     }
     Some((Bytes::map(&file).ok()?, (meta.dev(), meta.ino())))
-}
-
-/// The bytes of a file that must be there: a linked image.
-pub fn image(path: &Path) -> Result<Bytes> {
-    Bytes::open(path).with_context(|| format!("cannot read `{}`", path.display()))
 }

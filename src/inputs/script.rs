@@ -1,4 +1,4 @@
-//! Linker scripts that are inputs (`libc.so` is one): the files that INPUT, GROUP and AS_NEEDED name. The rest of the language
+//! Linker scripts that are inputs (`libc.so` is one): the files that INPUT, GROUP, AS_NEEDED and INCLUDE name. The rest of the language
 //! is the host linker's business and is passed over.
 
 use std::path::PathBuf;
@@ -12,6 +12,8 @@ pub enum Entry {
     Library(String),
     /// A folder to search (`SEARCH_DIR`).
     Folder(PathBuf),
+    /// Another script, read in this place (`INCLUDE`).
+    Script(PathBuf),
 }
 
 /// What `text` names, in order.
@@ -25,6 +27,11 @@ pub fn entries(text: &str) -> Vec<Entry> {
         match token.as_str() {
             "{" => braces += 1,
             "}" => braces = braces.saturating_sub(1),
+            // Allowed within blocks as well.
+            "INCLUDE" => {
+                found.extend(tokens.get(at).map(|name| Entry::Script(name.into())));
+                at += 1;
+            }
             "INPUT" | "GROUP" if braces == 0 && opens => at = list(&tokens, at + 1, &mut found),
             "SEARCH_DIR" if braces == 0 && opens => {
                 found.extend(tokens.get(at + 1).map(|dir| Entry::Folder(dir.into())));
@@ -96,6 +103,8 @@ mod tests {
     fn quoted_names_commas_and_blocks() {
         let text = "SECTIONS { .text : { INPUT(no.o) } } INPUT(\"a b.o\", c.o) SEARCH_DIR(=/x);";
         assert_eq!(entries(text), [Entry::File("a b.o".into()), Entry::File("c.o".into()), Entry::Folder("=/x".into())]);
+        let included = "INCLUDE a.ld SECTIONS { INCLUDE \"b c.ld\" }";
+        assert_eq!(entries(included), [Entry::Script("a.ld".into()), Entry::Script("b c.ld".into())]);
         assert_eq!(entries("INPUT ( unclosed"), [Entry::File("unclosed".into())]);
         assert_eq!(entries("/* open"), []);
     }

@@ -36,8 +36,13 @@ impl Search {
     /// The same search with one more folder of its own (`SEARCH_DIR` of a script).
     pub fn with_folder(&self, folder: &Path) -> Self {
         let mut more = self.clone();
-        more.folders.insert(0, rooted(folder, &self.sysroot));
+        more.folders.insert(0, self.rooted(folder));
         more
+    }
+
+    /// A folder as given on a line or in a script, with the sysroot in the place of `=` and `$SYSROOT`.
+    pub fn rooted(&self, folder: &Path) -> PathBuf {
+        rooted(folder, &self.sysroot)
     }
 
     /// The file that `-l<name>` stands for. `:name` is that very name; otherwise `lib<name>.so` before `lib<name>.a` in each
@@ -67,7 +72,7 @@ impl Search {
             }
         }
         let beside = script.with_file_name(name);
-        let rooted = rooted(name, &self.sysroot);
+        let rooted = self.rooted(name);
         let near = [rooted, beside].into_iter().find(|path| path.is_file());
         near.or_else(|| self.first(&[name.as_os_str().to_owned()]))
     }

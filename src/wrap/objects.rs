@@ -14,8 +14,8 @@ use xxhash_rust::xxh3::Xxh3;
 use super::image_object::{self, StreamedImage};
 use super::{ImagePlace, Images, Plan, PlannedImage, SyclImage};
 use crate::bundle::{Payload, PayloadImage};
+use crate::bytes::Bytes;
 use crate::formats::offload_binary;
-use crate::inputs;
 use crate::llvm;
 use crate::model::{ImageKind, OffloadKind};
 use crate::session::Session;
@@ -137,7 +137,7 @@ struct SyclFacts {
 
 /// The images in a file of OffloadBinaries, which is what SYCL's device linker makes: for the runtime they come out of those.
 fn sycl_images(file: &Path, facts: &mut Vec<SyclFacts>) -> Result<Vec<StreamedImage>> {
-    let bytes = inputs::image(file)?;
+    let bytes = Bytes::of(file)?;
     let mut sources = Vec::new();
     for image in offload_binary::read_all(bytes.as_slice()).with_context(|| format!("the linked image `{}`", file.display()))? {
         let symbols = String::from_utf8_lossy(image.get("symbols").unwrap_or_default()).into_owned();

@@ -109,7 +109,7 @@ fn driver_options(major: u32) -> Outcome {
         Err(missing) => return missing,
     };
     let folder = Work::new();
-    folder.file("main.c", &MAIN.replace("cstdio", "stdio.h").replace("std::", ""));
+    folder.file("main.c", MAIN.replace("cstdio", "stdio.h").replace("std::", ""));
     folder.file("part.c", PART);
     let parts = format!("-DPARTS=part({major})");
     let mut all = folder.command(release.tool("clang"));

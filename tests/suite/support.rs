@@ -243,7 +243,17 @@ pub fn stderr_of(command: &mut Command) -> Result<String, Failed> {
 
 /// Runs `command`, whatever comes of it.
 pub fn output(command: &mut Command) -> Result<Output, Failed> {
-    command.output().map_err(|error| format!("cannot run {command:?}: {error}").into())
+    /// What the system says of a program that was written a moment ago, while another test's child still has it open.
+    const BUSY: i32 = 26;
+    let mut result = command.output();
+    for _ in 0..100 {
+        if result.as_ref().err().and_then(std::io::Error::raw_os_error) != Some(BUSY) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        result = command.output();
+    }
+    result.map_err(|error| format!("cannot run {command:?}: {error}").into())
 }
 
 /// The command, where it ran, its status and all it printed.

@@ -50,6 +50,8 @@ const CASES: &[(&str, Check)] = &[
     }),
     ("--print-wrapped-module", |r| r.print_wrapped_module),
     ("--ptxas-arg=-v -ptxas-args -w", |r| r.ptxas_args == words("-v -w")),
+    ("--reproduce=r.tar", |r| r.reproduce == Some("r.tar".into())),
+    ("--reproduce r.tar", |r| r.reproduce == Some("r.tar".into())),
     ("--save-temps", |r| r.save_temps),
     ("--should-extract=gfx908,gfx90a --should-extract=gfx908,,sm_80", |r| r.should_extract == ["gfx908", "gfx90a", "sm_80"]),
     ("-strip-sections", |r| r.inputs.is_empty()),

@@ -1,0 +1,48 @@
+//! The interface of a shared library: what a linker reads of one that another library needs. Its dynamic section, its dynamic
+//! symbols with their versions and the names of them stay; code and data stay as section headers without bytes, so that every
+//! symbol keeps its section. No program can run with the result.
+
+use object::elf::{self, FileHeader64};
+use object::pod::bytes_of;
+use object::read::elf::{FileHeader, SectionHeader};
+use object::{Endianness, U16, U64};
+
+/// The interface of the library `data`; none when it is not a 64-bit ELF shared object or does not hold together.
+pub fn interface(data: &[u8]) -> Option<Vec<u8>> {
+    let header = FileHeader64::<Endianness>::parse(data).ok()?;
+    let endian = header.endian().ok()?;
+    if header.e_type(endian) != elf::ET_DYN {
+        return None;
+    }
+    let sections = header.section_headers(endian, data).ok()?;
+    let names_at = header.section_strings_index(endian, data).ok()?;
+    let mut written = vec![0; size_of_val(header)];
+    let mut headers = Vec::with_capacity(size_of_val(sections));
+    for (index, section) in sections.iter().enumerate() {
+        let mut section = *section;
+        let offset = written.len() as u64;
+        if index == names_at.0 || is_interface(&section, endian) {
+            written.extend_from_slice(section.data(endian, data).ok()?);
+            // The next one is aligned, whatever it holds.
+            written.resize(written.len().next_multiple_of(16), 0);
+        } else if index != 0 {
+            section.sh_type.set(endian, elf::SHT_NOBITS);
+        }
+        section.sh_offset = U64::new(endian, offset);
+        headers.extend_from_slice(bytes_of(&section));
+    }
+    let mut header = *header;
+    header.e_shoff = U64::new(endian, written.len() as u64);
+    header.e_phoff = U64::new(endian, 0);
+    header.e_phnum = U16::new(endian, 0);
+    written[..size_of_val(&header)].copy_from_slice(bytes_of(&header));
+    written.append(&mut headers);
+    Some(written)
+}
+
+fn is_interface(section: &elf::SectionHeader64<Endianness>, endian: Endianness) -> bool {
+    let kind = section.sh_type(endian);
+    let dynamic =
+        [elf::SHT_DYNAMIC, elf::SHT_DYNSYM, elf::SHT_GNU_VERDEF, elf::SHT_GNU_VERNEED, elf::SHT_GNU_VERSYM].contains(&kind);
+    dynamic || (kind == elf::SHT_STRTAB && section.sh_flags(endian).contains(elf::SHF_ALLOC))
+}
