@@ -10,12 +10,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::args::Ledger;
-use crate::args::Role;
 use crate::args::request::LinkRequest;
+use crate::args::response::Style;
+use crate::args::{Dialect, Ledger, Role};
 use crate::bytes::Bytes;
 use crate::formats::elf_edit;
 use crate::inputs::Inputs;
+use crate::inputs::search::Naming;
+use crate::model::ObjectFormat;
 use crate::run::Cmd;
 use crate::scan::{HostFacts, Machine};
 use crate::toolchain;
@@ -38,14 +40,16 @@ pub fn linker(request: &LinkRequest, ld_first: bool) -> Result<PathBuf> {
 /// The host link with `additions` in the objects' place and `libraries` after the last input; with neither, the user's line as it is.
 pub fn command(ledger: &Ledger, linker: &Path, additions: &[OsString], libraries: &[OsString]) -> Cmd {
     let args = ledger.host_line(additions, libraries);
-    Cmd { step: "host link".to_owned(), program: linker.to_path_buf(), args, inputs: Vec::new(), output: None }
+    let quoting = Style::of_linker(ledger.dialect());
+    Cmd { step: "host link".to_owned(), program: linker.to_path_buf(), args, quoting, inputs: Vec::new(), output: None }
 }
 
 /// What goes where the objects go: the objects, and for ld.lld under `--gc-sections` the option that keeps the entry tables. Nothing
 /// refers to an entry but the bounds around its table, and lld alone takes that for nothing by default.
-pub fn additions(request: &LinkRequest, linker: &Path, objects: &[PathBuf]) -> Vec<OsString> {
+pub fn additions(request: &LinkRequest, linker: &Path, host_triple: &str, objects: &[PathBuf]) -> Vec<OsString> {
     let mut words: Vec<OsString> = objects.iter().map(|path| path.clone().into_os_string()).collect();
-    if request.gc_sections && is_lld(linker) {
+    let elf = ObjectFormat::of(host_triple) == ObjectFormat::Elf;
+    if elf && request.gc_sections && is_lld(linker) {
         words.extend(KEEP_TABLES.map(OsString::from));
     }
     words
@@ -95,12 +99,26 @@ pub fn triple(request: &LinkRequest, facts: &[HostFacts<'_>]) -> Result<String> 
     }
     let machine = facts.iter().find_map(|facts| facts.machine);
     Ok(match machine.and_then(triple_of) {
+        // A line in the spelling of GNU ld is one of its toolchain for Windows.
+        Some(triple) if request.dialect == Dialect::Gnu => triple.replace("pc-windows-msvc", "w64-windows-gnu"),
         Some(triple) => triple.to_owned(),
         None => match machine {
             Some(machine) => bail!("cannot tell the host's triple from objects for {machine:?}: name it with --host-triple="),
             None => format!("{}-unknown-linux-gnu", std::env::consts::ARCH),
         },
     })
+}
+
+/// What libraries of the host are called, as far as the line tells.
+pub fn naming(request: &LinkRequest) -> Naming {
+    const FOR_WINDOWS: [&str; 6] = ["i386pe", "i386pep", "thumb2pe", "arm64pe", "arm64ecpe", "arm64xpe"];
+    let emulates = request.emulation.as_ref().is_some_and(|emulation| FOR_WINDOWS.contains(&emulation.as_str()));
+    let named = request.host_triple.as_ref().is_some_and(|triple| ObjectFormat::of(triple) == ObjectFormat::Coff);
+    match request.dialect {
+        Dialect::LinkExe => Naming::LinkExe,
+        Dialect::Gnu if emulates || named => Naming::MinGw,
+        Dialect::Gnu => Naming::Unix,
+    }
 }
 
 fn triple_of(machine: Machine) -> Option<&'static str> {
@@ -120,10 +138,16 @@ fn triple_of(machine: Machine) -> Option<&'static str> {
     })
 }
 
-/// The Debian-style folder name of a host (`/usr/lib/<multiarch>`).
-pub fn multiarch(host_triple: Option<&str>) -> String {
-    let arch = host_triple.and_then(|triple| triple.split('-').next()).unwrap_or(std::env::consts::ARCH);
-    format!("{}-linux-gnu", if arch.starts_with('i') && arch.ends_with("86") { "i386" } else { arch })
+/// The folder that Debian has for a host: `/usr/lib/<multiarch>`, for Windows `/usr/<multiarch>/lib`.
+pub fn multiarch(request: &LinkRequest) -> String {
+    let arch = request.host_triple.as_ref().and_then(|triple| triple.split('-').next());
+    let arch = arch.unwrap_or(std::env::consts::ARCH);
+    let i386 = arch.starts_with('i') && arch.ends_with("86");
+    match naming(request) {
+        Naming::Unix => format!("{}-linux-gnu", if i386 { "i386" } else { arch }),
+        _ if i386 || request.emulation.as_deref() == Some("i386pe") => "i686-w64-mingw32".to_owned(),
+        _ => format!("{arch}-w64-mingw32"),
+    }
 }
 
 /// Where the parts of a link come from, for the report of a failed host link: each file once.

@@ -208,6 +208,36 @@ impl fmt::Display for Origin {
     }
 }
 
+/// What kind of objects a host has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ObjectFormat {
+    /// ELF.
+    Elf,
+    /// COFF, which Windows and UEFI have, with the environment of either toolchain.
+    Coff,
+    /// Mach-O, Apple's.
+    MachO,
+}
+
+impl ObjectFormat {
+    /// That of the host `triple`: what its last component says, else its system's own.
+    pub fn of(triple: &str) -> ObjectFormat {
+        let names =
+            |systems: &[&str]| triple.split('-').skip(1).any(|part| systems.iter().any(|system| part.starts_with(system)));
+        if triple.ends_with("-elf") {
+            ObjectFormat::Elf
+        } else if triple.ends_with("-macho")
+            || names(&["apple", "darwin", "macos", "ios", "tvos", "watchos", "xros", "driverkit", "bridgeos"])
+        {
+            ObjectFormat::MachO
+        } else if names(&["windows", "win32", "mingw", "cygwin", "msys", "uefi"]) {
+            ObjectFormat::Coff
+        } else {
+            ObjectFormat::Elf
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,6 +248,19 @@ mod tests {
         assert_eq!(kinds.iter().collect::<Vec<_>>(), [OffloadKind::Hip]);
         let both = OffloadKinds::from_stored(3, "nvptx64-nvidia-cuda");
         assert_eq!(both.iter().collect::<Vec<_>>(), [OffloadKind::OpenMp, OffloadKind::Cuda]);
+    }
+
+    #[test]
+    fn a_triple_says_what_objects_its_host_has() {
+        for triple in ["x86_64-pc-windows-msvc", "i686-w64-mingw32", "x86_64-w64-windows-gnu", "aarch64-unknown-uefi"] {
+            assert_eq!(ObjectFormat::of(triple), ObjectFormat::Coff, "{triple}");
+        }
+        for triple in ["arm64-apple-macosx14", "x86_64-apple-darwin", "aarch64-pc-windows-macho"] {
+            assert_eq!(ObjectFormat::of(triple), ObjectFormat::MachO, "{triple}");
+        }
+        for triple in ["x86_64-unknown-linux-gnu", "amdgcn-amd-amdhsa", "x86_64-pc-windows-elf", ""] {
+            assert_eq!(ObjectFormat::of(triple), ObjectFormat::Elf, "{triple}");
+        }
     }
 
     #[test]

@@ -1,23 +1,27 @@
 //! A link, on one page. Each stage takes the previous stage's value by reference and returns a new one; nothing is changed
 //! afterwards.
 
-use std::ffi::OsString;
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use crate::args::Ledger;
-use crate::args::request::LinkRequest;
+use crate::args::request::{InputSpec, LinkRequest};
+use crate::args::{Ledger, link_exe};
 use crate::bundle::{self, BundleContext, Payload};
 use crate::device::{self, DeviceContext, Linked};
 use crate::formats::bitcode_ident;
 use crate::inputs::magic::Magic;
-use crate::inputs::search::Search;
+use crate::inputs::search::{Naming, Search};
 use crate::inputs::{self, Inputs};
+use crate::model::ObjectFormat;
 use crate::run::Cmd;
-use crate::scan::{self, Found, HostFacts};
+use crate::scan::{self, Found, HostFacts, Machine};
 use crate::select::{self, DeviceJob, Wishes};
-use crate::session::Session;
+use crate::session::{self, Session};
 use crate::toolchain::Compiler;
 use crate::trace::span;
 use crate::wrap::objects::{self, WrapContext};
@@ -28,27 +32,60 @@ use crate::{host, reproduce, toolchain};
 pub fn replace_if_plain(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first: bool) -> Result<()> {
     let linker = host::linker(request, ld_first)?;
     let search = search(request);
-    let inputs = inputs::open(&request.inputs, &search)?;
+    let inputs = inputs::open(&inputs_of(request, &search), &search)?;
     if !inputs.leaves.iter().any(|leaf| leaf.kind == Magic::Bitcode) && scan::scan(&inputs)?.is_empty() {
         session.runner.replace(&host::command(ledger, &linker, &[], &[]))?;
     }
     Ok(())
 }
 
+/// The line's inputs, and for Windows the libraries that its objects name in turn, which linkers search after all others. An input
+/// that cannot be read names none; opening it again will say why it cannot.
+fn inputs_of<'r>(request: &'r LinkRequest, search: &Search) -> Cow<'r, [InputSpec]> {
+    let mut specs = Cow::Borrowed(request.inputs.as_slice());
+    if host::naming(request) == Naming::Unix || request.no_default_libraries {
+        return specs;
+    }
+    let left_out = |name: &OsStr| request.without_libraries.iter().any(|without| link_exe::is_left_out(name, without));
+    let mut known = HashSet::new();
+    let mut named = request.default_libraries.clone();
+    loop {
+        named.retain(|name| !left_out(name) && known.insert(name.to_ascii_lowercase()));
+        named.retain(|name| search.library(name, false).is_some());
+        specs.to_mut().extend(named.into_iter().map(InputSpec::library));
+        let Ok(inputs) = inputs::open(&specs, search) else { return specs };
+        named = scan::default_libraries(&inputs).into_iter().map(OsString::from).collect();
+        if named.iter().all(|name| known.contains(&name.to_ascii_lowercase())) {
+            return specs;
+        }
+    }
+}
+
 fn search(request: &LinkRequest) -> Search {
-    Search::new(&request.library_dirs, request.sysroot.as_deref(), &host::multiarch(request.host_triple.as_deref()))
+    let naming = host::naming(request);
+    let mut folders = request.library_dirs.clone();
+    if naming == Naming::LinkExe {
+        let lib = Session::env(session::LIB).unwrap_or_default();
+        folders.extend(
+            lib.as_bytes().split(|byte| *byte == b';').filter(|part| !part.is_empty()).map(|part| OsStr::from_bytes(part).into()),
+        );
+    }
+    Search::new(&folders, request.sysroot.as_deref(), naming, &host::multiarch(request))
 }
 
 /// Links what `request` asks for. `ld_first`: the real linker to look for is `ld` rather than `ld.lld`.
 pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first: bool) -> Result<()> {
     let linker = if request.emit_fatbin_only { PathBuf::new() } else { host::linker(request, ld_first)? };
     // Whatever goes wrong from here on can be repeated elsewhere, if that was asked for.
-    reproduce::write(&reproduce::Link { ledger, request, search: &search(request), linker: &linker })?;
+    write_reproduction(ledger, request, &linker)?;
 
     // Linked images, each in a file, or nothing to do for us.
     let device = match request.override_images.as_slice() {
         [] => device_code(request, &linker, session)?,
-        options => Some(DeviceCode::given(options, request)?),
+        options => {
+            session.signals.watch();
+            Some(DeviceCode::given(options, request)?)
+        }
     };
     let Some(device) = device else {
         return if request.emit_fatbin_only {
@@ -69,10 +106,16 @@ pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first:
     let objects = registered(&payloads, &device.host_triple, request, session)?;
 
     // The user's own link, with those objects in it.
-    let (additions, endings) = (host::additions(request, &linker, &objects), host::endings(request, device.runtime));
+    let additions = host::additions(request, &linker, &device.host_triple, &objects);
+    let endings = host::endings(request, device.runtime);
     let mut line = host::command(ledger, &linker, &additions, &endings);
     line.inputs = device.host_inputs;
     host_link_to_the_end(&line, request, session)
+}
+
+fn write_reproduction(ledger: &Ledger, request: &LinkRequest, linker: &Path) -> Result<()> {
+    let search = search(request);
+    reproduce::write(&reproduce::Link { ledger, request, inputs: &|| inputs_of(request, &search), search: &search, linker })
 }
 
 /// What the inputs come to: the linked images, and what the later stages need to know of the inputs.
@@ -89,6 +132,7 @@ impl DeviceCode {
     /// Images of `--override-image`: the inputs are not looked at.
     fn given(options: &[(String, PathBuf)], request: &LinkRequest) -> Result<Self> {
         let host_triple = host::triple(request, &[])?;
+        check_host(request, &host_triple)?;
         Ok(DeviceCode { linked: device::given(options)?, host_triple, runtime: Vec::new(), host_inputs: Vec::new() })
     }
 }
@@ -98,7 +142,7 @@ fn device_code(request: &LinkRequest, linker: &Path, session: &Session) -> Resul
     // Every file the line names, as bytes; archives are spread into members. What the host linker reads, we have seen.
     let extract = session.trace.span(span::EXTRACT, 0);
     let search = search(request);
-    let inputs = inputs::open(&request.inputs, &search)?;
+    let inputs = inputs::open(&inputs_of(request, &search), &search)?;
 
     // Every device image in the inputs. From here on nothing reads the user's files again but for their symbol tables.
     let found = scan::scan(&inputs)?;
@@ -117,9 +161,7 @@ fn device_code(request: &LinkRequest, linker: &Path, session: &Session) -> Resul
         return Ok(None);
     }
     let host_triple = host::triple(request, &facts)?;
-    if request.relocatable && host_triple.contains("windows") {
-        bail!("Relocatable linking is not supported on COFF targets");
-    }
+    check_host(request, &host_triple)?;
     drop(extract);
 
     // Linked images.
@@ -142,6 +184,17 @@ fn device_code(request: &LinkRequest, linker: &Path, session: &Session) -> Resul
     };
     let linked = device::link(&jobs, &context, session)?;
     Ok(Some(DeviceCode { linked, host_triple, runtime: runtime.words, host_inputs: host::input_names(&inputs) }))
+}
+
+/// An error where images cannot be registered, before the work of linking them is done. A bundle by itself is for a device.
+fn check_host(request: &LinkRequest, host_triple: &str) -> Result<()> {
+    if request.emit_fatbin_only {
+        return Ok(());
+    }
+    if request.relocatable && ObjectFormat::of(host_triple) == ObjectFormat::Coff {
+        bail!("Relocatable linking is not supported on COFF targets");
+    }
+    objects::check_host(host_triple)
 }
 
 /// The line as it is: there is nothing for us to do.
@@ -184,10 +237,13 @@ fn select<'a>(
     facts: &[HostFacts<'_>],
     session: &Session,
 ) -> Result<Vec<DeviceJob<'a>>> {
+    let coff = facts.iter().any(|facts| matches!(facts.machine, Some(Machine::Coff(_))));
+    let starts = (coff && !request.entry_is_named).then(link_exe::default_entries).into_iter().flatten();
     let wishes = Wishes {
         should_extract: request.should_extract.clone(),
-        roots: request.undefined.clone(),
+        roots: request.undefined.iter().cloned().chain(starts).collect(),
         wrapped: request.wrapped_symbols.clone(),
+        alternate_names: request.alternate_names.clone(),
     };
     let lazy: Vec<bool> = inputs.leaves.iter().map(|leaf| leaf.lazy).collect();
     let origins: Vec<String> = inputs.leaves.iter().map(|leaf| leaf.origin.to_string()).collect();
@@ -237,7 +293,7 @@ fn out_base(request: &LinkRequest) -> String {
 
 /// The output as the user named it.
 fn out_name(request: &LinkRequest) -> &Path {
-    let windows = request.host_triple.as_deref().is_some_and(|triple| triple.contains("windows"));
+    let windows = host::naming(request) != Naming::Unix;
     request.output.as_deref().unwrap_or(Path::new(if windows { "a.exe" } else { "a.out" }))
 }
 

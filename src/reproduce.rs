@@ -11,19 +11,20 @@ mod needed;
 mod root;
 mod texts;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::args::request::{InputName, LinkRequest};
+use crate::args::request::{InputName, InputSpec, LinkRequest};
 use crate::args::response;
 use crate::args::{Ledger, Role, What};
 use crate::formats::bitcode_ident;
 use crate::host;
 use crate::inputs::magic::{Magic, magic};
-use crate::inputs::search::Search;
+use crate::inputs::search::{Naming, Search};
 use crate::inputs::{self, Files, Inputs};
 use crate::scan::{self, Found};
 use crate::session::{self, Session};
@@ -42,6 +43,8 @@ pub struct Link<'a> {
     pub ledger: &'a Ledger,
     /// What it asks for.
     pub request: &'a LinkRequest,
+    /// Its inputs, and those that they name in turn.
+    pub inputs: &'a dyn Fn() -> Cow<'a, [InputSpec]>,
     /// Where what it names is looked for.
     pub search: &'a Search,
     /// The host linker.
@@ -51,7 +54,7 @@ pub struct Link<'a> {
 /// Writes what is asked for: by `--reproduce` for this link, by `OFFLD_REPRODUCE` for every link with device code.
 pub fn write(link: &Link<'_>) -> Result<()> {
     let Some(target) = target(link.request) else { return Ok(()) };
-    let inputs = inputs::open(&link.request.inputs, link.search);
+    let inputs = inputs::open(&(link.inputs)(), link.search);
     let found = inputs.as_ref().ok().map(scan::scan);
     // Device code that cannot be read is a reason to repeat the link, not to leave it out.
     let has_none = link.request.override_images.is_empty() && matches!(&found, Some(Ok(found)) if found.is_empty());
@@ -80,7 +83,7 @@ fn output(request: &LinkRequest) -> &OsStr {
 /// All entries of the tar.
 fn entries(link: &Link<'_>, tools: &Tools) -> Result<BTreeMap<PathBuf, Content>> {
     let root = Root::here()?;
-    let opened = inputs::files(&link.request.inputs, link.search);
+    let opened = inputs::files(&(link.inputs)(), link.search);
     let mut line = Line::new(&root, link.search);
     line.append(link.ledger);
     complete(&mut line, link, tools, &opened, &root)?;
@@ -117,7 +120,7 @@ fn files(link: &Link<'_>, tools: &Tools, opened: Files, line: &Line<'_>) -> Resu
     files.extend(needed::opened(line.scripts.iter().cloned().map(InputName::File), link.search));
     let runtime = LinkRequest::new(&Ledger::parse(Role::Ld, tools.runtime.clone())?)?;
     let names = runtime.inputs.into_iter().map(|spec| spec.name);
-    files.extend(needed::opened(names, &Search::new(&runtime.library_dirs, None, "")));
+    files.extend(needed::opened(names, &Search::new(&runtime.library_dirs, None, Naming::Unix, "")));
     if let Some(compiler) = &tools.compiler {
         files.extend(tools.cpus.iter().flat_map(|cpu| needed::of_compiler(compiler, cpu, link.request.sysroot.as_deref())));
     }

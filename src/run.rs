@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 
-use crate::args::response;
+use crate::args::response::{self, Style};
 use crate::error::StepFailed;
 use crate::scratch::Scratch;
 use crate::shell::{self, Shell};
@@ -25,6 +25,8 @@ pub struct Cmd {
     pub program: PathBuf,
     /// Its arguments.
     pub args: Vec<OsString>,
+    /// How it reads a response file, should its arguments need one.
+    pub quoting: Style,
     /// What the step is made of, for the report: `a.o`, `libb.a(c.o)`.
     pub inputs: Vec<String>,
     /// A temporary file the step must write: a step that ends well without it has failed (fault F27).
@@ -75,7 +77,7 @@ impl Real {
         let mut command = Command::new(&cmd.program);
         if response::needs_spill(&cmd.args) {
             let file = self.scratch.path("response", "txt")?;
-            std::fs::write(&file, response::spill(&cmd.args, response::Style::Gnu))
+            std::fs::write(&file, response::spill(&cmd.args, cmd.quoting))
                 .with_context(|| format!("cannot write the response file `{}`", file.display()))?;
             let mut at_file = OsString::from("@");
             at_file.push(&file);

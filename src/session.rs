@@ -25,6 +25,8 @@ pub const MAKEFLAGS: &str = "MAKEFLAGS";
 pub const PATH: &str = "PATH";
 /// The Python environment that is active: PyPI packages may hold CUDA's tools.
 pub const VIRTUAL_ENV: &str = "VIRTUAL_ENV";
+/// Where Microsoft's linkers, and lld-link, look for libraries after the folders on the line, separated by semicolons.
+pub const LIB: &str = "LIB";
 /// Where temporary files go: the first that is set, in LLVM's order.
 const TEMP: [&str; 4] = ["TMPDIR", "TMP", "TEMP", "TEMPDIR"];
 

@@ -1,10 +1,12 @@
 //! Everything that runs the offld binary: real compilers, real runtimes, LLVM's own tools side by side. One harness, so that
 //! `cargo test --test suite -- f13` or `-- programs::weak` finds what it is asked for. Tests whose names start `releases::` need
-//! LLVM 14, 15, 16 and 19; the others LLVM 22 alone. A missing tool is a test marked as ignored that says what is missing;
+//! LLVM 14, 15, 16 and 19 or NVIDIA's tools; the others LLVM 22 alone. A missing tool is a test marked as ignored that says what is missing;
 //! `REQUIRE_TOOLS=1` makes it a failure.
 
 #[path = "suite/cases.rs"]
 mod cases;
+#[path = "suite/cuda.rs"]
+mod cuda;
 #[path = "suite/drivers.rs"]
 mod drivers;
 #[path = "suite/dry_run/mod.rs"]
@@ -13,6 +15,8 @@ mod dry_run;
 mod faults;
 #[path = "suite/gpu.rs"]
 mod gpu;
+#[path = "suite/kinds.rs"]
+mod kinds;
 #[path = "suite/kit.rs"]
 mod kit;
 #[path = "suite/many.rs"]
@@ -38,6 +42,8 @@ fn main() -> ExitCode {
     trials.extend(dry_run::trials());
     trials.extend(gpu::trials());
     trials.extend(many::trials());
+    trials.extend(kinds::trials());
+    trials.extend(cuda::trials());
     trials.extend(releases::trials());
     let conclusion = libtest_mimic::run(&arguments, trials);
     support::unmake();

@@ -2,6 +2,7 @@
 //! and never lost. What the host linker is given is read off the ledger token for token (faults F1 to F3); what the tags mean
 //! for offld is `request`. Nothing here opens an input, searches a library or runs anything.
 
+pub mod link_exe;
 mod parse;
 pub mod request;
 pub mod response;
@@ -18,6 +19,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
+pub use link_exe::Dialect;
 use state::Walk;
 pub use table::{Dashes, Id, Route, Row, Scope, Shape, own_rows};
 pub use table_ld::{host_rows, link_exe_rows};
@@ -98,6 +100,7 @@ impl Arg {
 pub struct Ledger {
     role: Role,
     mode: Mode,
+    dialect: Dialect,
     given: Vec<OsString>,
     response_files: Vec<PathBuf>,
     tokens: Vec<OsString>,
@@ -115,8 +118,8 @@ impl Ledger {
 
     /// Tags the tokens of a command line without response files.
     pub fn parse(role: Role, tokens: Vec<OsString>) -> Result<Ledger> {
-        let (mode, args) = parse::arguments(role, &tokens)?;
-        Ok(Ledger { role, mode, given: tokens.clone(), response_files: Vec::new(), tokens, args })
+        let (mode, dialect, args) = parse::arguments(role, &tokens)?;
+        Ok(Ledger { role, mode, dialect, given: tokens.clone(), response_files: Vec::new(), tokens, args })
     }
 
     /// Whose command line this is.
@@ -127,6 +130,11 @@ impl Ledger {
     /// Help, version or a link.
     pub fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// Which linker's spelling the host arguments are in.
+    pub fn dialect(&self) -> Dialect {
+        self.dialect
     }
 
     /// The command line before its response files were expanded.

@@ -5,23 +5,16 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use anyhow::{Result, anyhow};
 
+use super::link_exe::{Dialect, dialect_of};
 use super::table::{self, Dashes, Route, Row, Shape, own_rows};
 use super::table_ld::{host_rows, link_exe_rows};
 use super::{Arg, Id, Mode, Role, What};
 
-/// Which linker's spelling the host arguments are in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Dialect {
-    /// GNU ld, gold, ld.lld, mold, wild.
-    Gnu,
-    /// link.exe and lld-link: `/opt:value`, and none of the single letters.
-    LinkExe,
-}
-
-/// What a command line asks for, and its arguments.
-pub(super) fn arguments(role: Role, tokens: &[OsString]) -> Result<(Mode, Vec<Arg>)> {
+/// What a command line asks for, how it is spelled, and its arguments.
+pub(super) fn arguments(role: Role, tokens: &[OsString]) -> Result<(Mode, Dialect, Vec<Arg>)> {
     let mut args = Vec::new();
-    let mut parser = Parser { role, dialect: dialect_of(role, tokens), old: false, tokens };
+    let dialect = dialect_of(role, tokens);
+    let mut parser = Parser { role, dialect, old: false, tokens };
     let mut at = 0;
     if let Some(separator) = parser.separator(&mut args) {
         let tokens = separator..separator + 1;
@@ -33,7 +26,7 @@ pub(super) fn arguments(role: Role, tokens: &[OsString]) -> Result<(Mode, Vec<Ar
         at = arg.tokens.end;
         args.push(arg);
     }
-    Ok((mode_of(tokens), args))
+    Ok((mode_of(tokens), dialect, args))
 }
 
 fn mode_of(tokens: &[OsString]) -> Mode {
@@ -46,27 +39,6 @@ fn mode_of(tokens: &[OsString]) -> Mode {
         },
         _ => Mode::Link,
     }
-}
-
-/// link.exe's spelling, when the host is a Windows with its toolchain or the host linker is one of its kind.
-fn dialect_of(role: Role, tokens: &[OsString]) -> Dialect {
-    let is_link_exe = tokens.iter().any(|token| {
-        let token = token.to_string_lossy();
-        let linker = token.strip_prefix("--linker-path=").or_else(|| token.strip_prefix("--offld-linker="));
-        if let Some(linker) = linker {
-            let name = linker.rsplit(['/', '\\']).next().unwrap_or_default().to_ascii_lowercase();
-            let stem = name.strip_suffix(".exe").unwrap_or(&name);
-            return stem == "link" || stem == "lld-link" || stem.starts_with("lld-link-");
-        }
-        let triple = token.strip_prefix("--host-triple=").unwrap_or_default();
-        role == Role::Wrapper && is_msvc(triple)
-    });
-    if is_link_exe { Dialect::LinkExe } else { Dialect::Gnu }
-}
-
-/// Whether a triple is a Windows with Microsoft's linker: `-windows` without an environment means that one.
-pub(super) fn is_msvc(triple: &str) -> bool {
-    triple.contains("-windows") && !["gnu", "cygnus", "itanium", "elf", "macho"].iter().any(|e| triple.contains(e))
 }
 
 fn to_os(bytes: &[u8]) -> OsString {
@@ -202,7 +174,8 @@ impl Parser<'_> {
         both.filter(move |row| row.dashes.accept(dashes) && row.scope.holds(role, old))
     }
 
-    /// `/out:P`, `-out:P`, `/?out:P` and `-?out:P`: LLVM's four prefixes. Lower case unless the linker is link.exe.
+    /// `/out:P`, `-out:P`, `/?out:P` and `-?out:P`: LLVM's four prefixes. Among GNU options only the few that LLVM's wrapper knows
+    /// there, and those in lower case.
     fn link_exe_spelling(&self, token: &[u8]) -> Option<Spelling> {
         let body = match token {
             [b'/' | b'-', b'?', body @ ..] | [b'/' | b'-', body @ ..] => body,
@@ -215,10 +188,14 @@ impl Parser<'_> {
         let lower = name.to_ascii_lowercase();
         let name = if self.dialect == Dialect::LinkExe { lower.as_slice() } else { name };
         let row = table::named(link_exe_rows(), name).first()?;
+        let everywhere = matches!(row.id, Id::LinkDefaultLib | Id::LibraryPath | Id::LinkOut | Id::LinkWholeArchive);
+        if self.dialect == Dialect::Gnu && !everywhere {
+            return None;
+        }
         match (row.shape, value) {
             (Shape::Colon | Shape::OptionalColon, Some(value)) => Some(Spelling::Joined(row, to_os(value))),
             (Shape::OptionalColon, None) => Some(Spelling::Alone(row)),
-            (Shape::Flag, None) if self.dialect == Dialect::LinkExe => Some(Spelling::Alone(row)),
+            (Shape::Flag, None) => Some(Spelling::Alone(row)),
             _ => None,
         }
     }

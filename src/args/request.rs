@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 use super::state::{State, Walk};
-use super::{Arg, Id, Ledger, Role, TargetArg, What};
+use super::{Arg, Dialect, Id, Ledger, Role, TargetArg, What};
 
 /// How many device links run at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -85,11 +85,29 @@ pub struct InputSpec {
     pub token: usize,
 }
 
+impl InputSpec {
+    /// A library that no argument of the line brings in: an object names it.
+    pub fn library(name: OsString) -> InputSpec {
+        InputSpec {
+            name: InputName::Library(name),
+            whole_archive: false,
+            lazy: false,
+            prefer_static: false,
+            as_needed: false,
+            binary: false,
+            group: None,
+            token: usize::MAX,
+        }
+    }
+}
+
 /// A link, as asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LinkRequest {
     /// Whose command line it was.
     pub role: Role,
+    /// Which linker's spelling its host arguments are in.
+    pub dialect: Dialect,
     /// `--host-triple`.
     pub host_triple: Option<String>,
     /// `--linker-path`.
@@ -176,6 +194,14 @@ pub struct LinkRequest {
     pub z_keywords: Vec<OsString>,
     /// link.exe's `/defaultlib:`, searched by the linker after everything else.
     pub default_libraries: Vec<OsString>,
+    /// link.exe's `/nodefaultlib:`.
+    pub without_libraries: Vec<OsString>,
+    /// link.exe's `/nodefaultlib`, for all of them.
+    pub no_default_libraries: bool,
+    /// link.exe's `/alternatename:from=to`: what a symbol nobody defines stands for.
+    pub alternate_names: Vec<(String, String)>,
+    /// Whether the line says where the program starts (link.exe's `/entry:` and `/noentry`).
+    pub entry_is_named: bool,
     /// The inputs in order.
     pub inputs: Vec<InputSpec>,
 }
@@ -183,7 +209,8 @@ pub struct LinkRequest {
 impl LinkRequest {
     /// Reads a ledger. An error names the option whose value is wrong.
     pub fn new(ledger: &Ledger) -> Result<LinkRequest> {
-        let mut request = LinkRequest { role: ledger.role(), time_trace_granularity: 500, ..LinkRequest::default() };
+        let (role, dialect) = (ledger.role(), ledger.dialect());
+        let mut request = LinkRequest { role, dialect, time_trace_granularity: 500, ..LinkRequest::default() };
         let mut link_output = None;
         let mut walk = Walk::new(ledger.args());
         for arg in ledger.args() {
@@ -201,6 +228,7 @@ impl LinkRequest {
             request.device_option(id, value)?;
             request.old_device_option(id, value)?;
             request.host_option(id, value);
+            request.link_exe_option(id, value);
         }
         request.output = request.output.or(link_output);
         Ok(request)
@@ -297,7 +325,6 @@ impl LinkRequest {
             Id::Emulation => self.emulation = Some(text(value)),
             Id::Entry | Id::Undefined => self.undefined.push(text(value)),
             Id::LibraryPath => self.library_dirs.push(PathBuf::from(value)),
-            Id::LinkDefaultLib => self.default_libraries.push(value.to_owned()),
             Id::Output => self.output = Some(PathBuf::from(value)),
             Id::Rpath => self.rpaths.push(value.to_owned()),
             Id::Sysroot => self.sysroot = Some(PathBuf::from(value)),
@@ -322,7 +349,7 @@ fn input(arg: &Arg, state: State) -> Option<InputSpec> {
 }
 
 /// Names and numbers that are compared with ASCII ones only; what is not UTF-8 in them equals none.
-fn text(value: &OsStr) -> String {
+pub(super) fn text(value: &OsStr) -> String {
     value.to_string_lossy().into_owned()
 }
 

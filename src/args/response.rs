@@ -9,13 +9,14 @@ use std::{fs, io, mem};
 
 use anyhow::{Context, Result, bail};
 
-use super::Role;
-use super::parse::is_msvc;
+use super::link_exe::is_msvc;
+use super::{Dialect, Role};
 
 /// How arguments are quoted in a response file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Style {
     /// GNU tools, clang, ld.lld: quotes of both kinds, and a backslash takes the meaning of what follows.
+    #[default]
     Gnu,
     /// lld-link and other tools of Windows: double quotes, and a backslash is one unless a quote follows.
     Windows,
@@ -36,6 +37,16 @@ pub fn style_of(role: Role, argv: &[OsString]) -> Style {
         }
     }
     style
+}
+
+impl Style {
+    /// That of a linker with this kind of command line.
+    pub fn of_linker(dialect: Dialect) -> Style {
+        match dialect {
+            Dialect::Gnu => Style::Gnu,
+            Dialect::LinkExe => Style::Windows,
+        }
+    }
 }
 
 /// Replaces every `@file` by the arguments in it, and those in them. An `@file` that does not exist stays as it is: it may be a

@@ -36,12 +36,22 @@ const fn flag(name: &'static str, dashes: Dashes, shape: Shape) -> Row {
 }
 
 const LINK_EXE: &[Row] = &[
+    both("alternatename", Any, Colon, Id::LinkAlternateName),
     both("defaultlib", Any, Colon, Id::LinkDefaultLib),
+    both("dll", Any, Flag, Id::Shared),
     both("end-lib", Any, Flag, Id::EndLib),
+    both("entry", Any, Colon, Id::LinkEntry),
+    both("export", Any, Colon, Id::LinkExport),
+    both("include", Any, Colon, Id::Undefined),
     both("libpath", Any, Colon, Id::LibraryPath),
+    both("nodefaultlib", Any, OptionalColon, Id::LinkNoDefaultLib),
+    both("noentry", Any, Flag, Id::LinkEntry),
     both("out", Any, Colon, Id::LinkOut),
+    // lld-link knows no such option, but a compiler driver that is asked for a relocatable link may write it.
+    both("r", Any, Flag, Id::Relocatable),
     both("start-lib", Any, Flag, Id::StartLib),
     both("wholearchive", Any, OptionalColon, Id::LinkWholeArchive),
+    both("wrap", Any, Colon, Id::Wrap),
 ];
 
 // GNU ld: a long name takes one dash or two, but with one dash `-o…` is always the output; so for names that begin with `o`

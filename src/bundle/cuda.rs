@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use anyhow::Result;
 
 use super::{BundleContext, Payload, PayloadImage};
+use crate::args::response::Style;
 use crate::device::Linked;
 use crate::model::{Generation, OffloadKind};
 use crate::run::Cmd;
@@ -29,8 +30,9 @@ pub(super) fn payload(
     }
     let cmd = Cmd {
         step: "bundling of CUDA images".to_owned(),
-        program: session.runner.program(toolchain::fatbinary(context.cuda_path), "fatbinary")?,
+        program: session.runner.program(toolchain::cuda_tool("fatbinary", context.cuda_path), "fatbinary")?,
         args,
+        quoting: Style::Gnu,
         inputs: images.iter().map(|image| format!("the image for {}", image.target)).collect(),
         output: Some(output.clone()),
     };

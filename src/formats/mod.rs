@@ -4,6 +4,7 @@
 pub mod bitcode_ident;
 pub mod bundle;
 pub mod compressed;
+pub mod drectve;
 pub mod elf_edit;
 pub mod elf_interface;
 pub mod intel_spirv;

@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use crate::args::Role;
 use crate::args::request::{InputName, LinkRequest};
 use crate::inputs::magic::Magic;
-use crate::inputs::search::Search;
+use crate::inputs::search::{Naming, Search};
 use crate::inputs::{InputFile, Inputs};
 use crate::model::{Generation, OffloadKind};
 use crate::scan::{Found, HostFacts};
@@ -37,7 +37,9 @@ pub fn openmp_runtime(
     compiler: &Compiler,
 ) -> Result<Runtime> {
     let ours: Vec<&Found<'_>> = images.iter().copied().filter(|image| image.kinds.contains(OffloadKind::OpenMp)).collect();
-    if ours.is_empty() || request.no_offload_runtime || request.relocatable {
+    // For Windows there is none to find here, and who links for it brings it along.
+    let elsewhere = super::naming(request) != Naming::Unix;
+    if ours.is_empty() || request.no_offload_runtime || request.relocatable || elsewhere {
         return Ok(Runtime::default());
     }
     let is_ld = request.role == Role::Ld;
@@ -159,7 +161,7 @@ mod tests {
     #[test]
     fn no_runtime_is_told_and_a_static_one_asked_for() {
         let folder = tempfile::tempdir().unwrap();
-        let search = Search::new(&[], Some(folder.path()), "none");
+        let search = Search::new(&[], Some(folder.path()), Naming::Unix, "none");
         let compiler = Compiler { path: "/c/clang".into(), major: Some(22) };
         let dynamic = LinkRequest::default();
         let told = nowhere(&dynamic, &search, None, &compiler).unwrap();

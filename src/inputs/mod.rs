@@ -170,7 +170,8 @@ impl Opener {
 
     fn spec(&mut self, spec: &InputSpec) -> Option<usize> {
         let name = match &spec.name {
-            InputName::File(path) => return if spec.binary { None } else { self.file(path, spec, 0) },
+            InputName::File(_) if spec.binary => return None,
+            InputName::File(path) => return self.file(&self.search.file(path), spec, 0),
             InputName::Library(name) => name,
         };
         let key = (name.clone(), spec.prefer_static);

@@ -1,15 +1,28 @@
-//! Where `-lfoo` and the names in linker scripts are found: the `-L` folders of the whole line, then the folders that linkers
-//! have built in; a library that is nowhere is left to the host linker to report. `-Bstatic` is obeyed (fault F18).
+//! Where `-lfoo`, `foo.lib` and the names in linker scripts are found: the `-L` folders of the whole line, then the folders that
+//! linkers have built in; a library that is nowhere is left to the host linker to report. `-Bstatic` is obeyed (fault F18).
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+/// What libraries are called.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Naming {
+    /// `libfoo.so`, `libfoo.a`.
+    #[default]
+    Unix,
+    /// As GNU ld and ld.lld look for them when they link for Windows: import libraries, archives, those of Microsoft's tools.
+    MinGw,
+    /// As link.exe and lld-link do: `foo.lib`, and every name without a folder in it is looked for.
+    LinkExe,
+}
 
 /// The folders of one link line.
 #[derive(Debug, Default, Clone)]
 pub struct Search {
     folders: Vec<PathBuf>,
     sysroot: PathBuf,
+    naming: Naming,
 }
 
 /// What GNU ld has built in besides a multiarch folder (`ld --verbose`).
@@ -24,13 +37,35 @@ const BUILT_IN: [&str; 8] = [
     "usr/lib",
 ];
 
+/// The same of the cross linkers that Debian and others have for Windows.
+const BUILT_IN_MINGW: [&str; 2] = ["usr/{multiarch}/lib", "usr/{multiarch}/mingw/lib"];
+
 impl Search {
     /// The search of a line with these `-L` values (`=` and `$SYSROOT` mean the sysroot).
-    pub fn new(folders: &[PathBuf], sysroot: Option<&Path>, multiarch: &str) -> Self {
+    pub fn new(folders: &[PathBuf], sysroot: Option<&Path>, naming: Naming, multiarch: &str) -> Self {
         let sysroot = sysroot.unwrap_or(Path::new("/")).to_path_buf();
         let named = folders.iter().map(|folder| rooted(folder, &sysroot)).collect::<Vec<_>>();
-        let built_in = BUILT_IN.iter().map(|folder| sysroot.join(folder.replace("{multiarch}", multiarch)));
-        Search { folders: named.into_iter().chain(built_in).collect(), sysroot }
+        let built_in: &[&str] = match naming {
+            Naming::Unix => &BUILT_IN,
+            Naming::MinGw => &BUILT_IN_MINGW,
+            Naming::LinkExe => &[],
+        };
+        let built_in = built_in.iter().map(|folder| sysroot.join(folder.replace("{multiarch}", multiarch)));
+        Search { folders: named.into_iter().chain(built_in).collect(), sysroot, naming }
+    }
+
+    /// The file that an input names: as it stands, but for link.exe, which looks for what has no folder in its name.
+    pub fn file(&self, name: &Path) -> PathBuf {
+        let bytes = name.as_os_str().as_bytes();
+        if self.naming != Naming::LinkExe || bytes.iter().any(|byte| b"/\\".contains(byte)) || name.is_file() {
+            return name.to_path_buf();
+        }
+        let mut names = vec![name.as_os_str().to_owned()];
+        if !bytes.contains(&b'.') {
+            names.push(with_end(name.as_os_str(), ".obj"));
+        }
+        let here = names.iter().map(PathBuf::from).find(|path| path.is_file());
+        here.or_else(|| self.first(&names)).unwrap_or_else(|| name.to_path_buf())
     }
 
     /// The same search with one more folder of its own (`SEARCH_DIR` of a script).
@@ -45,20 +80,29 @@ impl Search {
         rooted(folder, &self.sysroot)
     }
 
-    /// The file that `-l<name>` stands for. `:name` is that very name; otherwise `lib<name>.so` before `lib<name>.a` in each
-    /// folder, only the archive when `prefer_static`.
+    /// The file that `-l<name>` stands for. `:name` is that very name; otherwise in each folder the shared library before the archive,
+    /// only the archive when `prefer_static`. To link.exe it is what `-defaultlib:<name>` stands for.
     pub fn library(&self, name: &OsStr, prefer_static: bool) -> Option<PathBuf> {
+        if self.naming == Naming::LinkExe {
+            let name = if Path::new(name).extension().is_some() { name.to_owned() } else { with_end(name, ".lib") };
+            return Some(self.file(Path::new(&name))).filter(|path| path.is_file());
+        }
         if let Some(exact) = name.as_bytes().strip_prefix(b":") {
             return self.first(&[OsStr::from_bytes(exact).to_owned()]);
         }
-        let named = |end: &str| {
-            let mut file = std::ffi::OsString::from("lib");
-            file.push(name);
-            file.push(end);
-            file
+        let (shared, archives): (&[_], &[_]) = match self.naming {
+            Naming::MinGw => (&[("lib", ".dll.a"), ("", ".dll.a")], &[("lib", ".a"), ("", ".lib"), ("lib", ".lib")]),
+            _ => (&[("lib", ".so")], &[("lib", ".a")]),
         };
-        let names = if prefer_static { vec![named(".a")] } else { vec![named(".so"), named(".a")] };
-        self.first(&names)
+        // So an object asks for a library that it knows by the name Microsoft's tools have for it.
+        let name = name.as_bytes().strip_suffix(b".lib").filter(|_| self.naming == Naming::MinGw).map_or(name, OsStr::from_bytes);
+        let ends = shared.iter().filter(|_| !prefer_static).chain(archives);
+        let named = |(start, end): &(&str, &str)| {
+            let mut file = OsString::from(start);
+            file.push(name);
+            with_end(&file, end)
+        };
+        self.first(&ends.map(named).collect::<Vec<_>>())
     }
 
     /// The file a linker script names: as it stands, below the sysroot when it is absolute and the script is, beside the script,
@@ -77,10 +121,16 @@ impl Search {
         near.or_else(|| self.first(&[name.as_os_str().to_owned()]))
     }
 
-    fn first(&self, names: &[std::ffi::OsString]) -> Option<PathBuf> {
+    fn first(&self, names: &[OsString]) -> Option<PathBuf> {
         let candidates = self.folders.iter().flat_map(|folder| names.iter().map(|name| folder.join(name)));
         candidates.into_iter().find(|path| path.is_file())
     }
+}
+
+fn with_end(name: &OsStr, end: &str) -> OsString {
+    let mut name = name.to_owned();
+    name.push(end);
+    name
 }
 
 /// `=dir` and `$SYSROOT/dir` below the sysroot; anything else as it is.
@@ -105,11 +155,38 @@ mod tests {
         for name in ["libh.so", "libh.a"] {
             std::fs::write(dir.path().join(name), "x").unwrap();
         }
-        let search = Search::new(&[dir.path().to_path_buf()], None, "none");
+        let search = Search::new(&[dir.path().to_path_buf()], None, Naming::Unix, "none");
         assert_eq!(search.library(OsStr::new("h"), false).unwrap(), dir.path().join("libh.so"));
         assert_eq!(search.library(OsStr::new("h"), true).unwrap(), dir.path().join("libh.a"));
         assert_eq!(search.library(OsStr::new(":libh.a"), false).unwrap(), dir.path().join("libh.a"));
         assert_eq!(search.library(OsStr::new("nothere"), false), None);
+    }
+
+    #[test]
+    fn libraries_for_windows_have_the_names_their_linkers_look_for() {
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for name in ["a.lib", "libb.a", "libb.dll.a", "c.obj", "libd.lib", "e.x"] {
+            std::fs::write(dir.path().join(name), "x").unwrap();
+        }
+        std::fs::write(other.path().join("libb.lib"), "x").unwrap();
+        let folders = [other.path().to_path_buf(), dir.path().to_path_buf()];
+        let (at, in_other) = (|name: &str| Some(dir.path().join(name)), Some(other.path().join("libb.lib")));
+        let mingw = Search::new(&folders, None, Naming::MinGw, "none");
+        let library = |name: &str, prefer_static| mingw.library(OsStr::new(name), prefer_static);
+        assert_eq!((library("a", false), library("d", true)), (at("a.lib"), at("libd.lib")));
+        // The first folder with any of the names.
+        assert_eq!(library("b", false), in_other);
+        let mingw = Search::new(&folders[1..], None, Naming::MinGw, "none");
+        assert_eq!(mingw.library(OsStr::new("b"), false), at("libb.dll.a"));
+        assert_eq!(mingw.library(OsStr::new("b"), true), at("libb.a"));
+
+        let link = Search::new(&folders, None, Naming::LinkExe, "none");
+        assert_eq!((link.library(OsStr::new("a"), false), link.library(OsStr::new("e.x"), false)), (at("a.lib"), at("e.x")));
+        assert_eq!(link.library(OsStr::new("b"), false), None);
+        assert_eq!(Some(link.file(Path::new("a.lib"))), at("a.lib"));
+        assert_eq!(Some(link.file(Path::new("c"))), at("c.obj"));
+        assert_eq!(link.file(Path::new("folder/a.lib")), Path::new("folder/a.lib"));
+        assert_eq!(mingw.file(Path::new("a.lib")), Path::new("a.lib"));
     }
 
     #[test]

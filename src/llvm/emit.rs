@@ -135,11 +135,20 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
             symbol
         });
         match &bounds.defined {
-            BoundsDefined::BySortedSections { start, stop } => {
+            BoundsDefined::BySortedSections { start, stop, after: (section, name) } => {
                 for (symbol, section) in symbols.iter().zip([start, stop]) {
                     symbol.set_linkage(Linkage::WeakODR);
                     symbol.set_initializer(&none.const_zero());
                     symbol.set_section(Some(section));
+                    if self.to_object {
+                        symbol.set_comdat(self.module.get_or_insert_comdat(&symbol.get_name().to_string_lossy()));
+                    }
+                }
+                if self.to_object {
+                    let byte = self.context.i8_type();
+                    let keeper = self.constant(name, byte, Linkage::Internal);
+                    keeper.set_initializer(&byte.const_zero());
+                    keeper.set_section(Some(section));
                 }
             }
             BoundsDefined::ByLinker(dummy) => {

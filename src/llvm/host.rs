@@ -53,6 +53,11 @@ impl Host {
     }
 }
 
+/// An error unless registration code can be made for the host `triple`.
+pub fn check_host(triple: &str) -> Result<()> {
+    Host::new(triple).map(drop)
+}
+
 /// The triple of the machine this runs on, as LLVM names it.
 pub fn default_triple() -> String {
     TargetMachine::get_default_triple().as_str().to_string_lossy().into_owned()

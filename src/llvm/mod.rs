@@ -27,10 +27,10 @@ mod tests;
 pub use self::{
     bitcode::{embedded_images, symbols},
     emit::{compile, compile_bitcode, print_module},
-    host::default_triple,
+    host::{check_host, default_triple},
 };
 #[cfg(not(feature = "llvm"))]
-pub use disabled::{compile, compile_bitcode, default_triple, embedded_images, print_module, symbols};
+pub use disabled::{check_host, compile, compile_bitcode, default_triple, embedded_images, print_module, symbols};
 
 use crate::model::Generation;
 

@@ -224,6 +224,17 @@ fn compiles_for_windows() -> Outcome {
             let names: Vec<_> = file.sections().flat_map(|section| section.name().map(str::to_owned)).collect();
             assert!(file.section_by_name(section).is_some(), "{host}: {section} {names:?}");
         }
+        // The linker keeps one of the bounds, and the table even when it is empty.
+        for bound in ["start", "stop"] {
+            let name = format!("{}__{bound}_llvm_offload_entries", if host.starts_with("i686") { "_" } else { "" });
+            let symbol = file.symbols().find(|symbol| symbol.name() == Ok(&name)).ok_or(host)?;
+            assert!(symbol.is_global() && !symbol.is_weak() && symbol.is_definition(), "{host}: {name}");
+            let section = file.section_by_index(symbol.section_index().ok_or(host)?)?;
+            let object::SectionFlags::Coff { characteristics } = section.flags() else { return Err(host.into()) };
+            assert!(characteristics.contains(object::pe::IMAGE_SCN_LNK_COMDAT), "{host}: {name}");
+        }
+        let keeper = file.section_by_name("llvm_offload_entries$OZZ").ok_or(host)?;
+        assert_eq!(keeper.size(), 1, "{host}");
     }
     Ok(())
 }

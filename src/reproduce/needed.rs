@@ -11,7 +11,7 @@ use goblin::elf::Elf;
 use crate::args::request::{InputName, InputSpec};
 use crate::bytes::Bytes;
 use crate::inputs;
-use crate::inputs::search::Search;
+use crate::inputs::search::{Naming, Search};
 use crate::run;
 use crate::session::{self, Session};
 use crate::toolchain::Compiler;
@@ -66,7 +66,7 @@ pub(super) fn of_compiler(compiler: &Compiler, triple: &str, sysroot: Option<&Pa
     let answer = run::answer(&compiler.path, &words).unwrap_or_default();
     let Some(folders) = answer.lines().find_map(|line| line.strip_prefix("libraries: =")) else { return Vec::new() };
     let folders: Vec<PathBuf> = split(OsStr::new(folders)).collect();
-    let search = Search::new(&folders, sysroot, "");
+    let search = Search::new(&folders, sysroot, Naming::Unix, "");
     let names = START_FILES.iter().chain(&COMPILER_LIBRARIES);
     opened(names.map(|name| InputName::Library(OsString::from(name))), &search)
 }

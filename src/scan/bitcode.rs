@@ -37,6 +37,7 @@ pub(super) fn facts(data: &[u8]) -> Result<HostFacts<'static>> {
         undefined: undefined.collect(),
         generation: module.entries,
         refers_to_bounds: module.refers_to_bounds,
+        alternate_names: Vec::new(),
         machine: None,
     })
 }

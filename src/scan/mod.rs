@@ -3,13 +3,17 @@
 //! device code costs next to nothing.
 
 pub mod bitcode;
+mod coff;
 pub mod object;
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use anyhow::{Context, Result};
 use rayon::prelude::*;
 
+use crate::args::link_exe;
+use crate::formats::drectve::Directives;
 use crate::formats::offload_binary;
 use crate::inputs::magic::Magic;
 use crate::inputs::{Inputs, Leaf, worth_threads};
@@ -53,7 +57,7 @@ pub fn scan(inputs: &Inputs) -> Result<Vec<Found<'_>>> {
 fn images_of(index: usize, leaf: &Leaf) -> Result<Vec<Found<'_>>> {
     match leaf.kind {
         Magic::Elf => object::elf_images(index, leaf),
-        Magic::Coff => object::coff_images(index, leaf),
+        Magic::Coff => coff::images(index, leaf),
         Magic::Bitcode => bitcode::images(index, leaf),
         Magic::OffloadBinary => packaged(index, &leaf.origin, leaf.data()),
         Magic::ElfShared | Magic::Archive | Magic::Text | Magic::Other => Ok(Vec::new()),
@@ -72,6 +76,19 @@ pub(crate) fn packaged<'a>(leaf: usize, origin: &Origin, data: &'a [u8]) -> Resu
     Ok(found.collect())
 }
 
+/// The libraries that COFF objects name for themselves, in order, without repetition, and without those that others rule out. An object
+/// that cannot be read names none here; the scan will say so.
+pub fn default_libraries(inputs: &Inputs) -> Vec<String> {
+    let objects: Vec<&Leaf> = inputs.leaves.iter().filter(|leaf| leaf.kind == Magic::Coff).collect();
+    let each: Vec<Directives> = objects.par_iter().map(|leaf| coff::directives(leaf.data()).unwrap_or_default()).collect();
+    let mut seen = HashSet::new();
+    let mut names: Vec<String> = each.iter().flat_map(|directives| &directives.default_libraries).cloned().collect();
+    names.retain(|name| seen.insert(name.to_ascii_lowercase()));
+    let without: Vec<&String> = each.iter().flat_map(|directives| &directives.without_libraries).collect();
+    names.retain(|name| !without.iter().any(|other| link_exe::is_left_out(name.as_ref(), other.as_ref())));
+    names
+}
+
 /// What a host object says of itself, for deciding what the host link takes and how images are registered.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct HostFacts<'a> {
@@ -83,6 +100,8 @@ pub struct HostFacts<'a> {
     pub generation: Option<Generation>,
     /// Whether it refers to the plain bounds of an entry table: another wrapper's object (decision 6).
     pub refers_to_bounds: bool,
+    /// What symbols stand for that nobody defines (COFF's `/alternatename:`).
+    pub alternate_names: Vec<(Vec<u8>, Vec<u8>)>,
     /// The ELF machine or COFF machine of the object, where it has one.
     pub machine: Option<Machine>,
 }
@@ -131,7 +150,7 @@ pub fn host_facts(inputs: &Inputs) -> Result<Vec<HostFacts<'_>>> {
 fn facts_of(leaf: &Leaf) -> Result<HostFacts<'_>> {
     match leaf.kind {
         Magic::Elf => object::elf_facts(leaf.data()).with_context(|| leaf.origin.to_string()),
-        Magic::Coff => object::coff_facts(leaf.data()).with_context(|| leaf.origin.to_string()),
+        Magic::Coff => coff::facts(leaf.data()).with_context(|| leaf.origin.to_string()),
         Magic::Bitcode => bitcode::facts(leaf.data()).with_context(|| leaf.origin.to_string()),
         _ => Ok(HostFacts::default()),
     }

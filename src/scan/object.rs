@@ -1,13 +1,12 @@
 //! Native objects: the sections that hold device images, and the symbols and entry tables of the host code (spec
-//! link-driver.md 3.3; LLVM 14's named sections: containers.md 4.4). ELF of any class, byte order and machine; COFF.
+//! link-driver.md 3.3; LLVM 14's named sections: containers.md 4.4). ELF of any class, byte order and machine.
 
 use std::borrow::Cow;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
+use object::Endianness;
 use object::elf::{self, FileHeader32, FileHeader64};
-use object::read::coff::{CoffFile, CoffHeader, Symbol};
 use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
-use object::{Endianness, Object, ObjectSection, pe};
 
 use super::{Definition, Found, HostFacts, Machine, Need, PLAIN_BOUNDS, packaged};
 use crate::inputs::Leaf;
@@ -84,40 +83,6 @@ pub(super) fn llvm14_image<'a>(leaf: usize, origin: &Origin, section: &str, byte
         raw_section: true,
         bytes: Cow::Borrowed(bytes),
     })
-}
-
-/// The device images of a COFF object: in sections whose name starts `.llvm.offloading`.
-pub(super) fn coff_images(index: usize, leaf: &Leaf) -> Result<Vec<Found<'_>>> {
-    let data = leaf.data();
-    let mut found = Vec::new();
-    let sections = coff_sections(data).with_context(|| leaf.origin.to_string())?;
-    for (name, contents) in sections {
-        if name.starts_with(".llvm.offloading") && name != RELOCATABLE {
-            found.append(&mut packaged(index, &leaf.origin.in_section(&name), contents)?);
-        }
-    }
-    Ok(found)
-}
-
-fn coff_sections(data: &[u8]) -> Result<Vec<(String, &[u8])>> {
-    fn list<'a, C: CoffHeader>(file: &CoffFile<'a, &'a [u8], C>) -> Result<Vec<(String, &'a [u8])>> {
-        let mut all = Vec::new();
-        for section in file.sections() {
-            let name = String::from_utf8_lossy(section.name_bytes()?).into_owned();
-            let contents = section.data().map_err(|error| anyhow!("{name}: {error}"))?;
-            all.push((name, contents));
-        }
-        Ok(all)
-    }
-    if is_big_coff(data) {
-        list(&CoffFile::<&[u8], pe::AnonObjectHeaderBigobj>::parse(data)?)
-    } else {
-        list(&CoffFile::<&[u8]>::parse(data)?)
-    }
-}
-
-fn is_big_coff(data: &[u8]) -> bool {
-    matches!(object::FileKind::parse(data), Ok(object::FileKind::CoffBig))
 }
 
 /// What an ELF object says of itself.
@@ -205,36 +170,4 @@ fn generation_of_size(size: u64, wide: bool) -> Option<Generation> {
 
 fn is_bound(name: &[u8]) -> bool {
     PLAIN_BOUNDS.iter().any(|bound| bound.as_bytes() == name)
-}
-
-/// What a COFF object says of itself. Its entries are always of the newest generation: older ones were never linked there.
-pub(super) fn coff_facts(data: &[u8]) -> Result<HostFacts<'_>> {
-    fn read<'a, C: CoffHeader>(file: &CoffFile<'a, &'a [u8], C>) -> Result<HostFacts<'a>> {
-        let machine = file.coff_header().machine();
-        let mut facts = HostFacts { machine: Some(Machine::Coff(machine)), ..HostFacts::default() };
-        let entries =
-            file.sections().any(|section| section.name_bytes().is_ok_and(|name| name.starts_with(b"llvm_offload_entries")));
-        facts.generation = entries.then_some(Generation::Llvm21);
-        let table = file.coff_symbol_table();
-        for (_, symbol) in table.iter() {
-            let weak = symbol.storage_class() == pe::IMAGE_SYM_CLASS_WEAK_EXTERNAL;
-            if !weak && symbol.storage_class() != pe::IMAGE_SYM_CLASS_EXTERNAL {
-                continue;
-            }
-            let name = Cow::Borrowed(symbol.name(table.strings())?);
-            match symbol.section_number() {
-                pe::IMAGE_SYM_UNDEFINED if symbol.value() == 0 => facts.undefined.push(Need { name, weak }),
-                _ => facts.defined.push(Definition { name, weak }),
-            }
-        }
-        Ok(facts)
-    }
-    if data.len() < 20 {
-        bail!("too short for a COFF object");
-    }
-    if is_big_coff(data) {
-        read(&CoffFile::<&[u8], pe::AnonObjectHeaderBigobj>::parse(data)?)
-    } else {
-        read(&CoffFile::<&[u8]>::parse(data)?)
-    }
 }

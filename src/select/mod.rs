@@ -34,6 +34,8 @@ pub struct Wishes {
     pub roots: Vec<String>,
     /// Symbols redirected with `--wrap`.
     pub wrapped: Vec<String>,
+    /// What symbols stand for that nobody defines.
+    pub alternate_names: Vec<(String, String)>,
 }
 
 /// The jobs in their final order, and a line for each archive member with device code that says why it is linked or not.

@@ -16,6 +16,9 @@ pub(super) fn host_pulls(facts: &[HostFacts<'_>], lazy: &[bool], origins: &[Stri
         return pulled;
     }
     let mut resolver = Resolver::default();
+    for (from, to) in &wishes.alternate_names {
+        resolver.alternate(from.as_bytes(), to.as_bytes(), None);
+    }
     for (leaf, facts) in facts.iter().enumerate() {
         if lazy[leaf] { resolver.offer(leaf, facts) } else { resolver.include(facts, leaf) }
     }
@@ -25,6 +28,9 @@ pub(super) fn host_pulls(facts: &[HostFacts<'_>], lazy: &[bool], origins: &[Stri
     while let Some((name, needed_by)) = resolver.wanted.pop_front() {
         for alias in aliases(&name, &wishes.wrapped) {
             resolver.need(&alias, needed_by);
+        }
+        for (to, by) in resolver.alternates.get(&name).cloned().unwrap_or_default() {
+            resolver.need(&to, by);
         }
         let Some(&leaf) = resolver.offered.get(&name) else { continue };
         if resolver.strong.contains(&name) || pulled[leaf].is_some() {
@@ -51,6 +57,9 @@ fn aliases(name: &[u8], wrapped: &[String]) -> Vec<Vec<u8>> {
     also
 }
 
+/// A symbol that another stands for, and the leaf that says so.
+type Alternate = (Vec<u8>, Option<usize>);
+
 /// Who offers what, what is defined, and what is still to be looked for.
 #[derive(Default)]
 struct Resolver {
@@ -58,6 +67,8 @@ struct Resolver {
     offered: HashMap<Vec<u8>, usize>,
     /// Strong definitions in what is linked.
     strong: HashSet<Vec<u8>>,
+    /// What a symbol stands for as well, and who says so.
+    alternates: HashMap<Vec<u8>, Vec<Alternate>>,
     asked: HashSet<Vec<u8>>,
     wanted: VecDeque<(Vec<u8>, Option<usize>)>,
 }
@@ -74,12 +85,23 @@ impl Resolver {
         for symbol in facts.undefined.iter().filter(|symbol| !symbol.weak) {
             self.need(&symbol.name, Some(leaf));
         }
+        for (from, to) in &facts.alternate_names {
+            self.alternate(from, to, Some(leaf));
+        }
     }
 
     fn need(&mut self, name: &[u8], by: Option<usize>) {
         if !self.asked.contains(name) {
             self.asked.insert(name.to_vec());
             self.wanted.push_back((name.to_vec(), by));
+        }
+    }
+
+    /// Who needs `from` may come to need `to`: whether anybody defines `from` is known only at the end.
+    fn alternate(&mut self, from: &[u8], to: &[u8], by: Option<usize>) {
+        self.alternates.entry(from.to_vec()).or_default().push((to.to_vec(), by));
+        if self.asked.contains(from) {
+            self.need(to, by);
         }
     }
 }

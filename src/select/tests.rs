@@ -92,6 +92,21 @@ fn wrapped_symbols_are_followed() {
 }
 
 #[test]
+fn alternate_names_are_followed() {
+    let found = [image(1, AMD, "gfx90a"), image(2, AMD, "gfx90a"), image(3, AMD, "gfx90a")];
+    let says = |from: &str, to: &str| vec![(from.as_bytes().to_vec(), to.as_bytes().to_vec())];
+    // `f` is needed before `a` says what it stands for; nobody needs `k`. Names in a circle end.
+    let main = HostFacts { alternate_names: says("k", "c"), ..facts(&["main"], &["f", "a"]) };
+    let a = HostFacts { alternate_names: says("f", "b"), ..facts(&["a"], &[]) };
+    let b = HostFacts { alternate_names: says("b", "f"), ..facts(&["b"], &[]) };
+    let all = [main, a, b, facts(&["c"], &[])];
+    let lazy = [false, true, true, true];
+    assert_eq!(shown(&found, &all, &lazy, &Wishes::default()), ["gfx90a: 1 2"]);
+    let wishes = Wishes { alternate_names: vec![("f".into(), "c".into())], ..Wishes::default() };
+    assert_eq!(shown(&found, &all, &lazy, &wishes), ["gfx90a: 1 2 3"]);
+}
+
+#[test]
 fn each_generation_is_registered_by_itself() {
     let found = [image(0, AMD, "gfx90a"), image(1, AMD, "gfx90a"), image(2, AMD, "gfx90a")];
     let old = HostFacts { generation: Some(Generation::Llvm15), ..facts(&[], &[]) };

@@ -55,11 +55,17 @@ pub enum BoundsDefined {
     /// The linker, because the section's name is a C identifier; the dummy sees to it that there is such a section.
     ByLinker(Dummy),
     /// We do, in sections that the linker sorts around the entries' (COFF).
+    ///
+    /// In objects, they are alternatives of which the linker keeps one (COMDAT). LLVM's wrapper has them as mere weak definitions,
+    /// each of which brings along a strong one of another name, so that the registrations of two kinds in one program clash.
     BySortedSections {
         /// The section of the first symbol.
         start: String,
         /// The section of the last symbol.
         stop: String,
+        /// A section after it and the symbol of the byte in it, in objects alone. Linkers drop a table of nothing but empty sections,
+        /// and the bounds of a program without entries with it, which is then an error; LLVM's wrapper runs into it.
+        after: (String, String),
     },
 }
 
@@ -92,7 +98,8 @@ pub enum Kept {
 pub fn bounds(kind: OffloadKind, generation: Generation, coff: bool) -> Bounds {
     let section = generation.entry_section(kind);
     let defined = if coff {
-        BoundsDefined::BySortedSections { start: format!("{section}$OA"), stop: format!("{section}$OZ") }
+        let after = (format!("{section}$OZZ"), format!("__dummy.{section}"));
+        BoundsDefined::BySortedSections { start: format!("{section}$OA"), stop: format!("{section}$OZ"), after }
     } else {
         let align = match generation {
             // LLVM 20's entries have alignment 1. On 32-bit hosts a larger one here would put a gap into their table.

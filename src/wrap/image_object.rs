@@ -10,6 +10,7 @@ mod elf;
 mod tests;
 
 use super::ImageSection;
+use crate::model::ObjectFormat;
 use anyhow::{Context as _, Result, bail};
 use object::write::WritableBuffer;
 use std::fs::File;
@@ -96,15 +97,10 @@ enum Host {
 impl Host {
     fn of(triple: &str) -> Result<Self> {
         let arch = triple.split('-').next().unwrap_or_default();
-        let windows = ["-windows", "-win32", "-mingw", "-cygwin", "-uefi"].iter().any(|os| triple.contains(os));
-        let apple = ["-apple", "-darwin", "-macos", "-ios"].iter().any(|os| triple.contains(os));
-        if apple {
-            bail!("the host `{triple}` has Mach-O objects, in which no offload entries can be embedded");
-        }
-        let found = if windows {
-            coff::Machine::of(arch).map(Host::Coff)
-        } else {
-            elf::Machine::of(arch, triple.ends_with("x32")).map(Host::Elf)
+        let found = match ObjectFormat::of(triple) {
+            ObjectFormat::MachO => bail!("the host `{triple}` has Mach-O objects, in which no offload entries can be embedded"),
+            ObjectFormat::Coff => coff::Machine::of(arch).map(Host::Coff),
+            ObjectFormat::Elf => elf::Machine::of(arch, triple.ends_with("x32")).map(Host::Elf),
         };
         found.with_context(|| format!("no image object can be written for the host `{triple}`"))
     }

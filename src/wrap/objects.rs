@@ -37,6 +37,11 @@ pub struct WrapContext<'a> {
     pub keep_bitcode: bool,
 }
 
+/// An error unless objects can be made for the host `triple`.
+pub fn check_host(triple: &str) -> Result<()> {
+    llvm::check_host(triple)
+}
+
 /// The objects to add to the host link, in order.
 pub fn make(payloads: &[Payload], context: &WrapContext<'_>, session: &Session) -> Result<Vec<PathBuf>> {
     let mut objects = Vec::new();

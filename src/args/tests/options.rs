@@ -128,9 +128,17 @@ fn link_exe_forms() {
     assert_eq!(request.output, Some("r.exe".into()));
     assert_eq!(request.library_dirs, ["l", "m", "n"].map(PathBuf::from));
     assert_eq!(request.default_libraries, words("libcmt"));
-    assert!(request.undefined.is_empty() && request.emulation.is_none());
+    assert_eq!((request.undefined, request.entry_is_named), (vec!["main".to_owned(), "_main".to_owned()], true));
+    assert!(request.emulation.is_none());
     assert_eq!(inputs(line), ["x.obj", "/dir/y.obj", "/z.obj", "a.lib+whole", "b.lib"]);
     assert_eq!(inputs("a.lib /wholearchive"), ["a.lib+whole"]);
+    let more = "--linker-path=/x/lld-link.exe /nodefaultlib:libcmt -NoDefaultLib -noentry -export:f=g,@1,data -include:h -wrap:w \
+                /alternatename:a=b -dll x.obj";
+    let request = self::request(more);
+    assert_eq!(request.undefined, ["g", "_g", "h"]);
+    assert_eq!((request.without_libraries, request.no_default_libraries), (words("libcmt"), true));
+    assert_eq!(request.alternate_names, [("a".to_owned(), "b".to_owned())]);
+    assert!(request.entry_is_named && request.shared && request.wrapped_symbols == ["w"]);
     // With GNU spelling only LLVM's own few are known, and in lower case.
     assert_eq!(inputs("/out:x /OUT:y /tmp/a.o -libpath:d"), ["/OUT:y", "/tmp/a.o"]);
 }

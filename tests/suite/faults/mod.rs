@@ -3,7 +3,9 @@
 
 mod images;
 mod inputs;
+mod kinds;
 mod line;
+mod options;
 mod steps;
 mod stopped;
 
@@ -11,5 +13,8 @@ use libtest_mimic::Trial;
 
 /// Every test here.
 pub fn trials() -> Vec<Trial> {
-    [line::trials(), inputs::trials(), images::trials(), steps::trials(), stopped::trials()].into_iter().flatten().collect()
+    [line::trials(), inputs::trials(), kinds::trials(), images::trials(), options::trials(), steps::trials(), stopped::trials()]
+        .into_iter()
+        .flatten()
+        .collect()
 }

@@ -1,0 +1,105 @@
+//! What is peculiar to a line in the spelling of link.exe and lld-link: how it is told from the others, and what such a linker takes
+//! for granted.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+use super::request::{LinkRequest, text};
+use super::{Id, Role};
+
+/// Which linker's spelling the host arguments are in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Dialect {
+    /// GNU ld, gold, ld.lld, mold, wild.
+    #[default]
+    Gnu,
+    /// link.exe and lld-link: `/opt:value`, and none of the single letters.
+    LinkExe,
+}
+
+/// link.exe's spelling, when the host is a Windows with its toolchain or the host linker is one of its kind.
+pub(super) fn dialect_of(role: Role, tokens: &[OsString]) -> Dialect {
+    let is_link_exe = tokens.iter().any(|token| {
+        let token = token.to_string_lossy();
+        let linker = token.strip_prefix("--linker-path=").or_else(|| token.strip_prefix("--offld-linker="));
+        if let Some(linker) = linker {
+            return is_link_exe(linker);
+        }
+        let triple = token.strip_prefix("--host-triple=").unwrap_or_default();
+        role == Role::Wrapper && is_msvc(triple)
+    });
+    if is_link_exe { Dialect::LinkExe } else { Dialect::Gnu }
+}
+
+/// Whether a linker is of Microsoft's kind, by its file name.
+fn is_link_exe(linker: &str) -> bool {
+    let name = linker.rsplit(['/', '\\']).next().unwrap_or_default().to_ascii_lowercase();
+    let stem = name.strip_suffix(".exe").unwrap_or(&name);
+    stem == "link" || stem == "lld-link" || stem.starts_with("lld-link-")
+}
+
+/// Whether a triple is a Windows with Microsoft's linker: `-windows` without an environment means that one.
+pub(super) fn is_msvc(triple: &str) -> bool {
+    triple.contains("-windows") && !["gnu", "cygnus", "itanium", "elf", "macho"].iter().any(|e| triple.contains(e))
+}
+
+/// Where the program may start when nothing on the line says so: the linker looks for these, and the C library's start code, which
+/// need not be where we look for libraries, for the first few. On i386 names have a `_` before them.
+pub fn default_entries() -> impl Iterator<Item = String> {
+    const NAMES: [&str; 10] = [
+        "main",
+        "wmain",
+        "WinMain",
+        "wWinMain",
+        "DllMain",
+        "mainCRTStartup",
+        "wmainCRTStartup",
+        "WinMainCRTStartup",
+        "wWinMainCRTStartup",
+        "_DllMainCRTStartup",
+    ];
+    let stdcall = ["_WinMain@16", "_wWinMain@16", "_DllMain@12", "__DllMainCRTStartup@12"];
+    NAMES.iter().flat_map(|name| plain_and_i386(name)).chain(stdcall.map(str::to_owned))
+}
+
+/// A name of C as it is, and as it is on i386: the line may say neither machine.
+fn plain_and_i386(name: &str) -> [String; 2] {
+    [name.to_owned(), format!("_{name}")]
+}
+
+/// `name[=internal][,@ordinal][,flags]`, the value of `/export:`: the symbol that must be there.
+fn exported(value: &str) -> &str {
+    let name = value.split(',').next().unwrap_or_default();
+    name.split_once('=').map_or(name, |(_, internal)| internal)
+}
+
+/// Whether `/nodefaultlib:without` means the library `name`: without regard to case, and to a missing `.lib`.
+pub fn is_left_out(name: &OsStr, without: &OsStr) -> bool {
+    let full = |name: &OsStr| {
+        let lower = name.to_string_lossy().to_ascii_lowercase();
+        if Path::new(&lower).extension().is_some() { lower } else { format!("{lower}.lib") }
+    };
+    full(name) == full(without)
+}
+
+impl LinkRequest {
+    /// Takes in an option that only link.exe has.
+    pub(super) fn link_exe_option(&mut self, id: Id, value: &OsStr) {
+        match id {
+            Id::LinkAlternateName => {
+                let given = text(value);
+                let names = given.split_once('=').map(|(from, to)| (from.to_owned(), to.to_owned()));
+                self.alternate_names.extend(names);
+            }
+            Id::LinkDefaultLib => self.default_libraries.push(value.to_owned()),
+            Id::LinkEntry => {
+                self.entry_is_named = true;
+                self.undefined.extend(plain_and_i386(&text(value)).into_iter().filter(|_| !value.is_empty()));
+            }
+            Id::LinkExport => self.undefined.extend(plain_and_i386(exported(&text(value)))),
+            Id::LinkNoDefaultLib if value.is_empty() => self.no_default_libraries = true,
+            Id::LinkNoDefaultLib => self.without_libraries.push(value.to_owned()),
+            _ => {}
+        }
+    }
+}
