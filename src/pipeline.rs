@@ -167,7 +167,8 @@ fn device_code(request: &LinkRequest, linker: &Path, session: &Session) -> Resul
     // Linked images.
     let _device = session.trace.span(span::DEVICE, 0);
     let compiler = compiler(request, &jobs, session)?;
-    let runtime = host::openmp_runtime(request, &inputs, &facts, &found, &search, &compiler)?;
+    let images: Vec<&Found<'_>> = jobs.iter().flat_map(|job| &job.inputs).copied().collect();
+    let runtime = host::openmp_runtime(request, &inputs, &facts, &images, &search, &compiler)?;
     if let Some(warning) = &runtime.warning {
         session.shell.warn(warning);
     }

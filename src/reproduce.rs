@@ -187,12 +187,13 @@ impl Tools {
         let host_triple = host::triple(link.request, &facts).ok();
         let is_registered = !found.is_empty() && link.request.override_images.is_empty() && !host::is_wrapped(&facts, inputs);
         let runtime = compiler.as_ref().filter(|_| is_registered);
-        let runtime = runtime.map(|compiler| host::openmp_runtime(link.request, inputs, &facts, found, link.search, compiler));
-        let runtime = runtime.and_then(Result::ok).unwrap_or_default().words;
+        let images: Vec<&Found<'_>> = found.iter().collect();
+        let runtime =
+            runtime.and_then(|compiler| host::openmp_runtime(link.request, inputs, &facts, &images, link.search, compiler).ok());
         let host_machine = host_triple.as_ref().and_then(|triple| triple.split('-').next());
         let targets = found.iter().map(|image| Target::new(&image.triple, &image.arch));
         let cpus = targets.filter(|target| target.is_cpu() && Some(target.arch_name()) == host_machine);
         let cpus = cpus.map(|target| target.triple).collect();
-        Tools { compiler, host_triple, runtime, cpus }
+        Tools { compiler, host_triple, runtime: runtime.unwrap_or_default().words, cpus }
     }
 }
