@@ -6,6 +6,7 @@ mod inputs;
 mod kinds;
 mod line;
 mod options;
+mod relocatable;
 mod steps;
 mod stopped;
 
@@ -13,8 +14,17 @@ use libtest_mimic::Trial;
 
 /// Every test here.
 pub fn trials() -> Vec<Trial> {
-    [line::trials(), inputs::trials(), kinds::trials(), images::trials(), options::trials(), steps::trials(), stopped::trials()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        line::trials(),
+        inputs::trials(),
+        kinds::trials(),
+        images::trials(),
+        options::trials(),
+        relocatable::trials(),
+        steps::trials(),
+        stopped::trials(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
