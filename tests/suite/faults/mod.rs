@@ -3,6 +3,7 @@
 
 mod images;
 mod inputs;
+mod jobs;
 mod kinds;
 mod line;
 mod options;
@@ -17,6 +18,7 @@ pub fn trials() -> Vec<Trial> {
     [
         line::trials(),
         inputs::trials(),
+        jobs::trials(),
         kinds::trials(),
         images::trials(),
         options::trials(),
