@@ -5,6 +5,7 @@ mod images;
 mod inputs;
 mod jobs;
 mod kinds;
+mod large;
 mod line;
 mod options;
 mod relocatable;
@@ -17,6 +18,7 @@ use libtest_mimic::Trial;
 pub fn trials() -> Vec<Trial> {
     [
         line::trials(),
+        large::trials(),
         inputs::trials(),
         jobs::trials(),
         kinds::trials(),
