@@ -91,6 +91,8 @@ impl Real {
 
 impl Run for Real {
     fn run(&self, cmd: &Cmd) -> Result<Usage> {
+        // From here on there is a child to tell of signals, and perhaps a response file.
+        self.signals.watch();
         self.signals.check()?;
         if let Some(output) = &cmd.output {
             // With --save-temps there may be one of an earlier link, which must not be taken for this one's.
