@@ -234,8 +234,10 @@ fn host_link_to_the_end(line: &Cmd, request: &LinkRequest, session: &Session) ->
 
 /// `result`; after a signal, without what the linker left of the output.
 fn whole_or_gone(result: Result<()>, request: &LinkRequest, session: &Session) -> Result<()> {
-    if session.signals.check().is_err() {
+    if let Err(stopped) = session.signals.check() {
         host::remove_partial(out_name(request));
+        // It may have come when the linker was done: without an output that is no success.
+        return result.and(Err(stopped));
     }
     result
 }
