@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 
@@ -78,7 +79,7 @@ pub fn finish_relocatable(output: &Path) -> Result<()> {
         return Ok(());
     }
     let told = || format!("cannot rename the entry tables of `{}`", output.display());
-    let folder = output.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    let folder = folder_of(output);
     let linked = Bytes::of(output)?;
     let mut edited = tempfile::NamedTempFile::new_in(folder).with_context(told)?;
     let mut writer = BufWriter::new(edited.as_file_mut());
@@ -91,10 +92,32 @@ pub fn finish_relocatable(output: &Path) -> Result<()> {
     Ok(())
 }
 
+fn folder_of(file: &Path) -> &Path {
+    file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))
+}
+
 /// Removes the output of a linker that was stopped, which leaves what it has written so far. Never a device, a pipe or a link.
 pub fn remove_partial(output: &Path) {
     if std::fs::symlink_metadata(output).is_ok_and(|meta| meta.is_file()) {
         let _ = std::fs::remove_file(output);
+    }
+}
+
+/// Removes what ld.lld leaves when it crashes: it writes to `<output>.tmpXXXXXXX`, as memory, and on a full disk two of its threads may
+/// crash at once before it has cleaned up. Only files that are not older than the link.
+pub fn remove_linker_temps(output: &Path, started: SystemTime) {
+    // File times come from a clock that ticks more slowly.
+    const TICK: Duration = Duration::from_secs(1);
+    let Some(name) = output.file_name() else { return };
+    let is_theirs = |file: &[u8]| {
+        let random = file.strip_prefix(name.as_encoded_bytes()).and_then(|rest| rest.strip_prefix(b".tmp"));
+        random.is_some_and(|random| random.len() == 7 && random.iter().all(u8::is_ascii_hexdigit))
+    };
+    for entry in std::fs::read_dir(folder_of(output)).into_iter().flatten().flatten() {
+        let young = || entry.metadata().and_then(|meta| meta.modified()).is_ok_and(|time| time + TICK >= started);
+        if is_theirs(entry.file_name().as_encoded_bytes()) && young() {
+            remove_partial(&entry.path());
+        }
     }
 }
 

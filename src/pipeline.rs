@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use anyhow::{Result, bail};
 
@@ -213,20 +214,30 @@ fn plain_link(ledger: &Ledger, request: &LinkRequest, linker: &Path, session: &S
     whole_or_gone(result, request, session)
 }
 
-/// The host link, and after a relocatable one our own last step. Of a link that a signal ends nothing is left.
+/// The host link, and after a relocatable one our own last step. Of a link that a signal or a full disk ends nothing is left.
 fn host_link_to_the_end(line: &Cmd, request: &LinkRequest, session: &Session) -> Result<()> {
     let mut host = session.trace.span(span::HOST, 0);
+    let started = SystemTime::now();
     let mut result = session.runner.run(line).map(|usage| host.tell_usage(usage));
-    if request.relocatable {
-        result = result.and_then(|()| session.runner.edit(out_name(request), &host::finish_relocatable));
+    if request.relocatable && result.is_ok() {
+        result = session.runner.edit(out_name(request), &host::finish_relocatable);
+        if result.is_err() {
+            // Its entry tables still have names that a later link would take for its own.
+            host::remove_partial(out_name(request));
+        }
+    }
+    if result.is_err() {
+        host::remove_linker_temps(out_name(request), started);
     }
     whole_or_gone(result, request, session)
 }
 
 /// `result`; after a signal, without what the linker left of the output.
 fn whole_or_gone(result: Result<()>, request: &LinkRequest, session: &Session) -> Result<()> {
-    if session.signals.check().is_err() {
+    if let Err(stopped) = session.signals.check() {
         host::remove_partial(out_name(request));
+        // It may have come when the linker was done: without an output that is no success.
+        return result.and(Err(stopped));
     }
     result
 }

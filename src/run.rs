@@ -8,6 +8,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
 
 use crate::args::response::{self, Style};
 use crate::error::StepFailed;
@@ -99,10 +100,8 @@ impl Run for Real {
             let _ = std::fs::remove_file(output);
         }
         let mut command = self.command(cmd)?;
-        if cmd.output.is_some()
-            && let Some(folder) = self.scratch.folder()
-        {
-            // A step that ends in our folder works in it: what its tools leave behind, killed ones above all, goes with it.
+        if let Some(folder) = self.scratch.folder() {
+            // A step works in our folder: what its tools leave behind, crashed and killed ones above all, goes with it.
             command.env("TMPDIR", folder);
         }
         // A group of its own, so that a signal reaches what the child started, too.
@@ -183,7 +182,11 @@ fn cannot_start(cmd: &Cmd, error: &std::io::Error) -> StepFailed {
 fn failed(cmd: &Cmd, status: ExitStatus) -> StepFailed {
     let (how, code) = match (status.code(), status.signal()) {
         (Some(code), _) => (format!("exited with status {code}"), u8::try_from(code).unwrap_or(1)),
-        (None, Some(signal)) => (format!("was ended by signal {signal}"), u8::try_from(128 + signal).unwrap_or(1)),
+        (None, Some(signal)) => {
+            // What a program gets that writes to its output as memory.
+            let hint = if signal == Signal::BUS.as_raw() { " (SIGBUS: is the disk of its output full?)" } else { "" };
+            (format!("was ended by signal {signal}{hint}"), u8::try_from(128 + signal).unwrap_or(1))
+        }
         (None, None) => ("ended without a status".to_owned(), 1),
     };
     let name = cmd.program.file_name().unwrap_or(OsStr::new("")).to_string_lossy();

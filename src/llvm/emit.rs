@@ -35,7 +35,7 @@ pub fn compile(plan: &Plan) -> Result<Vec<u8>> {
         let buffer = host.machine.write_to_memory_buffer(module, FileType::Object).map_err(|error| anyhow!("{error}"))?;
         // inkwell counts a terminating zero that is not part of the object.
         let mut object = buffer.as_slice()[..buffer.get_size()].to_vec();
-        if plan.relocatable && !host.coff && matches!(plan.images, Images::OpenMp(_)) {
+        if plan.relocatable && !host.coff && holds_openmp_images(plan) {
             hide_images(&mut object).context("cannot hide the images of a relocatable link")?;
         }
         Ok(object)
@@ -60,6 +60,12 @@ fn with_module<T>(plan: &Plan, to_object: bool, then: impl FnOnce(&Module<'_>, &
         Some(error) => bail!("{error}"),
         None => Ok(value),
     }
+}
+
+/// Whether there is a section of OpenMP's images; larger ones are in an object of their own.
+fn holds_openmp_images(plan: &Plan) -> bool {
+    let Images::OpenMp(images) = &plan.images else { return false };
+    images.iter().any(|image| matches!(image.place, ImagePlace::Inline(_)))
 }
 
 /// LLVM gives `.llvm.offloading.relocatable` the type of sections that images are extracted from, whatever their name; what

@@ -3,13 +3,18 @@
 use libtest_mimic::{Failed, Trial};
 
 use crate::kinds::{Case, Wrapper};
+use crate::kit::{AMD, Image};
 use crate::support::{
-    OFFLOAD, Outcome, Release, Work, expect_equal, expect_in, expect_not_in, ledger, llvm, made, passed, run, run_offloaded,
-    with_llvm,
+    LLVM, OFFLOAD, Outcome, Release, Work, expect_equal, expect_in, expect_not_in, ledger, llvm, made, passed, run,
+    run_offloaded, text, with_llvm,
 };
 
 pub fn trials() -> Vec<Trial> {
-    vec![with_llvm("faults::f17_relocatable_links_of_openmp", openmp), with_llvm("faults::f17_relocatable_links_of_hip", hip)]
+    vec![
+        with_llvm("faults::f17_relocatable_links_of_openmp", openmp),
+        with_llvm("faults::f17_relocatable_links_of_hip", hip),
+        with_llvm("faults::f17_relocatable_links_with_large_images", large),
+    ]
 }
 
 /// NAME(x) is x times N, on the device.
@@ -103,5 +108,24 @@ fn hip() -> Outcome {
         expect_equal(&format!("registrations of {name}'s kernel"), "1", &lines.count().to_string())?;
     }
     expect_equal("bundles", "4", &ledger.matches("hip bundle ").count().to_string())?;
+    passed()
+}
+
+/// Images of more than a megabyte are in an object of their own.
+fn large() -> Outcome {
+    let work = Work::new();
+    let linker = format!("--linker-path={LLVM}/ld.lld");
+    for (kind, section) in [("openmp", ".llvm.offloading.relocatable"), ("hip", ".hip_fatbin")] {
+        let bytes = format!("{kind} image ").repeat(200_000);
+        work.fat("a.o", &[Image { triple: AMD, arch: "gfx90a", kind, bytes: bytes.as_bytes() }])?;
+        run(&mut work.wrapper([&linker, "-r", "-o", "once.o", "a.o"]))?;
+        run(&mut work.wrapper([&linker, "-r", "-o", "twice.o", "once.o"]))?;
+        expect_equal("fat sections", "0", &fat_sections(&work, "twice.o")?.to_string())?;
+        let dump = format!("{section}=dumped");
+        work.run(llvm("llvm-objcopy"), ["--dump-section", &dump, "twice.o", "/dev/null"])?;
+        let dumped = text(&std::fs::read(work.path().join("dumped"))?);
+        expect_equal("images", "1", &dumped.matches(&bytes).count().to_string())?;
+        work.expect_no_temps()?;
+    }
     passed()
 }

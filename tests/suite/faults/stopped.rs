@@ -1,6 +1,7 @@
 //! Fault F8: whatever ends a link early, the temp folder is gone, nothing we started is left running, and no half of an output
 //! is taken for a whole one.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -8,8 +9,8 @@ use std::time::{Duration, Instant};
 use libtest_mimic::{Failed, Trial};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::kit::Image;
-use crate::support::{Outcome, Work, expect_equal, expect_in, passed, run_failing, text, with_llvm};
+use crate::kit::{AMD, Image, NVIDIA};
+use crate::support::{LLVM, Outcome, Work, expect_equal, expect_in, passed, run, run_failing, text, with_llvm};
 
 pub fn trials() -> Vec<Trial> {
     let mut trials = vec![
@@ -17,10 +18,13 @@ pub fn trials() -> Vec<Trial> {
         with_llvm("faults::f08_a_signal_that_was_ignored_stays_ignored", ignored),
     ];
     for (name, signal) in [("hup", 1), ("int", 2), ("term", 15)] {
-        for stage in ["device", "two_devices", "host", "long_plain", "traced_plain"] {
+        for stage in
+            ["device", "two_devices", "bundling", "fat_binary", "host", "relocatable", "override", "long_plain", "traced_plain"]
+        {
             let test = format!("faults::f08_sig{name}_in_the_{stage}_link");
             trials.push(with_llvm(&test, move || stopped(signal, stage)));
         }
+        trials.push(with_llvm(&format!("faults::f08_sig{name}_at_any_time"), move || at_any_time(signal)));
     }
     trials
 }
@@ -48,7 +52,7 @@ const SLEEPER: &str = r#"#!/bin/sh
 [ "$1" = -dumpversion ] && { echo 22.1.8; exit; }
 case $1 in @*) set -- $(tr -d '"' < "${1#@}") ;; esac
 for word; do
-  [ "$last" = -o ] && out=$word
+  case $last in -o|--create) out=$word ;; esac
   last=$word
 done
 echo partial > "$out"
@@ -61,9 +65,11 @@ fn stopped(signal: i32, stage: &'static str) -> Outcome {
     let work = Work::new();
     work.fat("a.o", &[Image::amd("gfx90a", "A")])?;
     work.fat("b.o", &[Image::amd("gfx908", "B")])?;
+    work.fat("c.o", &[Image { triple: NVIDIA, arch: "sm_80", kind: "cuda", bytes: b"C" }])?;
     let (tool, expected) = match stage {
-        "device" => ("tools/clang", 1),
+        "device" | "fat_binary" => ("tools/clang", 1),
         "two_devices" => ("tools/clang", 2),
+        "bundling" => ("sdk/bin/fatbinary", 1),
         _ => ("tools/linker", 1),
     };
     work.tool(tool, SLEEPER);
@@ -73,6 +79,10 @@ fn stopped(signal: i32, stage: &'static str) -> Outcome {
         "long_plain" => command.args((0..6000).map(|at| format!("-L/a/folder/by/a/long/name/{at}"))),
         "traced_plain" => command.arg("--wrapper-time-trace=trace"),
         "two_devices" => command.args(["a.o", "b.o"]),
+        "bundling" => command.args(["--cuda-path=sdk", "c.o"]),
+        "fat_binary" => command.args(["--emit-fatbin-only", "a.o"]),
+        "relocatable" => command.args(["-r", "a.o"]),
+        "override" => command.args(["--override-image=openmp=a.o", "a.o"]),
         _ => command.arg("a.o"),
     };
     let mut link = command.stderr(Stdio::piped()).spawn()?;
@@ -88,6 +98,47 @@ fn stopped(signal: i32, stage: &'static str) -> Outcome {
     }
     expect_equal("an output is there", "false", &work.path().join("x").exists().to_string())?;
     passed()
+}
+
+/// With the signal a bit later each time, until the link is done before it comes: in stages of our own as well.
+fn at_any_time(signal: i32) -> Outcome {
+    let work = Work::new();
+    let bytes = vec![7u8; 3 << 20];
+    let hip = |arch| Image { triple: AMD, arch, kind: "hip", bytes: &bytes };
+    work.fat("a.o", &[Image { kind: "openmp", ..hip("gfx906") }, hip("gfx90a"), hip("gfx908")])?;
+    let linker = format!("--linker-path={LLVM}/ld.lld");
+    let words = ["--compress", &linker, "-r", "-o", "x", "a.o"];
+    let begin = Instant::now();
+    run(&mut work.wrapper(words))?;
+    // A machine that is busy now may not be so later, so the end is where links succeed.
+    let step = begin.elapsed() / 25;
+    let mut done = 0;
+    for turn in 0..400 {
+        let _ = std::fs::remove_file(work.path().join("x"));
+        let link = work.wrapper(words).stderr(Stdio::piped()).spawn()?;
+        std::thread::sleep(step * turn);
+        tell(&link, signal)?;
+        let ended = link.wait_with_output()?;
+        let how = format!("after {:?}: {}\n{}", step * turn, ended.status, text(&ended.stderr));
+        work.expect_no_temps().map_err(|failed| format!("{}\n{how}", failed.message().unwrap_or_default()))?;
+        let beside: Vec<_> = std::fs::read_dir(work.path())?.flatten().map(|entry| entry.file_name()).collect();
+        let left =
+            beside.iter().any(|name| name.to_string_lossy().starts_with("x.tmp") || name.to_string_lossy().starts_with(".tmp"));
+        expect_equal(&format!("something is left in {beside:?} {how}"), "false", &left.to_string())?;
+        expect_equal(
+            &format!("there is an output {how}"),
+            &ended.status.success().to_string(),
+            &work.path().join("x").exists().to_string(),
+        )?;
+        // Before it listens a signal has its usual effect.
+        let by_signal = ended.status.signal() == Some(signal) || ended.status.code() == Some(128 + signal);
+        expect_equal(&format!("ended well or by the signal {how}"), "true", &(ended.status.success() || by_signal).to_string())?;
+        done += u32::from(ended.status.success());
+        if done == 3 {
+            return passed();
+        }
+    }
+    Err("the link never got to its end".into())
 }
 
 /// Waits until `count` tools run; the process ids of them and of what they started.

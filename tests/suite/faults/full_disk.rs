@@ -1,0 +1,218 @@
+//! Fault F8 where the disk is full: at whichever file it ends, no temporary file stays, no part of an output is taken for a whole one,
+//! and the error says which file it was. The disks are file systems in memory, one size after the other, so that every file of a
+//! link is the last one once.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::kit::{AMD, HOST, Image, NVIDIA};
+use crate::support::{LLVM, Outcome, Work, expect_equal, expect_in, missing, output, passed, shown, text, with_llvm};
+
+pub fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for link in LINKS {
+        trials.push(with_llvm(&format!("faults::f08_full_disk_for_temporary_files_{}", link.name), || temporary(link)));
+        for linker in ["ld.lld", "ld"] {
+            let name = format!("faults::f08_full_disk_for_the_output_{}_{}", link.name, linker.replace('.', "_"));
+            if linker == "ld.lld" || !link.words.contains(&"--emit-fatbin-only") {
+                trials.push(with_llvm(&name, move || of_output(link, linker)));
+            }
+        }
+    }
+    trials
+}
+
+/// A link to try.
+struct Link {
+    name: &'static str,
+    kind: &'static str,
+    triple: &'static str,
+    arch: &'static str,
+    /// How large the device's object is, in KiB. Its image is twice that, and up to 1 MiB passes through LLVM.
+    object: usize,
+    words: &'static [&'static str],
+    /// What cannot be written once each, after the object, where temporary files have ever more room.
+    ends: &'static [&'static str],
+}
+
+const LINKS: &[Link] = &[
+    Link {
+        name: "openmp",
+        kind: "openmp",
+        triple: HOST,
+        arch: "generic",
+        object: 300,
+        words: &["-shared"],
+        ends: &["device link for x86_64-pc-linux-gnu failed: ", "x.openmp.image.wrapper.o`"],
+    },
+    Link {
+        name: "large",
+        kind: "openmp",
+        triple: AMD,
+        arch: "gfx90a",
+        object: 700,
+        words: &["-shared"],
+        ends: &["device link for amdgcn-amd-amdhsa (gfx90a) failed: ", "x.openmp.image.o`"],
+    },
+    Link {
+        name: "hip",
+        kind: "hip",
+        triple: AMD,
+        arch: "gfx90a",
+        object: 300,
+        words: &["-shared"],
+        ends: &["device link for ", "cannot write the HIP bundle `", "x.hip.image.wrapper.o`"],
+    },
+    Link {
+        name: "compressed",
+        kind: "hip",
+        triple: AMD,
+        arch: "gfx90a",
+        object: 300,
+        words: &["-shared", "--compress"],
+        ends: &["device link for "],
+    },
+    Link {
+        name: "cuda",
+        kind: "cuda",
+        triple: NVIDIA,
+        arch: "sm_80",
+        object: 300,
+        words: &["-shared", "--cuda-path=sdk"],
+        ends: &["device link for ", "bundling of CUDA images failed: 'fatbinary' exited with ", "x.cuda.image.wrapper.o`"],
+    },
+    Link {
+        name: "relocatable",
+        kind: "openmp",
+        triple: HOST,
+        arch: "generic",
+        object: 300,
+        words: &["-r"],
+        ends: &["device link for ", "x.openmp.image.wrapper.o`"],
+    },
+    Link {
+        name: "fat_binary",
+        kind: "hip",
+        triple: AMD,
+        arch: "gfx90a",
+        object: 300,
+        words: &["--emit-fatbin-only"],
+        ends: &["device link for ", "cannot write the HIP bundle `"],
+    },
+];
+
+/// A device compiler that makes its only input into an image twice as large.
+const TWICE: &str = r#"#!/bin/sh
+[ "$1" = -dumpversion ] && { echo 22.1.8; exit; }
+for word; do
+  case $last in -o) out=$word ;; esac
+  case $word in *.o) in=$word ;; esac
+  last=$word
+done
+exec cat "$in" "$in" > "$out"
+"#;
+
+/// A folder with the object and the tools.
+fn prepared(link: &Link) -> Result<Work, Failed> {
+    let work = Work::new();
+    // Nothing that zstd could make small.
+    let mut seed = 1u32;
+    let mut next = || {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (seed >> 24) as u8
+    };
+    let bytes: Vec<u8> = (0..link.object << 10).map(|_| next()).collect();
+    let Link { kind, triple, arch, .. } = *link;
+    work.fat("a.o", &[Image { triple, arch, kind, bytes: &bytes }])?;
+    work.tool("tools/clang", TWICE);
+    work.tool("sdk/bin/fatbinary", "#!/bin/sh\nexec cp \"${4##*file=}\" \"$3\"\n");
+    Ok(work)
+}
+
+/// A file system in memory, gone when dropped.
+struct Disk(PathBuf);
+
+impl Disk {
+    /// In folder `name`; nothing where mounting is not allowed.
+    fn new(work: &Work, name: &str) -> Result<Option<Disk>, Failed> {
+        let folder = work.path().join(name);
+        std::fs::create_dir_all(&folder)?;
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=4k", "tmpfs"]).arg(&folder).stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(mount.status().is_ok_and(|status| status.success()).then_some(Disk(folder)))
+    }
+
+    /// Makes room for `kib`.
+    fn resize(&self, kib: usize) -> Result<(), Failed> {
+        let size = format!("remount,size={kib}k");
+        crate::support::run(Command::new("mount").args(["-o", &size]).arg(&self.0)).map(drop)
+    }
+
+    fn files(&self) -> Result<String, Failed> {
+        let names: Vec<String> = std::fs::read_dir(&self.0)?
+            .map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()))
+            .collect::<Result<_, _>>()?;
+        Ok(names.join(" "))
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+/// More than any of the links needs in one place, in KiB.
+const MOST: usize = 8 << 10;
+/// How much more room there is from one try to the next: less than the smallest file, so that none is passed over.
+const STEP: usize = 120;
+
+/// Tries the link with more and more room on `disk` until it does well, and looks each time at what it says and leaves.
+fn until_it_fits(link: &Link, work: &Work, disk: &Disk, linker: &str, target: &Path) -> Result<Vec<String>, Failed> {
+    let linker = if linker == "ld" { "/usr/bin/ld".to_owned() } else { format!("{LLVM}/{linker}") };
+    let mut told = Vec::new();
+    for kib in (4..MOST).step_by(STEP) {
+        disk.resize(kib)?;
+        let mut command = work.wrapper(link.words.iter().copied());
+        command.arg(format!("--linker-path={linker}")).arg("-o").arg(target).arg("a.o");
+        let ended = output(&mut command)?;
+        if ended.status.success() {
+            work.expect_no_temps()?;
+            return Ok(told);
+        }
+        let stderr = text(&ended.stderr);
+        let all = format!("with {kib} KiB: {}", shown(&command, &ended));
+        work.expect_no_temps().map_err(|failed| format!("{}\n{all}", failed.message().unwrap_or_default()))?;
+        expect_equal(&format!("there is an output {all}"), "false", &target.exists().to_string())?;
+        let left = disk.files()?;
+        expect_equal(&format!("left on the disk {all}"), "", &left)?;
+        let ours = stderr.lines().find_map(|line| line.split_once(": error: ")).map_or("", |(_, error)| error);
+        // Where a tool of another's failed, that tool has said why.
+        let known = ours.starts_with("cannot ") && ours.ends_with(": No space left on device (os error 28)");
+        if !known && !ours.contains(" failed: '") {
+            return Err(format!("neither a file and why, nor a step of another's: {all}").into());
+        }
+        told.push(ours.to_owned());
+    }
+    Err(format!("does not fit into {MOST} KiB: {}", told.last().map_or("", String::as_str)).into())
+}
+
+fn temporary(link: &Link) -> Outcome {
+    let work = prepared(link)?;
+    let Some(disk) = Disk::new(&work, "tmp")? else { return missing("the right to mount a file system") };
+    let told = until_it_fits(link, &work, &disk, "ld.lld", &work.path().join("x"))?;
+    for wanted in [&["cannot write the device object `"], link.ends].concat() {
+        expect_in(&told.join("\n"), wanted)?;
+    }
+    passed()
+}
+
+fn of_output(link: &Link, linker: &str) -> Outcome {
+    let work = prepared(link)?;
+    let Some(disk) = Disk::new(&work, "out")? else { return missing("the right to mount a file system") };
+    let told = until_it_fits(link, &work, &disk, linker, &disk.0.join("x"))?;
+    expect_equal("failed before there was room", "true", &(!told.is_empty()).to_string())?;
+    passed()
+}
