@@ -5,6 +5,8 @@
 
 #[path = "suite/cases.rs"]
 mod cases;
+#[path = "suite/coff/mod.rs"]
+mod coff;
 #[path = "suite/dry_run/mod.rs"]
 mod dry_run;
 #[path = "suite/faults/mod.rs"]
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
     let mut trials = Vec::new();
     trials.extend(programs::trials());
     trials.extend(cases::trials());
+    trials.extend(coff::trials());
     trials.extend(faults::trials());
     trials.extend(dry_run::trials());
     trials.extend(gpu::trials());
