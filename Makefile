@@ -1,5 +1,5 @@
 # make demo      set up, build, and link one OpenMP program in three ways
-# make test      what needs LLVM 22 alone          make test-releases   what needs LLVM 14, 15, 16 and 19 too
+# make test      what needs LLVM 22 alone          make test-releases   what needs LLVM 14, 15, 16 and 19, or NVIDIA's tools, too
 # make install   PREFIX=/usr/local DESTDIR=         make lint clean
 # make bench     BENCH=--check: fail beyond the limits
 #
@@ -48,7 +48,7 @@ demo: $(SETUP)
 test: $(SETUP)
 	$(CARGO) test -- --skip releases::
 
-test-releases: $(SETUP_RELEASES)
+test-releases: $(SETUP_RELEASES) $(SETUP_CUDA)
 	$(CARGO) test --test suite -- releases::
 
 lint: $(SETUP)

@@ -73,6 +73,10 @@ fn is_lld(linker: &Path) -> bool {
 /// What a relocatable link does to its output (link-driver.md 9.1): device code that is linked now goes, and the entry tables get a
 /// name of their own, so that a later link leaves images and tables alone (fault F17). The file is replaced whole or not at all.
 pub fn finish_relocatable(output: &Path) -> Result<()> {
+    if std::fs::metadata(output).is_ok_and(|meta| !meta.is_file()) {
+        // `/dev/null`: what the linker wrote is gone, and the place is not ours to replace.
+        return Ok(());
+    }
     let told = || format!("cannot rename the entry tables of `{}`", output.display());
     let folder = output.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
     let linked = Bytes::of(output)?;
@@ -85,6 +89,13 @@ pub fn finish_relocatable(output: &Path) -> Result<()> {
     edited.as_file().set_permissions(std::fs::metadata(output).with_context(told)?.permissions()).with_context(told)?;
     edited.persist(output).with_context(told)?;
     Ok(())
+}
+
+/// Removes the output of a linker that was stopped, which leaves what it has written so far. Never a device, a pipe or a link.
+pub fn remove_partial(output: &Path) {
+    if std::fs::symlink_metadata(output).is_ok_and(|meta| meta.is_file()) {
+        let _ = std::fs::remove_file(output);
+    }
 }
 
 /// Whether another wrapper's object is on the line already (decision 6): then it is a plain link.

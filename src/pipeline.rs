@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 use crate::args::request::{InputSpec, LinkRequest};
-use crate::args::{Ledger, link_exe};
+use crate::args::{Ledger, link_exe, response};
 use crate::bundle::{self, BundleContext, Payload};
 use crate::device::{self, DeviceContext, Linked};
 use crate::formats::bitcode_ident;
@@ -34,7 +34,11 @@ pub fn replace_if_plain(ledger: &Ledger, request: &LinkRequest, session: &Sessio
     let search = search(request);
     let inputs = inputs::open(&inputs_of(request, &search), &search)?;
     if !inputs.leaves.iter().any(|leaf| leaf.kind == Magic::Bitcode) && scan::scan(&inputs)?.is_empty() {
-        session.runner.replace(&host::command(ledger, &linker, &[], &[]))?;
+        let line = host::command(ledger, &linker, &[], &[]);
+        // A long line takes a response file, which somebody has to outlive: `link` does that.
+        if !response::needs_spill(&line.args) {
+            session.runner.replace(&line)?;
+        }
     }
     Ok(())
 }
@@ -82,7 +86,10 @@ pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first:
     // Linked images, each in a file, or nothing to do for us.
     let device = match request.override_images.as_slice() {
         [] => device_code(request, &linker, session)?,
-        options => Some(DeviceCode::given(options, request)?),
+        options => {
+            session.signals.watch();
+            Some(DeviceCode::given(options, request)?)
+        }
     };
     let Some(device) = device else {
         return if request.emit_fatbin_only {
@@ -164,7 +171,8 @@ fn device_code(request: &LinkRequest, linker: &Path, session: &Session) -> Resul
     // Linked images.
     let _device = session.trace.span(span::DEVICE, 0);
     let compiler = compiler(request, &jobs, session)?;
-    let runtime = host::openmp_runtime(request, &inputs, &facts, &found, &search, &compiler)?;
+    let images: Vec<&Found<'_>> = jobs.iter().flat_map(|job| &job.inputs).copied().collect();
+    let runtime = host::openmp_runtime(request, &inputs, &facts, &images, &search, &compiler)?;
     if let Some(warning) = &runtime.warning {
         session.shell.warn(warning);
     }
@@ -196,11 +204,13 @@ fn check_host(request: &LinkRequest, host_triple: &str) -> Result<()> {
 /// The line as it is: there is nothing for us to do.
 fn plain_link(ledger: &Ledger, request: &LinkRequest, linker: &Path, session: &Session) -> Result<()> {
     let line = host::command(ledger, linker, &[], &[]);
-    if request.time_trace.is_none() {
-        return session.runner.replace(&line);
-    }
-    let _host = session.trace.span(span::HOST, 0);
-    session.runner.run(&line).map(drop)
+    let result = if request.time_trace.is_none() {
+        session.runner.replace(&line)
+    } else {
+        let _host = session.trace.span(span::HOST, 0);
+        session.runner.run(&line).map(drop)
+    };
+    whole_or_gone(result, request, session)
 }
 
 /// The host link, and after a relocatable one our own last step. Of a link that a signal ends nothing is left.
@@ -210,9 +220,13 @@ fn host_link_to_the_end(line: &Cmd, request: &LinkRequest, session: &Session) ->
     if request.relocatable {
         result = result.and_then(|()| session.runner.edit(out_name(request), &host::finish_relocatable));
     }
+    whole_or_gone(result, request, session)
+}
+
+/// `result`; after a signal, without what the linker left of the output.
+fn whole_or_gone(result: Result<()>, request: &LinkRequest, session: &Session) -> Result<()> {
     if session.signals.check().is_err() {
-        // A linker that is killed leaves what it has written so far.
-        let _ = std::fs::remove_file(out_name(request));
+        host::remove_partial(out_name(request));
     }
     result
 }

@@ -21,6 +21,7 @@ use anyhow::{Context, Result};
 use crate::args::request::{InputName, InputSpec, LinkRequest};
 use crate::args::response;
 use crate::args::{Ledger, Role, What};
+use crate::bytes::Bytes;
 use crate::formats::bitcode_ident;
 use crate::host;
 use crate::inputs::magic::{Magic, magic};
@@ -118,9 +119,14 @@ fn files(link: &Link<'_>, tools: &Tools, opened: Files, line: &Line<'_>) -> Resu
     let mut files: BTreeSet<PathBuf> = link.ledger.response_files().iter().chain(&line.files).cloned().collect();
     files.extend(opened.opened.into_iter().map(|file| file.path));
     files.extend(needed::opened(line.scripts.iter().cloned().map(InputName::File), link.search));
-    let runtime = LinkRequest::new(&Ledger::parse(Role::Ld, tools.runtime.clone())?)?;
-    let names = runtime.inputs.into_iter().map(|spec| spec.name);
-    files.extend(needed::opened(names, &Search::new(&runtime.library_dirs, None, Naming::Unix, "")));
+    if !tools.runtime.is_empty() {
+        // With the folder in it, the line finds libraries that it does not find without.
+        let whole = Ledger::parse(Role::Ld, [link.ledger.tokens(), &tools.runtime].concat())?;
+        let request = LinkRequest::new(&whole)?;
+        let multiarch = host::multiarch(&request);
+        let search = Search::new(&request.library_dirs, request.sysroot.as_deref(), Naming::Unix, &multiarch);
+        files.extend(inputs::files(&request.inputs, &search).opened.into_iter().map(|file| file.path));
+    }
     if let Some(compiler) = &tools.compiler {
         files.extend(tools.cpus.iter().flat_map(|cpu| needed::of_compiler(compiler, cpu, link.request.sysroot.as_deref())));
     }
@@ -160,7 +166,7 @@ fn run_time_folders(link: &Link<'_>) -> Vec<PathBuf> {
 }
 
 fn is_shared(path: &Path) -> bool {
-    crate::bytes::Bytes::open(path).is_ok_and(|bytes| magic(bytes.as_slice()) == Magic::ElfShared)
+    Bytes::open(path).is_ok_and(|bytes| magic(bytes.as_slice()) == Magic::ElfShared)
 }
 
 /// What the link finds out about its tools. What it cannot find out, the link itself reports.
@@ -181,12 +187,13 @@ impl Tools {
         let host_triple = host::triple(link.request, &facts).ok();
         let is_registered = !found.is_empty() && link.request.override_images.is_empty() && !host::is_wrapped(&facts, inputs);
         let runtime = compiler.as_ref().filter(|_| is_registered);
-        let runtime = runtime.map(|compiler| host::openmp_runtime(link.request, inputs, &facts, found, link.search, compiler));
-        let runtime = runtime.and_then(Result::ok).unwrap_or_default().words;
+        let images: Vec<&Found<'_>> = found.iter().collect();
+        let runtime =
+            runtime.and_then(|compiler| host::openmp_runtime(link.request, inputs, &facts, &images, link.search, compiler).ok());
         let host_machine = host_triple.as_ref().and_then(|triple| triple.split('-').next());
         let targets = found.iter().map(|image| Target::new(&image.triple, &image.arch));
         let cpus = targets.filter(|target| target.is_cpu() && Some(target.arch_name()) == host_machine);
         let cpus = cpus.map(|target| target.triple).collect();
-        Tools { compiler, host_triple, runtime, cpus }
+        Tools { compiler, host_triple, runtime: runtime.unwrap_or_default().words, cpus }
     }
 }

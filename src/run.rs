@@ -91,12 +91,20 @@ impl Real {
 
 impl Run for Real {
     fn run(&self, cmd: &Cmd) -> Result<Usage> {
+        // From here on there is a child to tell of signals, and perhaps a response file.
+        self.signals.watch();
         self.signals.check()?;
         if let Some(output) = &cmd.output {
             // With --save-temps there may be one of an earlier link, which must not be taken for this one's.
             let _ = std::fs::remove_file(output);
         }
         let mut command = self.command(cmd)?;
+        if cmd.output.is_some()
+            && let Some(folder) = self.scratch.folder()
+        {
+            // A step that ends in our folder works in it: what its tools leave behind, killed ones above all, goes with it.
+            command.env("TMPDIR", folder);
+        }
         // A group of its own, so that a signal reaches what the child started, too.
         command.process_group(0);
         let mut child = command.spawn().map_err(|error| cannot_start(cmd, &error))?;

@@ -50,6 +50,12 @@ impl Scratch {
         Ok(folder.join(name))
     }
 
+    /// The folder, once there is one; none with `--save-temps`.
+    pub fn folder(&self) -> Option<PathBuf> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.folder.as_ref().map(|folder| folder.path().to_path_buf())
+    }
+
     /// Removes one of our files before its time, to keep the peak of disk use low. Does nothing with `--save-temps`, and nothing to
     /// files that are not ours (an image that the user gave).
     pub fn discard(&self, path: &Path) {

@@ -181,28 +181,28 @@ pub fn is_ourselves(path: &Path) -> bool {
     std::env::current_exe().is_ok_and(|me| same(&me, path) == Some(true))
 }
 
-/// NVIDIA's `fatbinary`: in `bin` of `cuda_path` (`--cuda-path=`), on `PATH`, where CUDA's own installer puts it, or in a Python
-/// environment's wheel.
-pub fn fatbinary(cuda_path: Option<&Path>) -> Result<PathBuf> {
-    let named = cuda_path.map(|folder| folder.join("bin/fatbinary")).filter(|tool| tool.is_file());
-    let installed = || Some(PathBuf::from("/usr/local/cuda/bin/fatbinary")).filter(|tool| tool.is_file());
-    named.or_else(|| which::which("fatbinary").ok()).or_else(installed).or_else(wheel).with_context(|| {
+/// One of NVIDIA's tools (`fatbinary`, `nvlink`): in `bin` of `cuda_path` (`--cuda-path=`), on `PATH`, where CUDA's own installer puts
+/// it, or in a Python environment's wheel.
+pub fn cuda_tool(name: &str, cuda_path: Option<&Path>) -> Result<PathBuf> {
+    let named = cuda_path.map(|folder| folder.join("bin").join(name)).filter(|tool| tool.is_file());
+    let installed = || Some(Path::new("/usr/local/cuda/bin").join(name)).filter(|tool| tool.is_file());
+    named.or_else(|| which::which(name).ok()).or_else(installed).or_else(|| wheel(name)).with_context(|| {
         let looked = cuda_path.map_or_else(String::new, |folder| format!(" in {} or", folder.join("bin").display()));
         format!(
-            "Unable to find 'fatbinary'{looked} in path: CUDA device code needs it; install NVIDIA's CUDA toolkit (or the PyPI package \
+            "Unable to find '{name}'{looked} in path: CUDA device code needs it; install NVIDIA's CUDA toolkit (or the PyPI package \
              nvidia-cuda-nvcc), and name its folder with --cuda-path="
         )
     })
 }
 
-/// `fatbinary` of the PyPI package, below the Python environment that is active.
-fn wheel() -> Option<PathBuf> {
+/// A tool of the PyPI package, below the Python environment that is active.
+fn wheel(name: &str) -> Option<PathBuf> {
     let environment = PathBuf::from(Session::env(session::VIRTUAL_ENV)?);
     let entries =
         |folder: &Path| std::fs::read_dir(folder).ok().into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
     let packages = entries(&environment.join("lib")).map(|python| python.join("site-packages/nvidia"));
     let mut tools: Vec<PathBuf> =
-        packages.flat_map(|nvidia| entries(&nvidia).collect::<Vec<_>>()).map(|part| part.join("bin/fatbinary")).collect();
+        packages.flat_map(|nvidia| entries(&nvidia).collect::<Vec<_>>()).map(|part| part.join("bin").join(name)).collect();
     tools.sort();
     tools.into_iter().rev().find(|tool| tool.is_file())
 }

@@ -88,8 +88,15 @@ impl Trace {
     pub fn write(&self) -> Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let told = || format!("cannot write the time trace `{}`", file.display());
+        if std::fs::metadata(file).is_ok_and(|meta| !meta.is_file()) {
+            // A device or a pipe is written to, never replaced.
+            let out = std::fs::File::options().write(true).open(file).with_context(told)?;
+            return serde_json::to_writer(out, &self.json()).with_context(told);
+        }
         let folder = file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-        let mut out = tempfile::NamedTempFile::new_in(folder).with_context(told)?;
+        // What the umask leaves of it, as for any other file.
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+        let mut out = tempfile::Builder::new().permissions(mode).tempfile_in(folder).with_context(told)?;
         serde_json::to_writer(&mut out, &self.json()).with_context(told)?;
         out.persist(file).with_context(told)?;
         Ok(())

@@ -1,18 +1,24 @@
 //! Everything that runs the offld binary: real compilers, real runtimes, LLVM's own tools side by side. One harness, so that
 //! `cargo test --test suite -- f13` or `-- programs::weak` finds what it is asked for. Tests whose names start `releases::` need
-//! LLVM 14, 15, 16 and 19; the others LLVM 22 alone. A missing tool is a test marked as ignored that says what is missing;
+//! LLVM 14, 15, 16 and 19 or NVIDIA's tools; the others LLVM 22 alone. A missing tool is a test marked as ignored that says what is missing;
 //! `REQUIRE_TOOLS=1` makes it a failure.
 
 #[path = "suite/cases.rs"]
 mod cases;
 #[path = "suite/coff/mod.rs"]
 mod coff;
+#[path = "suite/cuda.rs"]
+mod cuda;
+#[path = "suite/drivers.rs"]
+mod drivers;
 #[path = "suite/dry_run/mod.rs"]
 mod dry_run;
 #[path = "suite/faults/mod.rs"]
 mod faults;
 #[path = "suite/gpu.rs"]
 mod gpu;
+#[path = "suite/kinds.rs"]
+mod kinds;
 #[path = "suite/kit.rs"]
 mod kit;
 #[path = "suite/many.rs"]
@@ -21,6 +27,8 @@ mod many;
 mod programs;
 #[path = "suite/releases.rs"]
 mod releases;
+#[path = "suite/reproduce.rs"]
+mod reproduce;
 #[path = "suite/support.rs"]
 mod support;
 
@@ -34,11 +42,15 @@ fn main() -> ExitCode {
     trials.extend(programs::trials());
     trials.extend(cases::trials());
     trials.extend(coff::trials());
+    trials.extend(drivers::trials());
     trials.extend(faults::trials());
     trials.extend(dry_run::trials());
     trials.extend(gpu::trials());
     trials.extend(many::trials());
+    trials.extend(kinds::trials());
+    trials.extend(cuda::trials());
     trials.extend(releases::trials());
+    trials.extend(reproduce::trials());
     let conclusion = libtest_mimic::run(&arguments, trials);
     support::unmake();
     conclusion.exit_code()

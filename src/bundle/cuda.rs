@@ -30,7 +30,7 @@ pub(super) fn payload(
     }
     let cmd = Cmd {
         step: "bundling of CUDA images".to_owned(),
-        program: session.runner.program(toolchain::fatbinary(context.cuda_path), "fatbinary")?,
+        program: session.runner.program(toolchain::cuda_tool("fatbinary", context.cuda_path), "fatbinary")?,
         args,
         quoting: Style::Gnu,
         inputs: images.iter().map(|image| format!("the image for {}", image.target)).collect(),

@@ -5,6 +5,7 @@ mod cuda;
 mod hip;
 mod openmp;
 
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -137,15 +138,24 @@ pub fn emit(payloads: &[Payload], output: &Path, session: &Session) -> Result<()
 }
 
 fn write_out(image: &PayloadImage, output: &Path) -> Result<()> {
-    use std::io::Write;
     let told = || format!("cannot write `{}`", output.display());
+    if std::fs::metadata(output).is_ok_and(|meta| !meta.is_file()) {
+        // A device or a pipe is written to, never replaced.
+        let mut out = std::fs::File::options().write(true).open(output).with_context(told)?;
+        return fill(image, &mut out).with_context(told);
+    }
     let folder = output.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-    let mut out = tempfile::Builder::new().permissions(mode(0o644)).tempfile_in(folder).with_context(told)?;
-    out.write_all(&image.head).with_context(told)?;
-    let mut body = std::fs::File::open(&image.body).with_context(|| format!("cannot read `{}`", image.body.display()))?;
-    std::io::copy(&mut body, out.as_file_mut()).with_context(told)?;
-    out.as_file().set_len(image.total_size).with_context(told)?;
+    let mut out = tempfile::Builder::new().permissions(mode(0o666)).tempfile_in(folder).with_context(told)?;
+    fill(image, out.as_file_mut()).with_context(told)?;
     out.persist(output).with_context(told)?;
+    Ok(())
+}
+
+fn fill(image: &PayloadImage, out: &mut std::fs::File) -> Result<()> {
+    out.write_all(&image.head)?;
+    let mut body = std::fs::File::open(&image.body).with_context(|| format!("cannot read `{}`", image.body.display()))?;
+    let written = image.head.len() as u64 + std::io::copy(&mut body, out)?;
+    std::io::copy(&mut std::io::repeat(0).take(image.total_size.saturating_sub(written)), out)?;
     Ok(())
 }
 

@@ -40,6 +40,9 @@ pub(super) fn arguments(
     }
     if target.is_amdgcn() {
         args.word("-flto");
+        if !at_least(context, 17) {
+            target_id(&mut args, target);
+        }
     }
     for option in &request.llvm_options {
         args.word("-Xlinker").joined("--plugin-opt=", option.value());
@@ -75,7 +78,31 @@ pub(super) fn arguments(
     for value in request.device_compiler.iter().filter_map(|value| value.for_triple(&target.triple)) {
         args.word(value);
     }
-    Ok(args.0)
+    cuda_path(&mut args, context, target);
+    Ok(args.words())
+}
+
+/// A target id with features (`gfx90a:xnack-`), for the link-time code generator: drivers before 17 tell it nothing of `-mcpu`, and it
+/// then takes the functions' features for a contradiction.
+fn target_id(args: &mut Args, target: &Target) {
+    let mut parts = target.arch.split(':');
+    let processor = parts.next().unwrap_or_default();
+    let sign = |part: &str| part.strip_suffix('+').map(|name| format!("+{name}"));
+    let sign = |part: &str| sign(part).or_else(|| part.strip_suffix('-').map(|name| format!("-{name}")));
+    let features: Vec<String> = parts.filter_map(sign).collect();
+    if !features.is_empty() {
+        args.word(format!("-Wl,-plugin-opt=mcpu={processor}"));
+        args.word("-Xlinker").word(format!("-plugin-opt=-mattr={}", features.join(",")));
+    }
+}
+
+/// Where ptxas and nvlink are: clang tells the wrapper, and the device's compiler only where a source of CUDA is on the line.
+fn cuda_path(args: &mut Args, context: &DeviceContext<'_>, target: &Target) {
+    let Some(folder) = context.request.cuda_path.as_deref().filter(|_| target.is_nvptx()) else { return };
+    let told = |value: &OsStr| value.to_string_lossy().starts_with("--cuda-path=");
+    if !context.request.device_compiler.iter().filter_map(|value| value.for_triple(&target.triple)).any(told) {
+        args.joined("--cuda-path=", folder.as_os_str());
+    }
 }
 
 fn save_temps_and_bitcode(args: &mut Args, context: &DeviceContext<'_>, target: &Target) {
@@ -146,5 +173,9 @@ impl Args {
         let mut word = OsString::from(prefix);
         word.push(value);
         self.word(word)
+    }
+
+    pub(super) fn words(self) -> Vec<OsString> {
+        self.0
     }
 }

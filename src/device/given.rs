@@ -1,5 +1,5 @@
 //! `--override-image=<kind>=<file>`: linked images that the user gives, in place of everything in the inputs (link-driver.md 9.3). What
-//! an image is for is read off its ELF header.
+//! an image is for is read off its ELF header, or off the OffloadBinary that it comes in.
 
 use std::path::Path;
 
@@ -10,6 +10,7 @@ use object::read::elf::FileHeader;
 
 use super::Linked;
 use crate::bytes::Bytes;
+use crate::formats::offload_binary;
 use crate::model::{Generation, ImageKind, OffloadKind, OffloadKinds};
 use crate::target::Target;
 
@@ -25,7 +26,11 @@ fn image(kind: &str, file: &Path) -> Result<Linked> {
     let known = OffloadKind::ALL.into_iter().find(|known| known.name() == kind);
     let kind = known.ok_or_else(|| anyhow!("unknown kind `{kind}`: it is openmp, cuda, hip or sycl"))?;
     let bytes = Bytes::of(file)?;
-    let (triple, arch) = target(bytes.as_slice()).with_context(|| format!("`{}` is not an ELF image", file.display()))?;
+    let (triple, arch) = match kind {
+        OffloadKind::Sycl => packed_target(bytes.as_slice())
+            .with_context(|| format!("`{}` is not what SYCL's device linker makes, an OffloadBinary", file.display()))?,
+        _ => target(bytes.as_slice()).with_context(|| format!("`{}` is not an ELF image", file.display()))?,
+    };
     Ok(Linked {
         target: Target::new(&triple, &arch),
         triple,
@@ -34,6 +39,13 @@ fn image(kind: &str, file: &Path) -> Result<Linked> {
         image_kind: ImageKind::Object,
         path: file.to_path_buf(),
     })
+}
+
+/// Triple and architecture of the first image of a file of OffloadBinaries, in which SYCL's images come.
+fn packed_target(data: &[u8]) -> Result<(String, String)> {
+    let images = offload_binary::read_all(data)?;
+    let first = images.first().context("it holds no image")?;
+    Ok((first.triple().into_owned(), first.arch().into_owned()))
 }
 
 /// Triple and architecture by the ELF header, as LLVM spells them for such images.

@@ -5,6 +5,7 @@ mod clang;
 mod given;
 mod jobs;
 mod libraries;
+mod nvlink;
 
 use std::cmp::Reverse;
 use std::path::PathBuf;
@@ -113,18 +114,25 @@ struct Planned<'a> {
 }
 
 fn plan<'a>(job: &'a DeviceJob<'a>, context: &DeviceContext<'_>, session: &Session) -> Result<Planned<'a>> {
+    let by_nvlink = nvlink::serves(&job.target, context);
+    // nvlink tells by the name what is in a file.
+    let ending = if by_nvlink { "cubin" } else { "o" };
     let mut inputs = Vec::with_capacity(job.inputs.len());
     for input in &job.inputs {
         let leaf = input.origin.leaf();
         let stem = leaf.rsplit_once('.').map_or(leaf.as_str(), |(stem, _)| stem);
-        inputs.push(session.scratch.path(&format!("{stem}-{}-{}", input.triple, input.arch), "o")?);
+        inputs.push(session.scratch.path(&format!("{stem}-{}-{}", input.triple, input.arch), ending)?);
     }
     let Target { arch, .. } = &job.target;
     let output = session.scratch.path(&format!("{}.{}.{arch}", context.out_base, job.target.arch_name()), "img")?;
-    let args = clang::arguments(job, context, &inputs, &output)?;
+    let (program, args) = if by_nvlink {
+        nvlink::command(job, context, &inputs, &output)?
+    } else {
+        (context.compiler.path.clone(), clang::arguments(job, context, &inputs, &output)?)
+    };
     let cmd = Cmd {
         step: format!("device link for {}", job.target),
-        program: context.compiler.path.clone(),
+        program,
         args,
         quoting: Style::Gnu,
         inputs: job.inputs.iter().map(|input| input.origin.to_string()).collect(),

@@ -46,3 +46,43 @@ fn is_interface(section: &elf::SectionHeader64<Endianness>, endian: Endianness) 
         [elf::SHT_DYNAMIC, elf::SHT_DYNSYM, elf::SHT_GNU_VERDEF, elf::SHT_GNU_VERNEED, elf::SHT_GNU_VERSYM].contains(&kind);
     dynamic || (kind == elf::SHT_STRTAB && section.sh_flags(endian).contains(elf::SHF_ALLOC))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first library of this test's own program that is there: any real one will do.
+    fn library() -> Vec<u8> {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let path = maps.lines().find_map(|line| line.find('/').map(|at| &line[at..]).filter(|path| path.contains("libc.so")));
+        std::fs::read(path.unwrap()).unwrap()
+    }
+
+    #[test]
+    fn symbols_versions_and_needs_stay_and_code_goes() {
+        let whole = library();
+        let interface = interface(&whole).unwrap();
+        assert!(interface.len() < whole.len() / 4);
+        let sections = |data: &[u8]| -> Vec<(u32, u64, Vec<u8>)> {
+            let header = FileHeader64::<Endianness>::parse(data).unwrap();
+            let endian = header.endian().unwrap();
+            let all = header.section_headers(endian, data).unwrap().iter();
+            let kept = all.filter(|section| is_interface(section, endian));
+            kept.map(|section| {
+                (section.sh_name.get(endian), section.sh_addr.get(endian), section.data(endian, data).unwrap().to_vec())
+            })
+            .collect()
+        };
+        assert!(!sections(&whole).is_empty());
+        assert_eq!(sections(&whole), sections(&interface));
+    }
+
+    #[test]
+    fn nothing_else_has_one() {
+        assert_eq!(interface(b""), None);
+        let whole = library();
+        for end in [10, 63, 64, 1000, whole.len() / 2] {
+            assert_eq!(interface(&whole[..end]), None, "cut at {end}");
+        }
+    }
+}

@@ -25,75 +25,75 @@ pub struct Runtime {
     pub warning: Option<String>,
 }
 
-/// What a raw linker line lacks for OpenMP offloading: `-lomptarget`, and `-lomp` where host code calls it, with their folder. A
-/// compiler driver puts both on the line itself; somebody who calls `ld.offld` through gcc, rustc or by hand does not. An error when
-/// there is no runtime that could be linked.
+/// What a raw linker line lacks for offloading the OpenMP code among `images`: `-lomptarget`, and `-lomp` where host code calls it,
+/// with their folder. A compiler driver puts both on the line itself; somebody who calls `ld.offld` through gcc, rustc or by hand
+/// does not. An error when there is no runtime that could be linked.
 pub fn openmp_runtime(
     request: &LinkRequest,
     inputs: &Inputs,
     facts: &[HostFacts<'_>],
-    found: &[Found<'_>],
+    images: &[&Found<'_>],
     search: &Search,
     compiler: &Compiler,
 ) -> Result<Runtime> {
-    let ours: Vec<&Found<'_>> = found.iter().filter(|image| image.kinds.contains(OffloadKind::OpenMp)).collect();
+    let ours: Vec<&Found<'_>> = images.iter().copied().filter(|image| image.kinds.contains(OffloadKind::OpenMp)).collect();
     // For Windows there is none to find here, and who links for it brings it along.
     let elsewhere = super::naming(request) != Naming::Unix;
     if ours.is_empty() || request.no_offload_runtime || request.relocatable || elsewhere {
         return Ok(Runtime::default());
     }
-    let target = named(request, inputs, b"omptarget");
-    let wants_target = request.role == Role::Ld && target == Library::Absent && !provided(inputs, facts, "__tgt_register_lib");
-    let folder = toolchain::openmp_runtime_folder(compiler).filter(|_| request.role == Role::Ld);
-    let here = |name: &str, folder: &Path| folder.join(name).exists();
-    if request.static_link && !request.shared && !request.dry_run && (wants_target || target == Library::Missing) {
-        let found = search.library(OsStr::new("omptarget"), true).is_some()
-            || folder.as_deref().is_some_and(|folder| here("libomptarget.a", folder));
-        if !found {
-            bail!(
-                "a static executable cannot offload here: libomptarget, which loads its images, is a shared library only. Link without \
-                 -static (-static-libstdc++ and -static-libgcc still work)"
-            );
-        }
-    }
+    let is_ld = request.role == Role::Ld;
+    let (target, omp) = (named(request, inputs, b"omptarget"), named(request, inputs, b"omp"));
+    let wants_target = is_ld && target == Library::Absent && !provided(inputs, facts, "__tgt_register_lib");
+    let folder = toolchain::openmp_runtime_folder(compiler).filter(|_| is_ld);
     let warning = match target {
-        Library::Found(file) => too_old(&inputs.files[file], &ours, facts),
+        Library::Named(Some(file)) => too_old(&inputs.files[file], &ours, facts),
+        Library::Missing if request.static_link => nowhere(request, search, folder.as_deref(), compiler)?,
+        Library::Absent if wants_target => nowhere(request, search, folder.as_deref(), compiler)?,
         _ => None,
     };
-    if request.role != Role::Ld {
-        return Ok(Runtime { words: Vec::new(), warning });
-    }
-    let omp = named(request, inputs, b"omp");
-    let wants_omp = omp == Library::Absent
+    let wants_omp = is_ld
+        && omp == Library::Absent
         && named(request, inputs, b"iomp5") == Library::Absent
         && calls(facts, b"__kmpc_")
         && !provided(inputs, facts, "__kmpc_global_thread_num");
-    if wants_target
-        && !request.dry_run
-        && folder.is_none()
-        && search.library(OsStr::new("omptarget"), request.static_link).is_none()
-    {
+    let unfound = target == Library::Missing || omp == Library::Missing;
+    let folder = folder.filter(|_| wants_target || wants_omp || unfound).map(|folder| {
+        let mut option = OsString::from("-L");
+        option.push(folder);
+        option
+    });
+    if !wants_target && !wants_omp {
+        return Ok(Runtime { words: folder.into_iter().collect(), warning });
+    }
+    let mut words: Vec<OsString> = vec!["--push-state".into()];
+    words.extend((!request.static_link).then(|| "-Bdynamic".into()));
+    words.extend(folder);
+    words.extend(wants_omp.then(|| "-lomp".into()));
+    words.extend(wants_target.then(|| "-lomptarget".into()));
+    words.push("--pop-state".into());
+    Ok(Runtime { words, warning })
+}
+
+/// What is to be said where no libomptarget is found, in `folder` or in those of the line. For a static executable there has to be
+/// an archive of it, and nobody makes one: that is an error. Otherwise the linker may know more folders than we do.
+fn nowhere(request: &LinkRequest, search: &Search, folder: Option<&Path>, compiler: &Compiler) -> Result<Option<String>> {
+    let is_static = request.static_link && !request.shared;
+    let in_folder = |folder: &Path| !is_static || folder.join("libomptarget.a").exists();
+    if search.library(OsStr::new("omptarget"), is_static).is_some() || folder.is_some_and(in_folder) {
+        return Ok(None);
+    }
+    if is_static {
         bail!(
-            "OpenMP device code needs libomptarget, and there is none where {} or this line look for libraries: install it (Debian: \
-             liboffload-22-dev), name its folder with -L, or say --no-offload-runtime",
-            compiler.path.display()
+            "a static executable cannot offload here: libomptarget, which loads its images, is a shared library only. Link without \
+             -static (-static-libstdc++ and -static-libgcc still work)"
         );
     }
-    let unfound = target == Library::Missing || omp == Library::Missing;
-    let mut words: Vec<OsString> = Vec::new();
-    if wants_target || wants_omp || unfound {
-        words.push("--push-state".into());
-        words.extend((!request.static_link).then(|| "-Bdynamic".into()));
-        words.extend(folder.map(|folder| {
-            let mut option = OsString::from("-L");
-            option.push(folder);
-            option
-        }));
-        words.extend(wants_omp.then(|| "-lomp".into()));
-        words.extend(wants_target.then(|| "-lomptarget".into()));
-        words.push("--pop-state".into());
-    }
-    Ok(Runtime { words, warning })
+    Ok(Some(format!(
+        "OpenMP device code needs libomptarget, and there is none where {} or this line look for libraries: install it (Debian: \
+         liboffload-22-dev), or name its folder with -L",
+        compiler.path.display()
+    )))
 }
 
 /// What the line says of a library.
@@ -101,10 +101,10 @@ pub fn openmp_runtime(
 enum Library {
     /// Nothing.
     Absent,
-    /// It asks for it, and no folder has it.
+    /// It asks for it with `-l`, and no folder has it.
     Missing,
-    /// It asks for it; the index of the file.
-    Found(usize),
+    /// It names it; the index of the file, if there is one.
+    Named(Option<usize>),
 }
 
 /// Whether the line asks for library `name`, by `-l` or by a path.
@@ -112,14 +112,14 @@ fn named(request: &LinkRequest, inputs: &Inputs, name: &[u8]) -> Library {
     let is_it = |file: &[u8]| {
         file.strip_prefix(b"lib").and_then(|rest| rest.strip_prefix(name)).is_some_and(|rest| rest.starts_with(b"."))
     };
-    let asked = request.inputs.iter().zip(&inputs.named).filter(|(spec, _)| match &spec.name {
-        InputName::Library(library) => library.as_bytes() == name || library.as_bytes().strip_prefix(b":").is_some_and(is_it),
-        InputName::File(path) => path.file_name().is_some_and(|file| is_it(file.as_bytes())),
+    let said = request.inputs.iter().zip(&inputs.named).filter_map(|(spec, &file)| match &spec.name {
+        InputName::Library(library) => {
+            let is_it = library.as_bytes() == name || library.as_bytes().strip_prefix(b":").is_some_and(is_it);
+            is_it.then_some(if file.is_some() { Library::Named(file) } else { Library::Missing })
+        }
+        InputName::File(path) => path.file_name().is_some_and(|file| is_it(file.as_bytes())).then_some(Library::Named(file)),
     });
-    asked.fold(Library::Absent, |said, (_, file)| match (said, file) {
-        (Library::Found(file), _) | (_, &Some(file)) => Library::Found(file),
-        _ => Library::Missing,
-    })
+    said.fold(Library::Absent, |said, more| if matches!(said, Library::Named(_)) { said } else { more })
 }
 
 fn calls(facts: &[HostFacts<'_>], prefix: &[u8]) -> bool {
@@ -129,22 +129,22 @@ fn calls(facts: &[HostFacts<'_>], prefix: &[u8]) -> bool {
 /// Whether an object, archive member or shared library of the line defines `symbol`.
 fn provided(inputs: &Inputs, facts: &[HostFacts<'_>], symbol: &str) -> bool {
     let defines = |facts: &HostFacts<'_>| facts.defined.iter().any(|definition| *definition.name == *symbol.as_bytes());
-    facts.iter().any(defines) || inputs.files.iter().any(|file| file.kind == Magic::ElfShared && exports(file.data(), symbol))
-}
-
-fn exports(library: &[u8], symbol: &str) -> bool {
-    let Ok(library) = goblin::elf::Elf::parse(library) else { return false };
-    library.dynsyms.iter().any(|entry| !entry.is_import() && library.dynstrtab.get_at(entry.st_name) == Some(symbol))
+    let exports = |data: &[u8]| {
+        let Ok(library) = goblin::elf::Elf::parse(data) else { return false };
+        library.dynsyms.iter().any(|entry| !entry.is_import() && library.dynstrtab.get_at(entry.st_name) == Some(symbol))
+    };
+    facts.iter().any(defines) || inputs.files.iter().any(|file| file.kind == Magic::ElfShared && exports(file.data()))
 }
 
 /// A runtime up to LLVM 19 crashes on the entries of later compilers. Told by the number in its name; 14's has none, and lacks what
-/// 15 brought.
+/// later compilers call.
 fn too_old(runtime: &InputFile, images: &[&Found<'_>], facts: &[HostFacts<'_>]) -> Option<String> {
-    let later = images.iter().find(|image| facts[image.leaf].generation.is_some_and(Generation::wide_entries))?;
-    let name = goblin::elf::Elf::parse(runtime.data()).ok()?.soname?.to_owned();
-    let number = name.strip_prefix("libomptarget.so.").and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
-    let old = number.map_or_else(|| !exports(runtime.data(), "__tgt_target_kernel"), |number| number < 20);
-    old.then(|| {
+    let is_later =
+        |image: &&&Found<'_>| facts.get(image.leaf).and_then(|facts| facts.generation).is_some_and(Generation::wide_entries);
+    let later = images.iter().find(is_later)?;
+    let library = goblin::elf::Elf::parse(runtime.data()).ok()?;
+    let number = library.soname?.strip_prefix("libomptarget.so.")?.split('.').next()?.parse::<u32>().ok()?;
+    (number < 20).then(|| {
         format!(
             "{} is of LLVM 19 or earlier and cannot read the entries of {}, which a later LLVM compiled: the program will crash unless it \
              runs with a later runtime",
@@ -152,4 +152,25 @@ fn too_old(runtime: &InputFile, images: &[&Found<'_>], facts: &[HostFacts<'_>]) 
             later.origin
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_runtime_is_told_and_a_static_one_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let search = Search::new(&[], Some(folder.path()), Naming::Unix, "none");
+        let compiler = Compiler { path: "/c/clang".into(), major: Some(22) };
+        let dynamic = LinkRequest::default();
+        let told = nowhere(&dynamic, &search, None, &compiler).unwrap();
+        assert!(told.unwrap().contains("there is none where /c/clang"));
+        assert_eq!(nowhere(&dynamic, &search, Some(folder.path()), &compiler).unwrap(), None);
+        let fixed = LinkRequest { static_link: true, ..LinkRequest::default() };
+        let told = nowhere(&fixed, &search, Some(folder.path()), &compiler).unwrap_err().to_string();
+        assert!(told.starts_with("a static executable cannot offload here"));
+        std::fs::write(folder.path().join("libomptarget.a"), "").unwrap();
+        assert_eq!(nowhere(&fixed, &search, Some(folder.path()), &compiler).unwrap(), None);
+    }
 }

@@ -57,6 +57,8 @@ const FOLDERS: &[&str] = &["Y", "rpath-link"];
 /// What becomes of an argument.
 enum Treat {
     Keep,
+    /// Two words become one.
+    Join,
     /// The script says it, or it is not repeated.
     Drop,
     /// LLVM's wrapper does not know it.
@@ -121,7 +123,10 @@ impl<'a> Line<'a> {
         let new = match (treat, &value) {
             (Treat::Drop, _) => return,
             (Treat::OffldOnly, _) => return self.offld_only.extend_from_slice(tokens),
-            (_, None) | (Treat::Keep, _) => None,
+            (Treat::Join, Some(value)) if tokens.len() == 2 => {
+                return self.words.push([&tokens[0], OsStr::new("="), value.as_os_str()].map(OsStr::new).join(OsStr::new("")));
+            }
+            (_, None) | (Treat::Keep | Treat::Join, _) => None,
             (Treat::Input, Some(value)) => Some(self.input(Path::new(value))),
             (Treat::File, Some(value)) => self.file(Path::new(value)),
             (Treat::Script, Some(value)) => self.script(Path::new(value)),
@@ -216,6 +221,8 @@ fn by_name(name: &str) -> Treat {
         _ if SCRIPTS.contains(&name) => Treat::Script,
         _ if OUTPUTS.contains(&name) => Treat::Output,
         _ if FOLDERS.contains(&name) => Treat::Folders,
+        // LLVM's wrapper takes the library for an input, and links device code for CPUs with it.
+        "plugin" => Treat::Join,
         // Names of symbols, paths at run time (-rpath, -dynamic-linker, -soname), and plugins, which belong to the linker.
         _ => Treat::Keep,
     }

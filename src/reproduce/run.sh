@@ -9,6 +9,7 @@
 #   ARGUMENT...       more arguments for it: --dry-run, --wrapper-verbose, --save-temps
 #
 # The tool finds its device compiler as always (offld: OFFLD_CLANG names one). The output is @OUTPUT@.
+# A program that needs a library without a soname finds it only when it is started in this folder.
 # response.txt is the line; original.txt is how it was given, and versions.txt by which tools it was linked.
 set -eu
 

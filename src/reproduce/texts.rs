@@ -30,8 +30,10 @@ pub(super) fn script(facts: &Facts<'_>) -> Vec<u8> {
         Role::Wrapper => "clang-linker-wrapper",
         Role::Ld => "ld",
     };
+    // A link that only writes a bundle has none, but whoever repeats it may want one named.
+    let linker = if facts.linker.as_os_str().is_empty() { OsStr::new("ld") } else { facts.linker.as_os_str() };
     let values: [(&[u8], Vec<u8>); 6] = [
-        (b"@LINKER@", quoted(facts.linker.as_os_str())),
+        (b"@LINKER@", quoted(linker)),
         (b"@OUTPUT@", one_line(&output)),
         (b"@OUT@", OUT.into()),
         (b"@HOST_TRIPLE@", all_quoted(facts.host_triple)),
@@ -73,7 +75,7 @@ pub(super) fn original(folder: &Path, given: &[OsString]) -> Vec<u8> {
 pub(super) fn versions(compiler: Option<&Compiler>, linker: &Path) -> Vec<u8> {
     let mut text = format!("offld {}\n", env!("CARGO_PKG_VERSION")).into_bytes();
     tool(&mut text, "device compiler", compiler.map(|compiler| compiler.path.as_path()));
-    tool(&mut text, "host linker", Some(linker));
+    tool(&mut text, "host linker", Some(linker).filter(|linker| !linker.as_os_str().is_empty()));
     text
 }
 

@@ -216,7 +216,7 @@ fn same_bytes_in_any_timing() -> Outcome {
 }
 
 /// The file that `link` makes is the same for each of `count` times, with 1, 2 and 8 jobs in turn.
-fn expect_one_result(count: usize, link: impl Fn(usize) -> Result<PathBuf, Failed>) -> Result<(), Failed> {
+pub fn expect_one_result(count: usize, link: impl Fn(usize) -> Result<PathBuf, Failed>) -> Result<(), Failed> {
     let mut first = None;
     for (turn, jobs) in [1, 2, 8].into_iter().cycle().take(count).enumerate() {
         let bytes = std::fs::read(link(jobs)?)?;

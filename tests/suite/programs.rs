@@ -190,7 +190,6 @@ impl Program {
 
     /// The program and what it is linked of.
     pub fn build(&self, folder: &Work, way: &Way) -> Result<(), Failed> {
-        let object = |word: &str| if is_source(word) { object_of(word) } else { word.to_owned() };
         for (kind, name, words) in self.steps() {
             let words: Vec<String> = words.into_iter().map(object).collect();
             match kind {
@@ -204,9 +203,15 @@ impl Program {
                 }
             }
         }
-        let words: Vec<String> = self.link_words().iter().map(|word| object(word)).collect();
-        run(self.driver(folder, "program", way).args(["-o", "program"]).args(&words))?;
+        run(&mut self.link(folder, way))?;
         Ok(())
+    }
+
+    /// The link of the program, of parts that are there.
+    pub fn link(&self, folder: &Work, way: &Way) -> Command {
+        let mut command = self.driver(folder, "program", way);
+        command.args(["-o", "program"]).args(self.link_words().iter().map(|word| object(word)));
+        command
     }
 
     /// The program, about to run.
@@ -234,6 +239,11 @@ impl Program {
 
 fn is_source(word: &str) -> bool {
     word.ends_with(".c") || word.ends_with(".cpp")
+}
+
+/// A word of a link: a source stands for its object.
+fn object(word: &str) -> String {
+    if is_source(word) { object_of(word) } else { word.to_owned() }
 }
 
 fn object_of(source: &str) -> String {

@@ -8,7 +8,8 @@ use libtest_mimic::{Failed, Trial};
 
 use super::programs::{Linked, Program, Way};
 use super::support::{
-    OFFLOAD, Outcome, Release, Work, expect_equal, expect_in, ledger, llvm, made, missing, passed, run, run_offloaded, test,
+    OFFLOAD, Outcome, Release, Work, expect_equal, expect_in, ledger, llvm, made, missing, passed, run, run_offloaded, stderr_of,
+    test,
 };
 
 /// Programs and the host linker for them. Constructors and destructors on the device: where the release's own runtime runs them
@@ -35,6 +36,10 @@ pub fn trials() -> Vec<Trial> {
             trials.push(test(format!("releases::{name}::{major}"), move || alone(name, linker, major)));
         }
     }
+    for major in [14, 15, 16, 19] {
+        trials.push(test(format!("releases::driver-options::{major}"), move || driver_options(major)));
+    }
+    trials.push(test("releases::runtime-too-old", runtime_too_old));
     for (releases, runtime) in MIXES {
         let names: Vec<String> = releases.iter().map(u32::to_string).collect();
         trials.push(test(format!("releases::mixed::{}", names.join("-")), move || mixed(releases, runtime)));
@@ -94,6 +99,45 @@ fn entry_size(major: u32) -> u32 {
 fn expect_runtime(program: &mut std::process::Command, release: &Release) -> Result<(), Failed> {
     let loaded = run(program.env("LD_LIBRARY_PATH", &release.lib).env("LD_TRACE_LOADED_OBJECTS", "1"))?;
     expect_in(&loaded, &format!("=> {}/libomptarget.so", release.lib.display()))
+}
+
+/// What a release's driver says to its wrapper for options that it hands on: in 14 to 19 by options of the wrapper's own, some with
+/// one dash, before a `--`.
+fn driver_options(major: u32) -> Outcome {
+    let release = match release(major) {
+        Ok(release) => release,
+        Err(missing) => return missing,
+    };
+    let folder = Work::new();
+    folder.file("main.c", MAIN.replace("cstdio", "stdio.h").replace("std::", ""));
+    folder.file("part.c", PART);
+    let parts = format!("-DPARTS=part({major})");
+    let mut all = folder.command(release.tool("clang"));
+    all.args(OFFLOAD).args(&release.compile).args(&release.link).args(["-O2", "-g", "-v", "-save-temps"]);
+    all.arg("-B").arg(&made().links).args([&parts, &format!("-DRELEASE={major}")]);
+    let steps = stderr_of(all.args(["main.c", "part.c", "-o", "program"]))?;
+    expect_in(&steps, &format!("{}/clang-linker-wrapper", made().links.display()))?;
+    let printed = run_offloaded(folder.command("./program").env("LD_LIBRARY_PATH", &release.lib))?;
+    expect_equal("stdout of the program", &format!("{major}: {} {}\ndevice 1\n", major * 10 + 1, major * 10 + 2), &printed)?;
+    passed()
+}
+
+/// A runtime that cannot read the entries: said when the program is linked, before it crashes.
+fn runtime_too_old() -> Outcome {
+    let folder = Work::new();
+    folder.file("part.cpp", PART);
+    folder.file("main.cpp", MAIN);
+    for major in [15, 16, 19] {
+        let old = match release(major) {
+            Ok(release) => release,
+            Err(missing) => return missing,
+        };
+        let mut link = folder.command(llvm("clang++"));
+        link.args(OFFLOAD).args(["-DRELEASE=22", "-DPARTS=part(22)", "main.cpp", "part.cpp", "-o", "program"]);
+        let warned = stderr_of(link.arg("-B").arg(&made().links).arg(format!("-L{}", old.lib.display())))?;
+        expect_in(&warned, "is of LLVM 19 or earlier and cannot read the entries of")?;
+    }
+    passed()
 }
 
 /// A part of a mixed program, the same for each release but for RELEASE.

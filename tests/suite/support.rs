@@ -105,6 +105,15 @@ fn word_of(line: &str, key: &str) -> Option<String> {
     line.split(' ').find_map(|word| Some(word.strip_prefix(key)?.strip_prefix('=')?.to_owned()))
 }
 
+/// The folder of NVIDIA's tools, as the compilers of LLVM `major` want them (scripts/RELEASES.md), by the list that `make setup-cuda`
+/// writes.
+pub fn cuda_tools(major: u32) -> Option<PathBuf> {
+    let folder = std::env::var_os("OFFLD_CUDA").map_or_else(|| root().join("target/cuda"), PathBuf::from);
+    let list = std::fs::read_to_string(folder.join("cuda.txt")).ok()?;
+    let key = if major < 22 { "before22" } else { "path" };
+    list.lines().find_map(|line| word_of(line.strip_prefix("cuda ")?, key)).map(PathBuf::from)
+}
+
 /// AMD's device libraries, as bitcode.
 pub fn rocm_bitcode() -> Option<PathBuf> {
     word_of(&release_line("rocm")?, "bitcode").map(PathBuf::from)
@@ -202,7 +211,12 @@ impl Work {
         let temp = self.path().join("tmp");
         std::fs::create_dir_all(&temp).expect("a folder");
         command.current_dir(self.path()).env("TMPDIR", temp);
-        command.env_remove("OFFLD_CLANG").env_remove("OFFLD_LINKER").env_remove("MAKEFLAGS").env("LC_ALL", "C");
+        command
+            .env_remove("OFFLD_CLANG")
+            .env_remove("OFFLD_LINKER")
+            .env_remove("OFFLD_REPRODUCE")
+            .env_remove("MAKEFLAGS")
+            .env("LC_ALL", "C");
         command
     }
 

@@ -19,6 +19,7 @@ pub fn trials() -> Vec<Trial> {
         with_llvm("faults::f11_printed_commands_can_be_pasted", f11),
         with_llvm("faults::f18_bstatic_is_obeyed", f18),
         with_llvm("faults::f21_three_megabytes_of_arguments", f21),
+        with_llvm("faults::f21_a_long_line_without_device_code_is_linked_once", f21_once),
         with_llvm("faults::f23_version_and_help_on_a_link_line_are_the_linkers", f23),
     ]
 }
@@ -173,6 +174,22 @@ fn f21() -> Outcome {
     let mut reference = work.command(llvm("clang"));
     reference.args(OFFLOAD).args(["p.o", "@folders", "-o", "q"]);
     expect_in(&run_failing(&mut reference)?, "failed")?;
+    passed()
+}
+
+/// Such a link is done before `main` where it can be.
+fn f21_once() -> Outcome {
+    let work = Work::new();
+    work.tool("tools/linker", "#!/bin/sh\necho linked >> log\nexit $(cat status)\n");
+    let folders: Vec<String> = (0..6000).map(|at| format!("-L/a/folder/by/a/long/name/{at}")).collect();
+    for status in ["0", "3"] {
+        work.file("status", status);
+        work.file("log", "");
+        let ended = output(work.wrapper(["-o", "x"]).args(&folders))?;
+        expect_equal("the status", status, &ended.status.code().unwrap_or(-1).to_string())?;
+        expect_equal("links", "linked\n", &std::fs::read_to_string(work.path().join("log"))?)?;
+        work.expect_no_temps()?;
+    }
     passed()
 }
 

@@ -3,7 +3,12 @@
 
 mod images;
 mod inputs;
+mod jobs;
+mod kinds;
+mod large;
 mod line;
+mod options;
+mod relocatable;
 mod steps;
 mod stopped;
 
@@ -11,5 +16,19 @@ use libtest_mimic::Trial;
 
 /// Every test here.
 pub fn trials() -> Vec<Trial> {
-    [line::trials(), inputs::trials(), images::trials(), steps::trials(), stopped::trials()].into_iter().flatten().collect()
+    [
+        line::trials(),
+        large::trials(),
+        inputs::trials(),
+        jobs::trials(),
+        kinds::trials(),
+        images::trials(),
+        options::trials(),
+        relocatable::trials(),
+        steps::trials(),
+        stopped::trials(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }

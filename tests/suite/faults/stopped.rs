@@ -17,7 +17,7 @@ pub fn trials() -> Vec<Trial> {
         with_llvm("faults::f08_a_signal_that_was_ignored_stays_ignored", ignored),
     ];
     for (name, signal) in [("hup", 1), ("int", 2), ("term", 15)] {
-        for stage in ["device", "two_devices", "host"] {
+        for stage in ["device", "two_devices", "host", "long_plain", "traced_plain"] {
             let test = format!("faults::f08_sig{name}_in_the_{stage}_link");
             trials.push(with_llvm(&test, move || stopped(signal, stage)));
         }
@@ -46,6 +46,7 @@ fn failures() -> Outcome {
 /// A tool that writes half an output and starts another program, which would go on for a minute. Both say who they are.
 const SLEEPER: &str = r#"#!/bin/sh
 [ "$1" = -dumpversion ] && { echo 22.1.8; exit; }
+case $1 in @*) set -- $(tr -d '"' < "${1#@}") ;; esac
 for word; do
   [ "$last" = -o ] && out=$word
   last=$word
@@ -66,8 +67,14 @@ fn stopped(signal: i32, stage: &'static str) -> Outcome {
         _ => ("tools/linker", 1),
     };
     work.tool(tool, SLEEPER);
-    let mut command = work.wrapper(["--wrapper-jobs=2", "-o", "x", "a.o"]);
-    command.args((stage == "two_devices").then_some("b.o"));
+    let mut command = work.wrapper(["--wrapper-jobs=2", "-o", "x"]);
+    match stage {
+        // Without device code the host linker takes our place, unless something has to be done after it.
+        "long_plain" => command.args((0..6000).map(|at| format!("-L/a/folder/by/a/long/name/{at}"))),
+        "traced_plain" => command.arg("--wrapper-time-trace=trace"),
+        "two_devices" => command.args(["a.o", "b.o"]),
+        _ => command.arg("a.o"),
+    };
     let mut link = command.stderr(Stdio::piped()).spawn()?;
     let running = started(work.path(), expected, &mut link)?;
     tell(&link, signal)?;

@@ -1,0 +1,125 @@
+//! CUDA's own tools: which of them offld runs for a device link and what they are told, and that they can read what it has linked.
+
+use libtest_mimic::{Failed, Trial};
+
+use super::kinds::{Case, Tools, Wrapper};
+use super::kit::{Image, NVIDIA};
+use super::support::{
+    Outcome, Work, cuda_tools, expect_equal, expect_in, expect_not_in, llvm, made, missing, passed, run, run_failing, test,
+    with_llvm,
+};
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        with_llvm("cuda::the_device_link_is_told_of_cuda_path", told),
+        with_llvm("cuda::llvm_15_has_nvlink_run_for_it", nvlink),
+        test("releases::cuda::tools_are_found_by_cuda_path", found),
+        test("releases::cuda::images_can_be_listed_and_disassembled", images),
+    ]
+}
+
+fn cuda<'a>(arch: &'a str, bytes: &'a [u8]) -> Image<'a> {
+    Image { triple: NVIDIA, arch, kind: "cuda", bytes }
+}
+
+/// A `fatbinary` that writes its arguments to the file it is to make.
+const FATBINARY: &str = "#!/bin/sh\nprintf '%s\\n' \"$@\" > \"$3\"\n";
+
+fn told() -> Outcome {
+    let work = Work::new();
+    work.fat("a.o", &[cuda("sm_80", b"A"), Image::amd("gfx90a", "AMD")])?;
+    work.tool("sdk/bin/fatbinary", FATBINARY);
+    let words = |work: &Work, extra: &[&str]| -> Result<Vec<String>, Failed> {
+        work.forget();
+        run(&mut work.wrapper([&["--cuda-path=sdk", "-o", "x", "a.o"], extra].concat()))?;
+        Ok(work.device_lines()?.into_iter().map(|(name, words)| format!("{name}: {}\n", words.join(" "))).collect())
+    };
+    for line in words(&work, &[])? {
+        expect_equal(&line, &line.starts_with("x.nvptx64").to_string(), &line.contains(" --cuda-path=sdk\n").to_string())?;
+    }
+    // Once is enough, and what the line says for this device alone counts.
+    let own = format!("--device-compiler={NVIDIA}=--cuda-path=own");
+    let line = words(&work, &[&own])?.into_iter().find(|line| line.starts_with("x.nvptx64")).unwrap_or_default();
+    expect_in(&line, " --cuda-path=own")?;
+    expect_not_in(&line, "sdk")?;
+    passed()
+}
+
+fn nvlink() -> Outcome {
+    let work = Work::new();
+    work.fat("a.o", &[cuda("sm_80", b"A")])?;
+    work.fat("b.o", &[cuda("sm_80", b"B")])?;
+    let compiler = work.tool("tools/clang", "#!/bin/sh\n[ \"$1\" = -dumpversion ] && { echo 15.0.7; exit; }\nexit 9\n");
+    work.tool("sdk/bin/fatbinary", FATBINARY);
+    let nvlink =
+        "#!/bin/sh\nprintf '%s\\n' \"${0##*/}\" \"$@\" | sed 's:=.*/:=:; s:^/.*/::' > nvlink-line\necho image > \"$4\"\n";
+    work.tool("sdk/bin/nvlink", nvlink);
+    let line = ["--cuda-path=sdk", "--device-debug", "--device-linker=foo", "--ptxas-arg=bar", "-o", "x", "a.o", "b.o"];
+    run(&mut work.wrapper(line))?;
+    let words = std::fs::read_to_string(work.path().join("nvlink-line"))?.replace('\n', " ");
+    let inputs = ["a", "b"].map(|name| format!("{name}-{NVIDIA}-sm_80.cubin"));
+    let expected = format!("nvlink -m64 -g -o x.nvptx64.sm_80.img -arch sm_80 {} {} foo ", inputs[0], inputs[1]);
+    expect_equal("the arguments of nvlink", &expected, &words)?;
+    work.expect_no_temps()?;
+
+    work.fat("bitcode.o", &[cuda("sm_80", b"BC\xc0\xde and more")])?;
+    let error = run_failing(&mut work.wrapper(["--cuda-path=sdk", "-o", "x", "bitcode.o"]))?;
+    expect_in(&error, "device link for nvptx64-nvidia-cuda (sm_80): bitcode.o: .llvm.offloading is bitcode, which ")?;
+    expect_in(&error, &format!("{} cannot link for this device: name a clang of version 16 or later", compiler.display()))?;
+
+    std::fs::remove_file(work.path().join("sdk/bin/nvlink"))?;
+    let error = run_failing(work.wrapper(["--cuda-path=sdk", "-o", "x", "a.o"]).env("PATH", "/usr/bin:/bin"))?;
+    expect_in(&error, "Unable to find 'nvlink' in sdk/bin or in path: CUDA device code needs it; install")?;
+    expect_in(&error, "nvidia-cuda-nvcc")?;
+    work.expect_no_temps()?;
+    passed()
+}
+
+/// A program of CUDA with images for two GPUs, in `work`.
+fn program(work: &Work) -> Result<Tools, Outcome> {
+    let case = Case::named("cuda-rdc", 22);
+    let tools = case.tools()?;
+    case.compile(work, &tools, Wrapper::Ours).and_then(|()| case.link(work, &tools, Wrapper::Ours, &[])).map_err(Err)?;
+    Ok(tools)
+}
+
+fn found() -> Outcome {
+    let work = Work::new();
+    if let Err(outcome) = program(&work) {
+        return outcome;
+    }
+    let Some(cuda) = cuda_tools(22) else { return missing("NVIDIA's tools (make setup-cuda)") };
+    // No PATH to them: nvlink and fatbinary are where the option says, and nowhere else.
+    let mut link = work.command(made().links.join("clang-linker-wrapper"));
+    link.env("PATH", "/usr/bin:/bin").env("OFFLD_CLANG", llvm("clang"));
+    link.arg(format!("--linker-path={}", llvm("ld.lld").display())).arg(format!("--cuda-path={}", cuda.display()));
+    run(link.args(["-shared", "-o", "again.so", "main.o", "other.o", "archived.o"]))?;
+    let listed = run(work.command(cuda.join("bin/cuobjdump")).args(["--list-elf", "again.so"]))?;
+    expect_equal("images", "2", &listed.lines().count().to_string())?;
+    passed()
+}
+
+fn images() -> Outcome {
+    let work = Work::new();
+    if let Err(outcome) = program(&work) {
+        return outcome;
+    }
+    let Some(cuda) = cuda_tools(22) else { return missing("NVIDIA's tools (make setup-cuda)") };
+    work.run(llvm("llvm-objcopy"), ["--dump-section", ".nv_fatbin=images.fatbin", "program", "/dev/null"])?;
+    for file in ["program", "images.fatbin"] {
+        let listed = run(work.command(cuda.join("bin/cuobjdump")).args(["--list-elf", file]))?;
+        for arch in ["sm_80", "sm_90"] {
+            expect_in(&listed, &format!(".{arch}.cubin\n"))?;
+        }
+        expect_equal("images", "2", &listed.lines().count().to_string())?;
+    }
+    run(work.command(cuda.join("bin/cuobjdump")).args(["-xelf", "all", "images.fatbin"]))?;
+    for cubin in ["images.1.sm_90.cubin", "images.2.sm_80.cubin"] {
+        let text = run(work.command(cuda.join("bin/nvdisasm")).arg(cubin))?;
+        // Of both sources and of the static library.
+        for wanted in ["ET_EXEC", ".text._Z4fillPii:", ".text._Z8archivedPi:"] {
+            expect_in(&text, wanted)?;
+        }
+    }
+    passed()
+}

@@ -1,0 +1,238 @@
+//! Faults of options that change what is linked or written: F12 (`--override-image`), F28 (`--emit-fatbin-only`), and `--compress`.
+
+use std::path::Path;
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::kinds::stubs;
+use crate::kit::{AMD, HOST, Image, NVIDIA};
+use crate::support::{
+    LLVM, Outcome, Work, cuda_tools, expect_equal, expect_in, llvm, made, missing, output, passed, run, run_failing, test, text,
+    with_llvm,
+};
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        with_llvm("faults::f12_what_is_wrong_with_an_override_is_said", f12_bad),
+        with_llvm("faults::f12_an_override_of_each_kind", f12_good),
+        test("releases::faults::f12_an_override_for_cuda", f12_cuda),
+        with_llvm("faults::f28_no_fat_binary_of_several_kinds_or_of_none", f28_bad),
+        with_llvm("faults::f28_fat_binaries_are_llvms_byte_for_byte", f28_good),
+        with_llvm("faults::f28_a_fat_binary_of_cuda", f28_cuda),
+        with_llvm("faults::compressed_bundles_can_be_read_by_llvm", compressed),
+    ]
+}
+
+fn f12_bad() -> Outcome {
+    let work = Work::new();
+    work.fat("a.o", &[Image::amd("gfx90a", "A")])?;
+    work.file("text", "no image");
+    let error = |option: &str| run_failing(&mut work.wrapper([option, "-o", "x", "a.o"]));
+    for (option, what) in [
+        ("--override-image=foo=a.o", "--override-image=foo=a.o: unknown kind `foo`: it is openmp, cuda, hip or sycl"),
+        ("--override-image=openmp=gone", "--override-image=openmp=gone: "),
+        ("--override-image=openmp=gone", "No such file or directory"),
+        ("--override-image=hip=text", "--override-image=hip=text: `text` is not an ELF image"),
+        ("--override-image=sycl=a.o", "--override-image=sycl=a.o: `a.o` is not what SYCL's device linker makes"),
+        ("--override-image=hip", "--override-image"),
+    ] {
+        expect_in(&error(option)?, what)?;
+        work.expect_no_temps()?;
+        expect_equal("the host linker ran", "false", &work.path().join("host-line").exists().to_string())?;
+    }
+    let theirs = run_failing(&mut work.reference(["--override-image=foo=a.o", "-o", "x", "a.o"]))?;
+    expect_in(&theirs, "none bundling is not supported")?;
+    passed()
+}
+
+/// A real image for an AMD GPU, `name`.
+fn amd_image(work: &Work, name: &str, arch: &str) -> Result<(), Failed> {
+    work.file("device.c", "__attribute__((visibility(\"default\"))) int on_device;\n");
+    let cpu = format!("-mcpu={arch}");
+    run(work.command(llvm("clang")).args(["--target=amdgcn-amd-amdhsa", "-nogpulib", &cpu, "device.c", "-o", name])).map(drop)
+}
+
+/// The ledger of `./program` of `work`, linked from `main.o` with the words.
+fn ledger(work: &Work, words: &[String], libraries: &[&str], path: &str) -> Result<String, Failed> {
+    let main = work.file("main.c", "int main(void) { return 0; }\n");
+    run(work.command(llvm("clang")).arg("-c").arg(main))?;
+    let mut link = work.command(llvm("clang"));
+    let before = std::env::var("PATH").unwrap_or_default();
+    link.env("PATH", format!("{path}:{before}")).arg("--offload-link").arg("-B").arg(&made().links);
+    link.arg(format!("-L{}", stubs().display())).args(["-o", "program", "main.o"]);
+    run(link.args(words.iter().map(|word| format!("-Wl,--override-image={word}"))).args(libraries))?;
+    work.expect_no_temps()?;
+    let file = work.path().join("ledger");
+    run(work.command("./program").env("OFFLD_LEDGER", &file).env("LD_LIBRARY_PATH", stubs()))?;
+    Ok(std::fs::read_to_string(&file)?)
+}
+
+fn f12_good() -> Outcome {
+    let work = Work::new();
+    work.file("host.c", "int on_device;\n");
+    work.run(llvm("clang"), ["-shared", "-fPIC", "-nostdlib", "host.c", "-o", "host.so"])?;
+    amd_image(&work, "amd.so", "gfx90a")?;
+    amd_image(&work, "old.so", "gfx908")?;
+    work.pack("sycl.pack", &[Image { triple: "spirv64-unknown-unknown", arch: "", kind: "sycl", bytes: b"SPIR-V" }])?;
+    let words = ["openmp=host.so", "openmp=amd.so", "hip=amd.so", "hip=old.so", "sycl=sycl.pack"].map(str::to_owned);
+    let ledger = ledger(&work, &words, &["-lomptarget", "-lamdhip64", "-lsycl"], "")?;
+    for wanted in [
+        "openmp register lib=0 images=2 ",
+        "in=offloadbinary(kind=openmp,image=object,triple=amdgcn-amd-amdhsa,arch=gfx90a)",
+        "in=offloadbinary(kind=openmp,image=object,triple=x86_64--",
+        "hip bundle lib=0 entries=3\n",
+        " id=hip-amdgcn-amd-amdhsa--gfx908 ",
+        " id=hip-amdgcn-amd-amdhsa--gfx90a ",
+        "sycl image lib=0 index=0 target=spirv64-unknown-unknown ",
+    ] {
+        expect_in(&ledger, wanted)?;
+    }
+    // The files are the user's: they stay.
+    for name in ["host.so", "amd.so", "sycl.pack"] {
+        expect_equal(&format!("{name} is there"), "true", &work.path().join(name).is_file().to_string())?;
+    }
+    passed()
+}
+
+fn f12_cuda() -> Outcome {
+    let Some(cuda) = cuda_tools(22) else { return missing("NVIDIA's tools (make setup-cuda)") };
+    let work = Work::new();
+    work.file("device.ptx", ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry kernel() { ret; }\n");
+    run(work.command(cuda.join("bin/ptxas")).args(["-arch=sm_80", "device.ptx", "-o", "device.cubin"]))?;
+    let path = cuda.join("bin").display().to_string();
+    let ledger = ledger(&work, &["cuda=device.cubin".to_owned()], &["-lcudart"], &path)?;
+    expect_in(&ledger, "cuda image lib=0 index=0 kind=elf sm=80 is=elf64-cuda-exec ")?;
+    passed()
+}
+
+fn f28_bad() -> Outcome {
+    let work = Work::new();
+    let hip = Image { triple: AMD, arch: "gfx90a", kind: "hip", bytes: b"HIP" };
+    work.fat("a.o", &[hip])?;
+    work.fat("several.o", &[hip, Image::amd("gfx908", "OpenMP")])?;
+    work.fat("none.o", &[])?;
+    work.fat("openmp.o", &[Image::amd("gfx908", "old"), Image::amd("gfx90a", "new")])?;
+    let bad = [
+        ("several.o", "--emit-fatbin-only writes one fat binary, and the inputs have device code of several kinds: openmp, hip"),
+        ("none.o", "--emit-fatbin-only: there is no device code in the inputs, so there is no fat binary to write"),
+        ("openmp.o", "Expected a single bundled image for direct fat binary output: there are 2 openmp images"),
+    ];
+    let there = |name: &str| work.path().join(name).exists().to_string();
+    for (object, what) in bad {
+        let error = run_failing(&mut work.wrapper(["--emit-fatbin-only", "-o", "x.hipfb", object]))?;
+        expect_in(&error, &format!("error: {what}"))?;
+        work.expect_no_temps()?;
+        expect_equal("an output", "false", &there("x.hipfb"))?;
+    }
+    for object in ["several.o", "none.o"] {
+        // For its clang-offload-bundler.
+        let mut theirs = work.reference(["--emit-fatbin-only", "-o", object.trim_end_matches(".o"), object]);
+        run(theirs.env("PATH", format!("{LLVM}:/usr/bin:/bin")))?;
+    }
+    expect_equal(
+        "LLVM's output of several kinds, and of none",
+        "true false",
+        &format!("{} {}", there("several"), there("none")),
+    )?;
+    // What the output is to be cannot be written there.
+    let error = run_failing(&mut work.wrapper(["--emit-fatbin-only", "-o", "gone/x.hipfb", "a.o"]))?;
+    expect_in(&error, "cannot write `gone/x.hipfb`: ")?;
+    passed()
+}
+
+/// The output of both for the same words, by the real device compiler.
+fn by_both(work: &Work, words: &[&str]) -> Result<(Vec<u8>, Vec<u8>), Failed> {
+    for (program, name) in [(made().links.join("clang-linker-wrapper"), "ours"), (llvm("clang-linker-wrapper"), "theirs")] {
+        let mut link = work.command(program);
+        link.env("OFFLD_CLANG", llvm("clang")).args(["--host-triple=x86_64-unknown-linux-gnu", "--emit-fatbin-only"]);
+        run(link.args(words).args(["-o", name]))?;
+    }
+    Ok((std::fs::read(work.path().join("ours"))?, std::fs::read(work.path().join("theirs"))?))
+}
+
+/// Device code of `kind` in an object, as bitcode.
+fn real(work: &Work, object: &str, kind: &str, archs: &[&str]) -> Result<(), Failed> {
+    work.file("device.c", "__attribute__((visibility(\"default\"))) int on_device = 7;\n");
+    let mut images = Vec::new();
+    for arch in archs {
+        let (name, cpu) = (format!("{arch}.bc"), format!("-mcpu={arch}"));
+        let flags = ["--target=amdgcn-amd-amdhsa", "-nogpulib", &cpu, "-O1", "-emit-llvm", "-c", "device.c", "-o", &name];
+        work.run(llvm("clang"), flags)?;
+        images.push(std::fs::read(work.path().join(&name))?);
+    }
+    let images: Vec<Image<'_>> =
+        archs.iter().zip(&images).map(|(arch, bytes)| Image { triple: AMD, arch, kind, bytes }).collect();
+    work.fat(object, &images).map(drop)
+}
+
+fn f28_good() -> Outcome {
+    let work = Work::new();
+    real(&work, "hip.o", "hip", &["gfx90a", "gfx908"])?;
+    real(&work, "openmp.o", "openmp", &["gfx90a"])?;
+    for object in ["hip.o", "openmp.o"] {
+        let (ours, theirs) = by_both(&work, &[object])?;
+        if ours != theirs {
+            return Err(format!("{object}: {} bytes, LLVM's {} bytes, or others", ours.len(), theirs.len()).into());
+        }
+    }
+    // A raw file of images for an input, as clang gives HIP without -fgpu-rdc.
+    let bytes = std::fs::read(work.path().join("gfx90a.bc"))?;
+    work.pack("k.out", &[Image { triple: AMD, arch: "gfx90a", kind: "hip", bytes: &bytes }])?;
+    let (ours, theirs) = by_both(&work, &["k.out"])?;
+    expect_equal("the same bytes", "true", &(ours == theirs).to_string())?;
+    work.fat("cpu.o", &[Image::host("cpu")])?;
+    run(&mut work.wrapper(["--emit-fatbin-only", "-o", "cpu", "cpu.o"]))?;
+    let listed = work.run(llvm("llvm-offload-binary"), ["cpu", &format!("--image=file=image,triple={HOST},kind=openmp")]);
+    listed.and_then(|_| expect_equal("the image", "cpu", &std::fs::read_to_string(work.path().join("image"))?))?;
+    passed()
+}
+
+fn f28_cuda() -> Outcome {
+    let work = Work::new();
+    let image = |arch| Image { triple: NVIDIA, arch, kind: "cuda", bytes: b"CUDA" };
+    work.fat("a.o", &[image("sm_80"), image("sm_90")])?;
+    work.tool("sdk/bin/fatbinary", "#!/bin/sh\nprintf '%s\\n' \"$@\" | sed 's:/.*/::' > \"$3\"\n");
+    run(&mut work.wrapper(["--cuda-path=sdk", "--emit-fatbin-only", "-o", "x.fatbin", "a.o"]))?;
+    let expected = "-64\n--create\nx.fatbin.fatbin\n--image3=kind=elf,sm=90,file=x.fatbin.nvptx64.sm_90.img\n\
+                    --image3=kind=elf,sm=80,file=x.fatbin.nvptx64.sm_80.img\n";
+    expect_equal("what fatbinary wrote", expected, &std::fs::read_to_string(work.path().join("x.fatbin"))?)?;
+    work.expect_no_temps()?;
+    let error = run_failing(work.wrapper(["--emit-fatbin-only", "-o", "y.fatbin", "a.o"]).env("PATH", "/usr/bin:/bin"))?;
+    expect_in(&error, "Unable to find 'fatbinary' in path: CUDA device code needs it; install")?;
+    expect_equal("an output", "false", &Path::new(work.path()).join("y.fatbin").exists().to_string())?;
+    passed()
+}
+
+/// At the level that is asked for, and at LLVM's own.
+fn compressed() -> Outcome {
+    let work = Work::new();
+    // Something that compresses better with more effort.
+    let words: String = (0..20_000).map(|n: u32| format!("{} ", n.wrapping_mul(2_654_435_761) % 1000)).collect();
+    let image = |arch| Image { triple: AMD, arch, kind: "hip", bytes: words.as_bytes() };
+    work.fat("a.o", &[image("gfx90a"), image("gfx908")])?;
+    let mut sizes = Vec::new();
+    for options in [&[][..], &["--compress"], &["--compress", "--compression-level=1"], &["--compress", "--compression-level=19"]]
+    {
+        run(&mut work.wrapper([&["--emit-fatbin-only", "-o", "x.hipfb", "a.o"], options].concat()))?;
+        let listed = work.run(llvm("clang-offload-bundler"), ["--list", "--type=o", "--input=x.hipfb"])?;
+        let expected = "hip-amdgcn-amd-amdhsa--gfx908\nhip-amdgcn-amd-amdhsa--gfx90a\nhost-x86_64-unknown-linux-gnu-\n";
+        expect_equal(&format!("{options:?}"), expected, &listed)?;
+        let target = "--targets=hip-amdgcn-amd-amdhsa--gfx90a";
+        work.run(llvm("clang-offload-bundler"), ["--unbundle", "--type=o", target, "--input=x.hipfb", "--output=image"])?;
+        expect_equal("the image is whole", "true", &(std::fs::read_to_string(work.path().join("image"))? == words).to_string())?;
+        sizes.push(std::fs::metadata(work.path().join("x.hipfb"))?.len());
+    }
+    if !(sizes[0] > sizes[2] && sizes[2] > sizes[3]) {
+        return Err(format!("sizes without compression, at the default, least and most: {sizes:?}").into());
+    }
+    let options = ["--compress", "--compression-level=many", "--emit-fatbin-only", "-o", "x.hipfb", "a.o"];
+    expect_in(&run_failing(&mut work.wrapper(options))?, "--compression-level=many is not a number")?;
+    // In a program as well: the whole of the section is one compressed bundle.
+    let lld = format!("--linker-path={LLVM}/ld.lld");
+    let mut link = work.wrapper([&lld, "--compress", "-shared", "-o", "x.so", "a.o"]);
+    let linked = output(&mut link)?;
+    expect_equal(&text(&linked.stderr), "true", &linked.status.success().to_string())?;
+    work.run(llvm("llvm-objcopy"), ["--dump-section", ".hip_fatbin=dumped", "x.so", "/dev/null"])?;
+    work.run(llvm("clang-offload-bundler"), ["--list", "--type=o", "--input=dumped"])?;
+    passed()
+}

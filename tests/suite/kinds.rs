@@ -1,0 +1,260 @@
+//! CUDA, HIP and SYCL: each case of `tests/kinds` (its README tells their language) with the compilers of each release that it names,
+//! linked by offld in the place of that release's wrapper and by the wrapper itself, and run against the runtime stubs. Both must
+//! register what the case says.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use libtest_mimic::{Failed, Trial};
+
+use super::support::{Outcome, Release, Work, cuda_tools, expect_equal, llvm, made, missing, passed, root, run, test};
+
+/// A test for each case and release. Those that LLVM 22 alone can build are named by the case.
+pub fn trials() -> Vec<Trial> {
+    let files = std::fs::read_dir(folder()).expect("tests/kinds").filter_map(|entry| Some(entry.ok()?.path()));
+    let mut files: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|end| end == "case")).collect();
+    files.sort();
+    let mut trials = Vec::new();
+    for file in files {
+        let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(&file).expect("a case");
+        for release in Case::read(&text, 22).releases() {
+            let case = Case::read(&text, release);
+            let name = if release == 22 && !case.has_cuda() {
+                format!("kinds::{name}")
+            } else {
+                format!("releases::kinds::{name}::{release}")
+            };
+            trials.push(test(name, move || check(&case)));
+        }
+    }
+    trials
+}
+
+/// The folder of the cases and their sources.
+pub fn folder() -> PathBuf {
+    root().join("tests/kinds")
+}
+
+/// A case, as one release is to build it.
+pub struct Case {
+    release: u32,
+    /// In order: the key with its name, the value.
+    directives: Vec<(String, String)>,
+}
+
+/// Who links.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Wrapper {
+    /// offld.
+    Ours,
+    /// LLVM's own, of the release that compiles.
+    Theirs,
+}
+
+impl Case {
+    /// The lines of `text` that are for `release`.
+    pub fn read(text: &str, release: u32) -> Case {
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let directives = lines.filter_map(|line| {
+            let (key, value) = line.split_once(':')?;
+            let (word, rest) = key.split_once(' ').unwrap_or((key, ""));
+            let by_release = matches!(word, "expect" | "ledger" | "reference") && !rest.is_empty();
+            let wanted = !by_release || rest.split(' ').any(|word| word == release.to_string());
+            let key = if by_release { word } else { key };
+            wanted.then(|| (key.to_owned(), value.strip_prefix(' ').unwrap_or(value).to_owned()))
+        });
+        Case { release, directives: directives.collect() }
+    }
+
+    /// The case of that name.
+    pub fn named(name: &str, release: u32) -> Case {
+        let text = std::fs::read_to_string(folder().join(format!("{name}.case"))).expect("a case");
+        Case::read(&text, release)
+    }
+
+    fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> + 'a {
+        self.directives.iter().filter(move |(own, _)| own == key).map(|(_, value)| value.as_str())
+    }
+
+    fn releases(&self) -> Vec<u32> {
+        self.all("releases").flat_map(|value| value.split(' ')).map(|word| word.parse().expect("a release")).collect()
+    }
+
+    fn has_cuda(&self) -> bool {
+        self.directives.iter().any(|(key, value)| key.starts_with("object ") && value.starts_with("cuda "))
+    }
+
+    fn is_linked_when_compiled(&self) -> bool {
+        self.all("rdc").any(|value| value == "no")
+    }
+
+    /// All lines of `key`.
+    pub fn text(&self, key: &str) -> String {
+        self.all(key).map(|line| format!("{line}\n")).collect()
+    }
+
+    /// The steps of a kind, or with their order kept of all kinds but objects: what to make, its name, of which words.
+    fn steps(&self, objects: bool) -> impl Iterator<Item = (&str, &str, Vec<&str>)> {
+        self.directives.iter().filter_map(move |(key, value)| {
+            let (kind, name) = key.split_once(' ').unwrap_or((key, "program"));
+            let wanted = if objects { kind == "object" } else { ["static", "shared", "partial", "link"].contains(&kind) };
+            wanted.then(|| (kind, name, value.split_whitespace().collect()))
+        })
+    }
+
+    /// What is needed to build it, or the test that says what is not here.
+    pub fn tools(&self) -> Result<Tools, Outcome> {
+        let release = Release::of(self.release).ok_or_else(|| missing(format!("LLVM {} (make setup-releases)", self.release)))?;
+        let cuda = cuda_tools(self.release);
+        if self.has_cuda() && cuda.is_none() {
+            return Err(missing("NVIDIA's tools (make setup-cuda)"));
+        }
+        Ok(Tools { release, cuda: cuda.unwrap_or_default() })
+    }
+
+    /// The objects, for `wrapper` to link.
+    pub fn compile(&self, work: &Work, tools: &Tools, wrapper: Wrapper) -> Result<(), Failed> {
+        for (_, name, words) in self.steps(true) {
+            let mut command = tools.command(work, "clang");
+            command.args(["-O2", "-fPIC"]).args(self.language(words[0], tools)).arg("-c").arg(folder().join(words[1]));
+            if wrapper == Wrapper::Ours {
+                command.arg("-B").arg(&made().links);
+            }
+            run(command.args(["-o", name]).args(words[2..].iter().map(|word| tools.in_word(word))))?;
+        }
+        // clang 15 and 16 leave some of their own.
+        let _ = std::fs::remove_dir_all(work.path().join("tmp"));
+        Ok(())
+    }
+
+    /// What the compiler is told of a language.
+    fn language(&self, name: &str, tools: &Tools) -> Vec<String> {
+        let headers = root().join("tests/device-headers");
+        let cuda = tools.cuda.display();
+        let rdc = if self.is_linked_when_compiled() { "" } else { "-fgpu-rdc" };
+        let archs = if self.release == 15 { "sm_80,sm_86" } else { "sm_80,sm_90" };
+        // clang 15 knows no CUDA as new as the one it is told of, and then calls as for the oldest.
+        let told = if self.release == 15 { "-Wno-unknown-cuda-version -Xclang -target-sdk-version=11.5" } else { "" };
+        let offload = format!("--offload-new-driver {rdc} -isystem {}", headers.display());
+        let flags = match name {
+            "hip" => format!("-x hip {offload} -nogpuinc -nogpulib --offload-arch=gfx90a,gfx908"),
+            "cuda" => format!("-x cuda {offload} -nocudainc -nocudalib --cuda-path={cuda} --offload-arch={archs} {told}"),
+            "sycl" => "-fsycl -x c++".to_owned(),
+            "openmp" => "-fopenmp -fopenmp-targets=x86_64-pc-linux-gnu -x c".to_owned(),
+            "c" => "-x c".to_owned(),
+            other => panic!("no language {other}"),
+        };
+        flags.split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// Everything else, down to `program`; `extra` words on each link.
+    pub fn link(&self, work: &Work, tools: &Tools, wrapper: Wrapper, extra: &[&str]) -> Result<(), Failed> {
+        for (kind, name, words) in self.steps(false) {
+            let words = words.into_iter().map(|word| tools.in_word(word));
+            if kind == "static" {
+                run(work.command(llvm("llvm-ar")).args(["rcs", name]).args(words))?;
+                continue;
+            }
+            let mut command = tools.command(work, "clang++");
+            command.args(["-O2", "--offload-link"]);
+            if wrapper == Wrapper::Ours {
+                command.arg("-B").arg(&made().links);
+            }
+            match kind {
+                "shared" => command.args(["-shared", "-L."]),
+                "partial" => command.arg("-r"),
+                _ => command.arg("-L."),
+            };
+            command.arg(format!("-L{}", stubs().display()));
+            run(command.args(["-o", name]).args(words).args(extra))?;
+        }
+        Ok(())
+    }
+
+    /// Runs the program; its stdout and its ledger, normalized.
+    pub fn run(&self, work: &Work) -> Result<(String, String), Failed> {
+        let ledger = work.path().join("ledger");
+        let _ = std::fs::remove_file(&ledger);
+        let libraries = std::env::join_paths([work.path(), stubs()]).expect("folders without colons");
+        let printed = run(work.command("./program").env("OFFLD_LEDGER", &ledger).env("LD_LIBRARY_PATH", libraries))?;
+        let cleaned = run(work.command("sed").arg("-f").arg(folder().join("normalize.sed")).arg(&ledger))?;
+        Ok((printed, normalized(&cleaned)))
+    }
+}
+
+/// Each runtime's lines for themselves, and in each table its image lines sorted.
+fn normalized(ledger: &str) -> String {
+    let mut lines: Vec<&str> = ledger.lines().collect();
+    lines.sort_by_key(|line| line.split(' ').next());
+    let is_image = |line: &&str| line.split(' ').nth(1) == Some("image") && !line.starts_with("BAD");
+    for images in lines.chunk_by_mut(|a, b| is_image(a) && is_image(b)) {
+        images.sort_unstable();
+    }
+    lines.iter().map(|line| format!("{line}\n")).collect()
+}
+
+/// The compilers of a release, and NVIDIA's tools where a case needs them.
+pub struct Tools {
+    release: Release,
+    cuda: PathBuf,
+}
+
+impl Tools {
+    /// A compiler driver that finds NVIDIA's tools, and those beside itself, through `PATH`: clang looks for them there.
+    pub fn command(&self, work: &Work, name: &str) -> Command {
+        let mut command = work.command(self.release.tool(name));
+        let before = std::env::var_os("PATH").unwrap_or_default();
+        let folders = [self.cuda.join("bin")].into_iter().filter(|_| self.cuda != Path::new(""));
+        let folders = folders.chain(std::env::split_paths(&before)).chain([self.release.bin.clone()]);
+        command.env("PATH", std::env::join_paths(folders).expect("folders without colons"));
+        command
+    }
+
+    fn in_word(&self, word: &str) -> String {
+        word.replace("@cuda@", &self.cuda.display().to_string())
+    }
+}
+
+/// The folder of the runtime stubs, under the names of the libraries they stand for.
+pub fn stubs() -> &'static Path {
+    static STUBS: OnceLock<PathBuf> = OnceLock::new();
+    STUBS.get_or_init(|| {
+        let folder = made().shared("kind-stubs");
+        std::fs::create_dir(&folder).expect("a folder");
+        for (source, library) in [("openmp", "omptarget"), ("cuda", "cudart"), ("hip", "amdhip64"), ("sycl", "sycl")] {
+            let mut compile = Command::new("cc");
+            compile.args(["-std=c11", "-Wall", "-Werror", "-shared", "-fPIC"]);
+            compile.arg(root().join(format!("runtime-stubs/{source}.c")));
+            run(compile.arg("-o").arg(folder.join(format!("lib{library}.so")))).expect("a runtime stub");
+        }
+        folder
+    })
+}
+
+fn check(case: &Case) -> Outcome {
+    let tools = match case.tools() {
+        Ok(tools) => tools,
+        Err(missing) => return missing,
+    };
+    let work = Work::new();
+    let reference_fails = case.all("reference").any(|value| value.starts_with("fails"));
+    for wrapper in [Wrapper::Ours, Wrapper::Theirs] {
+        if wrapper == Wrapper::Theirs && reference_fails {
+            continue;
+        }
+        let told = |failed: Failed| Failed::from(format!("{wrapper:?}: {}", failed.message().unwrap_or_default()));
+        if wrapper == Wrapper::Ours || case.is_linked_when_compiled() {
+            case.compile(&work, &tools, wrapper).map_err(told)?;
+        }
+        case.link(&work, &tools, wrapper, &[]).map_err(told)?;
+        if wrapper == Wrapper::Ours {
+            work.expect_no_temps()?;
+        }
+        let (printed, ledger) = case.run(&work).map_err(told)?;
+        expect_equal(&format!("{wrapper:?}: stdout of the program"), &case.text("expect"), &printed)?;
+        expect_equal(&format!("{wrapper:?}: the ledger"), &case.text("ledger"), &ledger)?;
+    }
+    passed()
+}
