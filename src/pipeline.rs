@@ -55,7 +55,7 @@ fn inputs_of<'r>(request: &'r LinkRequest, search: &Search) -> Cow<'r, [InputSpe
     let mut known = HashSet::new();
     let mut named = request.default_libraries.clone();
     loop {
-        named.retain(|name| !left_out(name) && known.insert(name.to_ascii_lowercase()));
+        named.retain(|name| known.insert(name.to_ascii_lowercase()) && !left_out(name));
         named.retain(|name| search.library(name, false).is_some());
         specs.to_mut().extend(named.into_iter().map(InputSpec::library));
         let Ok(inputs) = inputs::open(&specs, search) else { return specs };
