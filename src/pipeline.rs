@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use anyhow::{Result, bail};
 
 use crate::args::request::{InputSpec, LinkRequest};
-use crate::args::{Ledger, link_exe, response};
+use crate::args::{Ledger, Role, link_exe, response};
 use crate::bundle::{self, BundleContext, Payload};
 use crate::device::{self, DeviceContext, Linked};
 use crate::formats::bitcode_ident;
@@ -34,7 +34,7 @@ pub fn replace_if_plain(ledger: &Ledger, request: &LinkRequest, session: &Sessio
     let linker = host::linker(request, ld_first)?;
     let search = search(request);
     let inputs = inputs::open(&inputs_of(request, &search), &search)?;
-    if !inputs.leaves.iter().any(|leaf| leaf.kind == Magic::Bitcode) && scan::scan(&inputs)?.is_empty() {
+    if !inputs.leaves.iter().any(|leaf| leaf.kind == Magic::Bitcode) && !scan::has_images(&inputs) {
         let line = host::command(ledger, &linker, &[], &[]);
         // A long line takes a response file, which somebody has to outlive: `link` does that.
         if !response::needs_spill(&line.args) {
@@ -55,7 +55,7 @@ fn inputs_of<'r>(request: &'r LinkRequest, search: &Search) -> Cow<'r, [InputSpe
     let mut known = HashSet::new();
     let mut named = request.default_libraries.clone();
     loop {
-        named.retain(|name| !left_out(name) && known.insert(name.to_ascii_lowercase()));
+        named.retain(|name| known.insert(name.to_ascii_lowercase()) && !left_out(name));
         named.retain(|name| search.library(name, false).is_some());
         specs.to_mut().extend(named.into_iter().map(InputSpec::library));
         let Ok(inputs) = inputs::open(&specs, search) else { return specs };
@@ -154,7 +154,9 @@ fn device_code(request: &LinkRequest, linker: &Path, session: &Session) -> Resul
     if found.is_empty() {
         return Ok(None);
     }
-    let facts = scan::host_facts(&inputs)?;
+    // Members of archives are of interest where one has device code, and to a linker that looks for calls of the runtime.
+    let members = request.role == Role::Ld || found.iter().any(|image| inputs.leaves[image.leaf].lazy);
+    let facts = scan::host_facts(&inputs, members)?;
     if host::is_wrapped(&facts, &inputs) {
         return Ok(None);
     }
@@ -258,6 +260,7 @@ fn select<'a>(
     facts: &[HostFacts<'_>],
     session: &Session,
 ) -> Result<Vec<DeviceJob<'a>>> {
+    let lazy: Vec<bool> = inputs.leaves.iter().map(|leaf| leaf.lazy).collect();
     let coff = facts.iter().any(|facts| matches!(facts.machine, Some(Machine::Coff(_))));
     let starts = (coff && !request.entry_is_named).then(link_exe::default_entries).into_iter().flatten();
     let wishes = Wishes {
@@ -265,8 +268,8 @@ fn select<'a>(
         roots: request.undefined.iter().cloned().chain(starts).collect(),
         wrapped: request.wrapped_symbols.clone(),
         alternate_names: request.alternate_names.clone(),
+        shared: if found.iter().any(|image| lazy[image.leaf]) { scan::shared_needs(inputs) } else { Vec::new() },
     };
-    let lazy: Vec<bool> = inputs.leaves.iter().map(|leaf| leaf.lazy).collect();
     let origins: Vec<String> = inputs.leaves.iter().map(|leaf| leaf.origin.to_string()).collect();
     let selection = select::select(found, facts, &lazy, &origins, &wishes)?;
     if request.why {

@@ -183,7 +183,7 @@ impl Tools {
     fn of(link: &Link<'_>, inputs: &Inputs, found: &[Found<'_>]) -> Tools {
         let need = found.iter().filter_map(|image| bitcode_ident::producer_major(&image.bytes)).max();
         let compiler = toolchain::device_compiler(link.request.offld_clang.as_deref(), need).ok().map(|choice| choice.compiler);
-        let facts = scan::host_facts(inputs).unwrap_or_default();
+        let facts = scan::host_facts(inputs, true).unwrap_or_default();
         let host_triple = host::triple(link.request, &facts).ok();
         let is_registered = !found.is_empty() && link.request.override_images.is_empty() && !host::is_wrapped(&facts, inputs);
         let runtime = compiler.as_ref().filter(|_| is_registered);

@@ -77,7 +77,7 @@ impl Real {
         }
         let mut command = Command::new(&cmd.program);
         if response::needs_spill(&cmd.args) {
-            let file = self.scratch.path("response", "txt")?;
+            let file = self.scratch.path("offld.response", "txt")?;
             std::fs::write(&file, response::spill(&cmd.args, cmd.quoting))
                 .with_context(|| format!("cannot write the response file `{}`", file.display()))?;
             let mut at_file = OsString::from("@");

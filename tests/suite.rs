@@ -5,6 +5,8 @@
 
 #[path = "suite/cases.rs"]
 mod cases;
+#[path = "suite/coff/mod.rs"]
+mod coff;
 #[path = "suite/cuda.rs"]
 mod cuda;
 #[path = "suite/drivers.rs"]
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
     let mut trials = Vec::new();
     trials.extend(programs::trials());
     trials.extend(cases::trials());
+    trials.extend(coff::trials());
     trials.extend(drivers::trials());
     trials.extend(faults::trials());
     trials.extend(dry_run::trials());

@@ -31,8 +31,10 @@ pub(super) fn arguments(
     }
     args.word("-o").path(output);
     if at_least(context, 17) {
-        let given = request.output.as_deref().unwrap_or(Path::new(&context.out_base)).display();
-        args.word("-dumpdir").word(format!("{given}.{}.{}.img.", target.arch_name(), target.arch));
+        // Names of files begin with it, so the architecture must not lead elsewhere (fault F30).
+        let mut folder = request.output.as_deref().unwrap_or(Path::new(&context.out_base)).as_os_str().to_owned();
+        folder.push(format!(".{}.{}.img.", target.arch_name(), target.arch).replace('/', "_"));
+        args.word("-dumpdir").word(folder);
     }
     args.word(format!("--target={}", target.triple));
     if !target.arch.is_empty() {

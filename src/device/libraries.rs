@@ -99,7 +99,8 @@ pub(super) fn cpu_arguments(args: &mut Args, context: &DeviceContext<'_>, target
         args.joined("-L", folder.as_os_str());
     }
     for folder in &request.rpaths {
-        args.joined("-Wl,-rpath,", folder);
+        // Not `-Wl,-rpath,…`, which a comma in the folder's name would cut.
+        args.word("-Xlinker").word("-rpath").word("-Xlinker").word(folder);
     }
     if context.libraries.is_empty() {
         return;

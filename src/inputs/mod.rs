@@ -213,11 +213,10 @@ impl Opener {
         if depth >= DEEPEST {
             return;
         }
-        let text = String::from_utf8_lossy(bytes.as_slice());
-        for entry in script::entries(&text) {
+        for entry in script::entries(bytes.as_slice()) {
             let named = match entry {
                 Entry::File(name) | Entry::Script(name) => self.search.script_entry(&name, path),
-                Entry::Library(name) => self.search.library(name.as_ref(), spec.prefer_static),
+                Entry::Library(name) => self.search.library(&name, spec.prefer_static),
                 Entry::Folder(folder) => {
                     let folder = self.search.rooted(&folder);
                     self.search = self.search.with_folder(&folder);

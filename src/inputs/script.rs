@@ -1,6 +1,8 @@
 //! Linker scripts that are inputs (`libc.so` is one): the files that INPUT, GROUP, AS_NEEDED and INCLUDE name. The rest of the language
 //! is the host linker's business and is passed over.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// Something a script adds to the line.
@@ -9,7 +11,7 @@ pub enum Entry {
     /// A file.
     File(PathBuf),
     /// `-lname`.
-    Library(String),
+    Library(OsString),
     /// A folder to search (`SEARCH_DIR`).
     Folder(PathBuf),
     /// Another script, read in this place (`INCLUDE`).
@@ -17,24 +19,24 @@ pub enum Entry {
 }
 
 /// What `text` names, in order.
-pub fn entries(text: &str) -> Vec<Entry> {
+pub fn entries(text: &[u8]) -> Vec<Entry> {
     let tokens = tokens(text);
     let mut found = Vec::new();
     let (mut braces, mut at) = (0usize, 0);
     while let Some(token) = tokens.get(at) {
         at += 1;
-        let opens = tokens.get(at).is_some_and(|next| next == "(");
-        match token.as_str() {
-            "{" => braces += 1,
-            "}" => braces = braces.saturating_sub(1),
+        let opens = tokens.get(at) == Some(&&b"("[..]);
+        match *token {
+            b"{" => braces += 1,
+            b"}" => braces = braces.saturating_sub(1),
             // Allowed within blocks as well.
-            "INCLUDE" => {
-                found.extend(tokens.get(at).map(|name| Entry::Script(name.into())));
+            b"INCLUDE" => {
+                found.extend(tokens.get(at).map(|name| Entry::Script(path(name))));
                 at += 1;
             }
-            "INPUT" | "GROUP" if braces == 0 && opens => at = list(&tokens, at + 1, &mut found),
-            "SEARCH_DIR" if braces == 0 && opens => {
-                found.extend(tokens.get(at + 1).map(|dir| Entry::Folder(dir.into())));
+            b"INPUT" | b"GROUP" if braces == 0 && opens => at = list(&tokens, at + 1, &mut found),
+            b"SEARCH_DIR" if braces == 0 && opens => {
+                found.extend(tokens.get(at + 1).map(|dir| Entry::Folder(path(dir))));
                 at += 2;
             }
             _ => {}
@@ -44,43 +46,50 @@ pub fn entries(text: &str) -> Vec<Entry> {
 }
 
 /// Reads a list up to its closing parenthesis; lists within it (AS_NEEDED) are flattened. Returns where to go on.
-fn list(tokens: &[String], mut at: usize, found: &mut Vec<Entry>) -> usize {
+fn list(tokens: &[&[u8]], mut at: usize, found: &mut Vec<Entry>) -> usize {
     let mut depth = 1usize;
     while let Some(token) = tokens.get(at) {
         at += 1;
-        match token.as_str() {
-            "(" => depth += 1,
-            ")" if depth == 1 => break,
-            ")" => depth -= 1,
-            "," | "AS_NEEDED" => {}
-            name => found.push(match name.strip_prefix("-l") {
-                Some(library) => Entry::Library(library.to_owned()),
-                None => Entry::File(name.into()),
+        match *token {
+            b"(" => depth += 1,
+            b")" if depth == 1 => break,
+            b")" => depth -= 1,
+            b"," | b"AS_NEEDED" => {}
+            name => found.push(match name.strip_prefix(b"-l") {
+                Some(library) => Entry::Library(OsStr::from_bytes(library).to_owned()),
+                None => Entry::File(path(name)),
             }),
         }
     }
     at
 }
 
+/// A name, which need not be UTF-8.
+fn path(name: &[u8]) -> PathBuf {
+    OsStr::from_bytes(name).into()
+}
+
 /// Words, quoted names and the punctuation of lists and blocks; comments are dropped.
-fn tokens(text: &str) -> Vec<String> {
+fn tokens(text: &[u8]) -> Vec<&[u8]> {
     let mut out = Vec::new();
     let mut rest = text;
-    while let Some(first) = rest.chars().next() {
-        let (token, after) = if let Some(comment) = rest.strip_prefix("/*") {
-            (None, comment.split_once("*/").map_or("", |(_, after)| after))
-        } else if let Some(quoted) = rest.strip_prefix('"') {
-            let (name, after) = quoted.split_once('"').unwrap_or((quoted, ""));
-            (Some(name), after)
-        } else if first.is_whitespace() || first == ';' {
-            (None, &rest[first.len_utf8()..])
-        } else if "(){},".contains(first) {
+    while let Some(first) = rest.first() {
+        let (token, after) = if let Some(comment) = rest.strip_prefix(b"/*") {
+            let end = comment.windows(2).position(|two| two == b"*/").map_or(comment.len(), |at| at + 2);
+            (None, &comment[end..])
+        } else if let Some(quoted) = rest.strip_prefix(b"\"") {
+            let end = quoted.iter().position(|byte| *byte == b'"').unwrap_or(quoted.len());
+            (Some(&quoted[..end]), quoted.get(end + 1..).unwrap_or_default())
+        } else if first.is_ascii_whitespace() || *first == b';' {
+            (None, &rest[1..])
+        } else if b"(){},".contains(first) {
             (Some(&rest[..1]), &rest[1..])
         } else {
-            let end = rest.find(|c: char| c.is_whitespace() || "(){},;\"".contains(c)).unwrap_or(rest.len());
+            let ends = |byte: &u8| byte.is_ascii_whitespace() || b"(){},;\"".contains(byte);
+            let end = rest.iter().position(ends).unwrap_or(rest.len());
             (Some(&rest[..end]), &rest[end..])
         };
-        out.extend(token.map(str::to_owned));
+        out.extend(token);
         rest = after;
     }
     out
@@ -96,16 +105,20 @@ mod tests {
         let file = |name: &str| Entry::File(name.into());
         let expected =
             [file("/lib/x/libc.so.6"), file("/usr/lib/libc_nonshared.a"), file("/lib64/ld.so"), Entry::Library("m".into())];
-        assert_eq!(entries(text), expected);
+        assert_eq!(entries(text.as_bytes()), expected);
     }
 
     #[test]
     fn quoted_names_commas_and_blocks() {
         let text = "SECTIONS { .text : { INPUT(no.o) } } INPUT(\"a b.o\", c.o) SEARCH_DIR(=/x);";
-        assert_eq!(entries(text), [Entry::File("a b.o".into()), Entry::File("c.o".into()), Entry::Folder("=/x".into())]);
+        assert_eq!(
+            entries(text.as_bytes()),
+            [Entry::File("a b.o".into()), Entry::File("c.o".into()), Entry::Folder("=/x".into())]
+        );
         let included = "INCLUDE a.ld SECTIONS { INCLUDE \"b c.ld\" }";
-        assert_eq!(entries(included), [Entry::Script("a.ld".into()), Entry::Script("b c.ld".into())]);
-        assert_eq!(entries("INPUT ( unclosed"), [Entry::File("unclosed".into())]);
-        assert_eq!(entries("/* open"), []);
+        assert_eq!(entries(included.as_bytes()), [Entry::Script("a.ld".into()), Entry::Script("b c.ld".into())]);
+        assert_eq!(entries(b"INPUT ( unclosed"), [Entry::File("unclosed".into())]);
+        assert_eq!(entries(b"/* open"), []);
+        assert_eq!(entries(b"INPUT(k\xff.o)"), [Entry::File(path(b"k\xff.o"))]);
     }
 }

@@ -21,6 +21,8 @@ pub enum Naming {
 #[derive(Debug, Default, Clone)]
 pub struct Search {
     folders: Vec<PathBuf>,
+    /// How many of the folders are named: by the line, then by scripts.
+    named: usize,
     sysroot: PathBuf,
     naming: Naming,
 }
@@ -51,7 +53,7 @@ impl Search {
             Naming::LinkExe => &[],
         };
         let built_in = built_in.iter().map(|folder| sysroot.join(folder.replace("{multiarch}", multiarch)));
-        Search { folders: named.into_iter().chain(built_in).collect(), sysroot, naming }
+        Search { named: named.len(), folders: named.into_iter().chain(built_in).collect(), sysroot, naming }
     }
 
     /// The file that an input names: as it stands, but for link.exe, which looks for what has no folder in its name.
@@ -71,7 +73,8 @@ impl Search {
     /// The same search with one more folder of its own (`SEARCH_DIR` of a script).
     pub fn with_folder(&self, folder: &Path) -> Self {
         let mut more = self.clone();
-        more.folders.insert(0, self.rooted(folder));
+        more.folders.insert(self.named, self.rooted(folder));
+        more.named += 1;
         more
     }
 
@@ -105,8 +108,8 @@ impl Search {
         self.first(&ends.map(named).collect::<Vec<_>>())
     }
 
-    /// The file a linker script names: as it stands, below the sysroot when it is absolute and the script is, beside the script,
-    /// or in a library folder.
+    /// The file a linker script names: below the sysroot when it is absolute and the script is, beside the script, as it stands, or in
+    /// a library folder.
     pub fn script_entry(&self, name: &Path, script: &Path) -> Option<PathBuf> {
         let in_sysroot = self.sysroot != Path::new("/") && script.starts_with(&self.sysroot);
         if name.is_absolute() && in_sysroot {
@@ -117,7 +120,7 @@ impl Search {
         }
         let beside = script.with_file_name(name);
         let rooted = self.rooted(name);
-        let near = [rooted, beside].into_iter().find(|path| path.is_file());
+        let near = [beside, rooted].into_iter().find(|path| path.is_file());
         near.or_else(|| self.first(&[name.as_os_str().to_owned()]))
     }
 
@@ -187,6 +190,22 @@ mod tests {
         assert_eq!(Some(link.file(Path::new("c"))), at("c.obj"));
         assert_eq!(link.file(Path::new("folder/a.lib")), Path::new("folder/a.lib"));
         assert_eq!(mingw.file(Path::new("a.lib")), Path::new("a.lib"));
+    }
+
+    #[test]
+    fn scripts_add_folders_after_those_of_the_line_and_name_files_beside_themselves() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["line/libh.a", "script/libh.a", "script/libs.a"] {
+            std::fs::create_dir_all(dir.path().join(name).parent().unwrap()).unwrap();
+            std::fs::write(dir.path().join(name), "x").unwrap();
+        }
+        let search = Search::new(&[dir.path().join("line")], None, Naming::Unix, "none").with_folder(&dir.path().join("script"));
+        assert_eq!(search.library(OsStr::new("h"), false), Some(dir.path().join("line/libh.a")));
+        assert_eq!(search.library(OsStr::new("s"), false), Some(dir.path().join("script/libs.a")));
+        // Cargo.toml is in the current folder, too.
+        let beside = dir.path().join("script/Cargo.toml");
+        std::fs::write(&beside, "x").unwrap();
+        assert_eq!(search.script_entry(Path::new("Cargo.toml"), &dir.path().join("script/s.ld")), Some(beside));
     }
 
     #[test]

@@ -28,8 +28,11 @@ pub(super) fn images(index: usize, leaf: &Leaf) -> Result<Vec<Found<'_>>> {
 /// What a module says of itself.
 pub(super) fn facts(data: &[u8]) -> Result<HostFacts<'static>> {
     let module = llvm::symbols(data)?;
-    let defined =
-        module.defined.into_iter().map(|symbol| Definition { name: Cow::Owned(symbol.name.into_bytes()), weak: symbol.weak });
+    let defined = module.defined.into_iter().map(|symbol| Definition {
+        name: Cow::Owned(symbol.name.into_bytes()),
+        weak: symbol.weak,
+        common: false,
+    });
     let undefined =
         module.undefined.into_iter().map(|symbol| Need { name: Cow::Owned(symbol.name.into_bytes()), weak: symbol.weak });
     Ok(HostFacts {

@@ -109,7 +109,7 @@ fn symbols<'a, C: CoffHeader>(file: &CoffFile<'a, &'a [u8], C>, data: &'a [u8]) 
             _ => true,
         };
         if defined {
-            facts.defined.push(Definition { name, weak });
+            facts.defined.push(Definition { name, weak, common: false });
         } else {
             facts.undefined.push(Need { name, weak });
         }

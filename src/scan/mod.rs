@@ -54,6 +54,16 @@ pub fn scan(inputs: &Inputs) -> Result<Vec<Found<'_>>> {
     Ok(all)
 }
 
+/// Whether there is device code, or something that may be some and cannot be read. Stops where it finds it.
+pub fn has_images(inputs: &Inputs) -> bool {
+    let may_have = |(index, leaf)| !images_of(index, leaf).is_ok_and(|found| found.is_empty());
+    if worth_threads(inputs.leaves.iter().map(|leaf| leaf.data().len())) {
+        inputs.leaves.par_iter().enumerate().with_min_len(16).any(may_have)
+    } else {
+        inputs.leaves.iter().enumerate().any(may_have)
+    }
+}
+
 fn images_of(index: usize, leaf: &Leaf) -> Result<Vec<Found<'_>>> {
     match leaf.kind {
         Magic::Elf => object::elf_images(index, leaf),
@@ -113,6 +123,8 @@ pub struct Definition<'a> {
     pub name: Cow<'a, [u8]>,
     /// A weak or common definition gives way to another.
     pub weak: bool,
+    /// A common symbol (`int x;` in older C): linkers look for a definition with a value.
+    pub common: bool,
 }
 
 /// A symbol that an object needs.
@@ -141,10 +153,19 @@ pub const PLAIN_BOUNDS: [&str; 4] = [
     "__start_hip_offloading_entries",
 ];
 
-/// The facts of every leaf, by index.
-pub fn host_facts(inputs: &Inputs) -> Result<Vec<HostFacts<'_>>> {
-    let each: Vec<Result<HostFacts<'_>>> = inputs.leaves.par_iter().map(facts_of).collect();
+/// The facts of every leaf, by index; of members of archives only when those are `wanted`.
+pub fn host_facts(inputs: &Inputs, wanted: bool) -> Result<Vec<HostFacts<'_>>> {
+    let leaves = inputs.leaves.par_iter();
+    let each: Vec<Result<HostFacts<'_>>> =
+        leaves.map(|leaf| if wanted || !leaf.lazy { facts_of(leaf) } else { Ok(HostFacts::default()) }).collect();
     each.into_iter().collect()
+}
+
+/// What the shared libraries of the line leave open for others to define, by library. One that cannot be read leaves nothing open here:
+/// the linker will say so.
+pub fn shared_needs(inputs: &Inputs) -> Vec<(String, Vec<Vec<u8>>)> {
+    let libraries = inputs.files.iter().filter(|file| file.kind == Magic::ElfShared);
+    libraries.map(|file| (file.path.display().to_string(), object::shared_needs(file.data()).unwrap_or_default())).collect()
 }
 
 fn facts_of(leaf: &Leaf) -> Result<HostFacts<'_>> {

@@ -120,13 +120,54 @@ fn facts<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<HostFacts<
         } else {
             let common = symbol.st_shndx(endian) == elf::SHN_COMMON;
             let weak = weak || common || symbol.st_bind() == elf::STB_GNU_UNIQUE;
-            facts.defined.push(Definition { name: Cow::Borrowed(name), weak });
+            facts.defined.push(Definition { name: Cow::Borrowed(name), weak, common });
+        }
+    }
+    for section in sections.iter() {
+        if sections.section_name(endian, section).is_ok_and(|name| name.starts_with(b".gnu.lto_.symtab.")) {
+            gcc_symbols(section.data(endian, data)?, &mut facts);
         }
     }
     if facts.generation.is_none() {
         facts.generation = tables.first().and_then(|table| generation_of_size(table.size, header.is_class_64()));
     }
     Ok(facts)
+}
+
+/// The symbols of GCC's intermediate code (`gcc -flto`), which are in no other table: name, group, kind, visibility, size, slot. What
+/// is cut short ends the table.
+fn gcc_symbols<'a>(mut table: &'a [u8], facts: &mut HostFacts<'a>) {
+    const VISIBILITY_SIZE_SLOT: usize = 1 + 8 + 4;
+    while let Some((name, rest)) = cut_at_zero(table) {
+        let Some((_group, [kind, rest @ ..])) = cut_at_zero(rest) else { return };
+        let name = Cow::Borrowed(name);
+        match kind {
+            0 | 1 | 4 => facts.defined.push(Definition { name, weak: *kind != 0, common: *kind == 4 }),
+            2 | 3 => facts.undefined.push(Need { name, weak: *kind == 3 }),
+            _ => {}
+        }
+        table = rest.get(VISIBILITY_SIZE_SLOT..).unwrap_or_default();
+    }
+}
+
+fn cut_at_zero(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let len = bytes.iter().position(|byte| *byte == 0)?;
+    Some((&bytes[..len], &bytes[len + 1..]))
+}
+
+/// What a shared library expects others to define.
+pub(super) fn shared_needs(data: &[u8]) -> Result<Vec<Vec<u8>>> {
+    fn read<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let (endian, sections) = open::<Elf>(data)?;
+        let symbols = sections.symbols(endian, data, elf::SHT_DYNSYM)?;
+        let open =
+            symbols.iter().filter(|symbol| symbol.st_bind() == elf::STB_GLOBAL && symbol.st_shndx(endian) == elf::SHN_UNDEF);
+        open.map(|symbol| Ok(symbols.symbol_name(endian, symbol)?.to_vec())).collect()
+    }
+    match data.get(4) {
+        Some(&ELFCLASS32) => read::<FileHeader32<Endianness>>(data),
+        _ => read::<FileHeader64<Endianness>>(data),
+    }
 }
 
 struct EntryTable {
@@ -170,4 +211,25 @@ fn generation_of_size(size: u64, wide: bool) -> Option<Generation> {
 
 fn is_bound(name: &[u8]) -> bool {
     PLAIN_BOUNDS.iter().any(|bound| bound.as_bytes() == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn symbols_of_gccs_intermediate_code() {
+        // What gcc 12 writes for `int kernel(int); int main() { return kernel(3); }`, and a common symbol.
+        let entry = |name: &str, kind: u8| [name.as_bytes(), &[0, 0, kind], &[0; 13]].concat();
+        let table = [entry("main", 0), entry("kernel", 2), entry("x", 4), entry("maybe", 3)].concat();
+        let mut facts = HostFacts::default();
+        gcc_symbols(&table, &mut facts);
+        let defined: Vec<_> = facts.defined.iter().map(|symbol| (symbol.name.as_ref(), symbol.weak, symbol.common)).collect();
+        assert_eq!(defined, [(&b"main"[..], false, false), (b"x", true, true)]);
+        let needed: Vec<_> = facts.undefined.iter().map(|symbol| (symbol.name.as_ref(), symbol.weak)).collect();
+        assert_eq!(needed, [(&b"kernel"[..], false), (b"maybe", true)]);
+        for len in 0..table.len() {
+            gcc_symbols(&table[..len], &mut HostFacts::default());
+        }
+    }
 }

@@ -1,6 +1,8 @@
 //! Which release's entry table each image belongs to (decision 5). Read off the host object that carries the image; an object
 //! without entries of its own goes with the others.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Result, bail};
 
 use crate::model::Generation;
@@ -22,8 +24,13 @@ impl Generations {
     }
 }
 
-/// Finds the generations of all images; `active` are the ones that are linked for sure.
-pub(super) fn of_images(found: &[Found<'_>], facts: &[HostFacts<'_>], active: &[usize]) -> Result<Generations> {
+/// Finds the generations of all images; `active` are the ones that are linked for sure, `host` those of all host objects that are.
+pub(super) fn of_images(
+    found: &[Found<'_>],
+    facts: &[HostFacts<'_>],
+    active: &[usize],
+    host: impl Iterator<Item = Generation>,
+) -> Result<Generations> {
     let own = |image: &Found<'_>| if image.raw_section { Some(Generation::Llvm14) } else { facts[image.leaf].generation };
     let mut each: Vec<Option<Generation>> = found.iter().map(own).collect();
     let mut all: Vec<Generation> = active.iter().filter_map(|&at| each[at]).collect();
@@ -49,6 +56,10 @@ pub(super) fn of_images(found: &[Found<'_>], facts: &[HostFacts<'_>], active: &[
             name(true),
             name(false)
         );
+    }
+    if all.is_empty() {
+        // The entries may be in other objects than the images.
+        all = host.collect::<BTreeSet<_>>().into_iter().collect();
     }
     if all.is_empty() {
         all.push(Generation::Llvm21);

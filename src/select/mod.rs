@@ -32,6 +32,8 @@ pub struct Wishes {
     pub should_extract: Vec<String>,
     /// Symbols the line itself needs (`-u`, `-e`, …).
     pub roots: Vec<String>,
+    /// Symbols that shared libraries of the line leave open, by library: linkers look for those in archives, too.
+    pub shared: Vec<(String, Vec<Vec<u8>>)>,
     /// Symbols redirected with `--wrap`.
     pub wrapped: Vec<String>,
     /// What symbols stand for that nobody defines.
@@ -59,7 +61,8 @@ pub fn select<'a>(
     let named = |image: &Found<'_>| wishes.should_extract.contains(&image.arch);
     let (active, waiting): (Vec<usize>, Vec<usize>) =
         (0..found.len()).partition(|&at| !lazy[found[at].leaf] || pulled[found[at].leaf].is_some() || named(&found[at]));
-    let generations = generation::of_images(found, facts, &active)?;
+    let host = (0..facts.len()).filter(|&leaf| !lazy[leaf] || pulled[leaf].is_some()).filter_map(|leaf| facts[leaf].generation);
+    let generations = generation::of_images(found, facts, &active, host)?;
     let mut groups: BTreeMap<(Target, Generation), BTreeSet<usize>> = BTreeMap::new();
     for &at in &active {
         for &generation in &generations.of(at) {

@@ -15,33 +15,43 @@ pub(super) fn host_pulls(facts: &[HostFacts<'_>], lazy: &[bool], origins: &[Stri
     if !lazy.contains(&true) {
         return pulled;
     }
-    let mut resolver = Resolver::default();
+    let all = facts.iter().flat_map(|facts| &facts.defined);
+    let common = all.filter(|symbol| symbol.common).map(|symbol| symbol.name.as_ref()).collect();
+    let mut resolver = Resolver { common, ..Resolver::default() };
     for (from, to) in &wishes.alternate_names {
-        resolver.alternate(from.as_bytes(), to.as_bytes(), None);
+        resolver.alternate(from.as_bytes(), to.as_bytes(), LINE);
     }
     for (leaf, facts) in facts.iter().enumerate() {
-        if lazy[leaf] { resolver.offer(leaf, facts) } else { resolver.include(facts, leaf) }
+        if lazy[leaf] { resolver.offer(leaf, facts) } else { resolver.include(facts, &origins[leaf]) }
     }
     for root in &wishes.roots {
-        resolver.need(root.as_bytes(), None);
+        resolver.need(Cow::Borrowed(root.as_bytes()), LINE);
     }
-    while let Some((name, needed_by)) = resolver.wanted.pop_front() {
-        for alias in aliases(&name, &wishes.wrapped) {
-            resolver.need(&alias, needed_by);
+    for (library, symbols) in &wishes.shared {
+        symbols.iter().for_each(|symbol| resolver.need(Cow::Borrowed(symbol), library));
+    }
+    while let Some(Wanted { name, by, is_common }) = resolver.wanted.pop_front() {
+        let offered = if is_common { &resolver.initialized } else { &resolver.offered };
+        let leaf = offered.get(name.as_ref()).copied();
+        if !is_common {
+            for alias in aliases(&name, &wishes.wrapped) {
+                resolver.need(Cow::Owned(alias), by);
+            }
+            for (to, by) in resolver.alternates.get(name.as_ref()).cloned().unwrap_or_default() {
+                resolver.need(Cow::Borrowed(to), by);
+            }
         }
-        for (to, by) in resolver.alternates.get(&name).cloned().unwrap_or_default() {
-            resolver.need(&to, by);
-        }
-        let Some(&leaf) = resolver.offered.get(&name) else { continue };
-        if resolver.strong.contains(&name) || pulled[leaf].is_some() {
+        let Some(leaf) = leaf.filter(|&leaf| pulled[leaf].is_none() && !resolver.strong.contains(name.as_ref())) else {
             continue;
-        }
-        let by = needed_by.map_or("the command line", |leaf| origins[leaf].as_str());
+        };
         pulled[leaf] = Some(format!("the host link pulls it for `{}`, needed by {by}", String::from_utf8_lossy(&name)));
-        resolver.include(&facts[leaf], leaf);
+        resolver.include(&facts[leaf], &origins[leaf]);
     }
     pulled
 }
+
+/// Who needs what no input does.
+const LINE: &str = "the command line";
 
 /// With `--wrap=s`, needing `s` means `__wrap_s`, and needing `__real_s` means `s`.
 fn aliases(name: &[u8], wrapped: &[String]) -> Vec<Vec<u8>> {
@@ -57,51 +67,66 @@ fn aliases(name: &[u8], wrapped: &[String]) -> Vec<Vec<u8>> {
     also
 }
 
-/// A symbol that another stands for, and the leaf that says so.
-type Alternate = (Vec<u8>, Option<usize>);
+/// A symbol that another stands for, and who says so.
+type Alternate<'f> = (&'f [u8], &'f str);
 
-/// Who offers what, what is defined, and what is still to be looked for.
-#[derive(Default)]
-struct Resolver {
-    /// The first lazy leaf that defines a symbol.
-    offered: HashMap<Vec<u8>, usize>,
-    /// Strong definitions in what is linked.
-    strong: HashSet<Vec<u8>>,
-    /// What a symbol stands for as well, and who says so.
-    alternates: HashMap<Vec<u8>, Vec<Alternate>>,
-    asked: HashSet<Vec<u8>>,
-    wanted: VecDeque<(Vec<u8>, Option<usize>)>,
+/// A symbol that is looked for, and for whom. One that is common has a place already; a definition with a value is preferred.
+struct Wanted<'f> {
+    name: Cow<'f, [u8]>,
+    by: &'f str,
+    is_common: bool,
 }
 
-impl Resolver {
-    fn offer(&mut self, leaf: usize, facts: &HostFacts<'_>) {
+/// Who offers what, what is defined, and what is still to be looked for. Names are borrowed: large links have millions.
+#[derive(Default)]
+struct Resolver<'f> {
+    /// Names that are common symbols somewhere.
+    common: HashSet<&'f [u8]>,
+    /// The first lazy leaf that defines a symbol.
+    offered: HashMap<&'f [u8], usize>,
+    /// The first lazy leaf that gives what is a common symbol elsewhere a value.
+    initialized: HashMap<&'f [u8], usize>,
+    /// Strong definitions in what is linked.
+    strong: HashSet<&'f [u8]>,
+    /// What a symbol stands for as well, and who says so.
+    alternates: HashMap<&'f [u8], Vec<Alternate<'f>>>,
+    asked: HashSet<Cow<'f, [u8]>>,
+    wanted: VecDeque<Wanted<'f>>,
+}
+
+impl<'f> Resolver<'f> {
+    fn offer(&mut self, leaf: usize, facts: &'f HostFacts<'_>) {
         for symbol in &facts.defined {
-            self.offered.entry(symbol.name.to_vec()).or_insert(leaf);
+            self.offered.entry(&symbol.name).or_insert(leaf);
+            if !symbol.common && self.common.contains(symbol.name.as_ref()) {
+                self.initialized.entry(&symbol.name).or_insert(leaf);
+            }
         }
     }
 
-    fn include(&mut self, facts: &HostFacts<'_>, leaf: usize) {
-        self.strong.extend(facts.defined.iter().filter(|symbol| !symbol.weak).map(|symbol| symbol.name.to_vec()));
+    fn include(&mut self, facts: &'f HostFacts<'_>, origin: &'f str) {
+        self.strong.extend(facts.defined.iter().filter(|symbol| !symbol.weak).map(|symbol| symbol.name.as_ref()));
+        let common = facts.defined.iter().filter(|symbol| symbol.common);
+        self.wanted.extend(common.map(|symbol| Wanted { name: Cow::Borrowed(&symbol.name), by: origin, is_common: true }));
         for symbol in facts.undefined.iter().filter(|symbol| !symbol.weak) {
-            self.need(&symbol.name, Some(leaf));
+            self.need(Cow::Borrowed(&symbol.name), origin);
         }
         for (from, to) in &facts.alternate_names {
-            self.alternate(from, to, Some(leaf));
+            self.alternate(from, to, origin);
         }
     }
 
-    fn need(&mut self, name: &[u8], by: Option<usize>) {
-        if !self.asked.contains(name) {
-            self.asked.insert(name.to_vec());
-            self.wanted.push_back((name.to_vec(), by));
+    fn need(&mut self, name: Cow<'f, [u8]>, by: &'f str) {
+        if self.asked.insert(name.clone()) {
+            self.wanted.push_back(Wanted { name, by, is_common: false });
         }
     }
 
     /// Who needs `from` may come to need `to`: whether anybody defines `from` is known only at the end.
-    fn alternate(&mut self, from: &[u8], to: &[u8], by: Option<usize>) {
-        self.alternates.entry(from.to_vec()).or_default().push((to.to_vec(), by));
+    fn alternate(&mut self, from: &'f [u8], to: &'f [u8], by: &'f str) {
+        self.alternates.entry(from).or_default().push((to, by));
         if self.asked.contains(from) {
-            self.need(to, by);
+            self.need(Cow::Borrowed(to), by);
         }
     }
 }

@@ -22,7 +22,7 @@ fn image(leaf: usize, triple: &str, arch: &str) -> Found<'static> {
 fn facts(defined: &[&'static str], undefined: &[&'static str]) -> HostFacts<'static> {
     let name = |name: &&'static str| Cow::Borrowed(name.as_bytes());
     HostFacts {
-        defined: defined.iter().map(|symbol| Definition { name: name(symbol), weak: false }).collect(),
+        defined: defined.iter().map(|symbol| Definition { name: name(symbol), weak: false, common: false }).collect(),
         undefined: undefined.iter().map(|symbol| Need { name: name(symbol), weak: false }).collect(),
         generation: Some(Generation::Llvm21),
         ..HostFacts::default()
@@ -104,6 +104,46 @@ fn alternate_names_are_followed() {
     assert_eq!(shown(&found, &all, &lazy, &Wishes::default()), ["gfx90a: 1 2"]);
     let wishes = Wishes { alternate_names: vec![("f".into(), "c".into())], ..Wishes::default() };
     assert_eq!(shown(&found, &all, &lazy, &wishes), ["gfx90a: 1 2 3"]);
+}
+
+#[test]
+fn a_shared_library_pulls_what_it_leaves_open() {
+    let found = [image(1, AMD, "gfx90a"), image(2, AMD, "gfx90a")];
+    let facts = [facts(&["main"], &[]), facts(&["callback"], &[]), facts(&["other"], &[])];
+    let wishes = Wishes { shared: vec![("libs.so".into(), vec![b"callback".to_vec()])], ..Wishes::default() };
+    assert_eq!(shown(&found, &facts, &[false, true, true], &wishes), ["gfx90a: 1"]);
+}
+
+#[test]
+fn a_common_symbol_pulls_a_definition_with_a_value_and_no_other() {
+    let found = [image(1, AMD, "gfx90a"), image(2, AMD, "gfx90a"), image(3, AMD, "gfx90a")];
+    let common = |name: &'static str| {
+        let symbol = Definition { name: Cow::Borrowed(name.as_bytes()), weak: true, common: true };
+        HostFacts { defined: vec![symbol], ..facts(&[], &[]) }
+    };
+    let all = [common("x"), common("x"), facts(&["x"], &[]), facts(&["y"], &[])];
+    assert_eq!(shown(&found, &all, &[false, true, true, true], &Wishes::default()), ["gfx90a: 2"]);
+    let all = [facts(&["main"], &["x"]), common("x"), facts(&["y"], &[]), facts(&["z"], &[])];
+    assert_eq!(shown(&found, &all, &[false, true, true, true], &Wishes::default()), ["gfx90a: 1"]);
+}
+
+#[test]
+fn entries_without_images_tell_the_generation_of_images_without_entries() {
+    let found = [image(1, AMD, "gfx90a")];
+    let unknown = || HostFacts { generation: None, ..facts(&[], &[]) };
+    let old = || HostFacts { generation: Some(Generation::Llvm15), ..facts(&[], &[]) };
+    let of = |facts: &[HostFacts<'_>], lazy: &[bool]| {
+        let origins: Vec<String> = (0..facts.len()).map(|leaf| format!("{leaf}.o")).collect();
+        select(&found, facts, lazy, &origins, &Wishes::default())
+            .unwrap()
+            .jobs
+            .iter()
+            .map(|job| job.generation)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(of(&[old(), unknown()], &[false; 2]), [Generation::Llvm15]);
+    assert_eq!(of(&[old(), unknown()], &[true, false]), [Generation::Llvm21]);
+    assert_eq!(of(&[old(), facts(&[], &[])], &[false; 2]), [Generation::Llvm21]);
 }
 
 #[test]

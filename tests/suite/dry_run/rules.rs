@@ -172,7 +172,7 @@ fn as_needed(words: &mut Vec<String>) {
         match word.as_str() {
             "-rpath" => {
                 at += 1;
-                run_paths.push(format!("-Wl,-rpath,{}", words[at]));
+                run_paths.extend(["-Xlinker", "-rpath", "-Xlinker", &words[at]].map(str::to_owned));
             }
             word if word.starts_with("-L") => folders.push(word.to_owned()),
             word if word.starts_with("-l") || !word.starts_with('-') => {

@@ -13,6 +13,7 @@ pub fn trials() -> Vec<Trial> {
         with_llvm("faults::f10_the_archive_member_is_named", f10),
         with_llvm("faults::f13_a_library_counts_once", f13),
         with_llvm("faults::f14_an_unused_member_stays_out", f14),
+        with_llvm("faults::f14_whatever_pulls_a_member_brings_its_device_code", f14_pulled),
         with_llvm("faults::f15_generic_code_in_any_order", f15),
         with_llvm("faults::f16_one_order_of_images", f16),
         test("releases::f20_objects_of_llvm_19_keep_their_entry_table", f20),
@@ -80,6 +81,27 @@ fn f14() -> Outcome {
     let why = text(&output(&mut work.wrapper(["-o", "x", "a.o", "libh.a", "--wrapper-why"]))?.stderr);
     expect_in(&why, "libh.a(unused.o): amdgcn-amd-amdhsa (gfx90a): not taken: ")?;
     expect_in(&why, "libh.a(m.o): amdgcn-amd-amdhsa (gfx90a): taken: the host link pulls it for `m_o`, needed by a.o")?;
+    passed()
+}
+
+/// A shared library that leaves a symbol open, a common symbol, and a call in GCC's intermediate code.
+fn f14_pulled() -> Outcome {
+    let work = Work::new();
+    work.fat("a.o", &[Image::amd("gfx90a", "a")])?;
+    work.fat_with("m.o", &[Image::amd("gfx90a", "m")], "int x = 1; int f(void) { return 0; }")?;
+    work.archive("libh.a", &["m.o"])?;
+    work.file("f.c", "int f(void); int g(void) { return f(); }");
+    work.file("x.c", "int x;");
+    work.run(llvm("clang"), ["-shared", "-fPIC", "-nostdlib", "f.c", "-o", "libs.so"])?;
+    work.run(llvm("clang"), ["-fcommon", "-c", "x.c"])?;
+    let mut inputs = vec!["libs.so", "x.o"];
+    if run(work.command("gcc").args(["-flto", "-c", "f.c", "-o", "gcc.o"])).is_ok() {
+        inputs.push("gcc.o");
+    }
+    for input in inputs {
+        let (ours, _) = linked_by_both(&work, &["-o", "x", "a.o", input, "libh.a"])?;
+        expect_equal(input, "am", &ours)?;
+    }
     passed()
 }
 

@@ -1,4 +1,4 @@
-//! Faults in the running of steps: F9, F27.
+//! Faults in the running of steps: F9, F25, F27.
 
 use libtest_mimic::Trial;
 
@@ -10,6 +10,7 @@ pub fn trials() -> Vec<Trial> {
         with_llvm("faults::f09_the_status_of_the_host_linker", f09_host),
         with_llvm("faults::f09_the_status_of_the_device_compiler", f09_device),
         with_llvm("faults::f09_a_linker_that_cannot_be_run", f09_missing),
+        with_llvm("faults::f25_a_host_without_registration_is_told_before_device_links", f25),
         with_llvm("faults::f27_a_device_tool_that_writes_nothing", f27),
     ]
 }
@@ -84,6 +85,33 @@ fn f09_missing() -> Outcome {
     }
     let theirs = run_failing(&mut work.reference(["--linker-path=/no/such/ld", "-o", "x", "a.o"]))?;
     expect_equal("LLVM says", "error: 'ld' failed", theirs.trim().split_once(": ").map_or("", |(_, text)| text))?;
+    passed()
+}
+
+fn f25() -> Outcome {
+    let work = Work::new();
+    work.fat("a.o", &[Image::amd("gfx90a", "A")])?;
+    let macho = "has Mach-O objects, in which no offload entries can be embedded";
+    for (triple, what) in [
+        ("arm64-apple-macosx14", macho),
+        ("x86_64-apple-darwin", macho),
+        ("wasm32-unknown-unknown", "No available targets are compatible with triple \"wasm32-unknown-unknown\""),
+    ] {
+        let host = format!("--host-triple={triple}");
+        for more in [&["-o", "x", "a.o"][..], &["-o", "x", "-r", "a.o"], &["-o", "x", "--override-image=hip=a.o"]] {
+            let error = run_failing(&mut work.wrapper([&[host.as_str()], more].concat()))?;
+            expect_in(&error, what)?;
+            expect_in(&error, triple)?;
+            expect_equal("device links", "0", &work.device_lines()?.len().to_string())?;
+            expect_equal("the host linker ran", "false", &work.path().join("host-line").exists().to_string())?;
+            work.expect_no_temps()?;
+        }
+        // A bundle by itself is for no host.
+        run(&mut work.wrapper([&host, "--emit-fatbin-only", "-o", "x", "a.o"]))?;
+        work.forget();
+    }
+    let theirs = output(&mut work.reference(["--host-triple=arm64-apple-macosx14", "-o", "x", "a.o"]))?;
+    expect_equal("LLVM's wrapper ends by itself with", "None", &format!("{:?}", theirs.status.code()))?;
     passed()
 }
 

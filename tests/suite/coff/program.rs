@@ -1,0 +1,203 @@
+//! A program for Windows, made out of nothing: objects with entries and device images, stubs in the place of the runtime, and what is
+//! found in the linked file, by the linker's map.
+
+use std::collections::BTreeMap;
+
+use libtest_mimic::Failed;
+use object::read::pe::{PeFile32, PeFile64};
+use object::{Object, ObjectSection};
+
+use crate::kit::Image;
+use crate::support::{Work, llvm};
+
+/// What registration calls, in C.
+pub const RUNTIME: &str = "
+    void __tgt_register_lib(void *d) {} void __tgt_unregister_lib(void *d) {} int atexit(void (*f)(void)) { return 0; }
+    void *__hipRegisterFatBinary(void *d) { return d; } void __hipUnregisterFatBinary(void *h) {}
+    int __hipRegisterFunction() { return 0; } void __hipRegisterVar() {} void __hipRegisterManagedVar() {}
+    void __hipRegisterSurface() {} void __hipRegisterTexture() {} void __main(void) {}
+";
+
+/// A host, and the linker for it.
+#[derive(Clone, Copy)]
+pub struct Host {
+    /// Its triple.
+    pub triple: &'static str,
+    /// The width of its addresses, in bytes.
+    pub pointer: usize,
+    /// For ld.lld, which emulation; the others are for lld-link.
+    pub emulation: Option<&'static str>,
+}
+
+/// x86-64, Microsoft's toolchain.
+pub const MSVC: Host = Host { triple: "x86_64-pc-windows-msvc", pointer: 8, emulation: None };
+/// All hosts.
+pub const HOSTS: [Host; 6] = [
+    MSVC,
+    Host { triple: "i386-pc-windows-msvc", pointer: 4, emulation: None },
+    Host { triple: "aarch64-pc-windows-msvc", pointer: 8, emulation: None },
+    Host { triple: "x86_64-w64-windows-gnu", pointer: 8, emulation: Some("i386pep") },
+    Host { triple: "x86_64-w64-mingw32", pointer: 8, emulation: Some("i386pep") },
+    Host { triple: "i686-w64-windows-gnu", pointer: 4, emulation: Some("i386pe") },
+];
+
+impl Host {
+    /// The words that link `inputs` into `a.exe`, with a map, starting at `main`.
+    pub fn line(&self, inputs: &[&str]) -> Vec<String> {
+        let linker = llvm(if self.emulation.is_some() { "ld.lld" } else { "lld-link" });
+        let mut words = vec![format!("--host-triple={}", self.triple), format!("--linker-path={}", linker.display())];
+        let rest: Vec<&str> = match self.emulation {
+            Some(emulation) => vec!["-m", emulation, "--gc-sections", "-Map=a.map", "-e", "main", "-o", "a.exe"],
+            None => vec!["-nodefaultlib", "-entry:main", "-subsystem:console", "-opt:ref", "-map:a.map", "-out:a.exe"],
+        };
+        words.extend(rest.iter().chain(inputs).map(|word| (*word).to_owned()));
+        if let (Some("i386pe"), Some(main)) = (self.emulation, words.iter_mut().find(|word| *word == "main")) {
+            *main = "_main".to_owned();
+        }
+        words
+    }
+}
+
+/// C that defines `name`, a kernel of LLVM 21's layout, and calls `calls`.
+pub fn kernel(name: &str, calls: &str) -> String {
+    format!(
+        "struct entry {{ unsigned long long reserved; unsigned short version, kind; unsigned flags; void *address; const char *name;
+                        unsigned long long size, data; void *aux; }};
+        {calls}
+        int {name}(void) {{ return 0; }}
+        __attribute__((section(\"llvm_offload_entries$OE\"), used, aligned(8)))
+        const struct entry entry_{name} = {{ 0, 1, 1, 0, (void *)&{name}, \"{name}\", 0, 0, 0 }};"
+    )
+}
+
+impl Work {
+    /// An object for `host` with device images.
+    pub fn coff(&self, host: Host, name: &str, images: &[Image<'_>], source: &str) -> Result<(), Failed> {
+        self.fat_for(host.triple, name, images, source).map(drop)
+    }
+}
+
+/// A linked program.
+pub struct Program {
+    pointer: usize,
+    base: u64,
+    /// Each section: its name, its address, its bytes.
+    sections: Vec<(String, u64, Vec<u8>)>,
+    symbols: BTreeMap<String, u64>,
+}
+
+impl Program {
+    /// Reads `a.exe` and `a.map`.
+    pub fn read(work: &Work, host: Host) -> Result<Program, Failed> {
+        let data = std::fs::read(work.path().join("a.exe"))?;
+        let sections =
+            if host.pointer == 8 { sections_of(&PeFile64::parse(&*data)?)? } else { sections_of(&PeFile32::parse(&*data)?)? };
+        let base = if host.pointer == 8 {
+            PeFile64::parse(&*data)?.relative_address_base()
+        } else {
+            PeFile32::parse(&*data)?.relative_address_base()
+        };
+        let map = std::fs::read_to_string(work.path().join("a.map"))?;
+        let mut symbols = BTreeMap::new();
+        for line in map.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let hex = |word: &str| u64::from_str_radix(word, 16).ok();
+            // link.exe's maps have section and offset, the name, the address; ld's the offset in memory and, at the end, the name.
+            let found = match words[..] {
+                [place, name, address, ..] if place.contains(':') => hex(address).map(|address| (name, address)),
+                [address, _, _, name] => hex(address).map(|address| (name, address + base)),
+                _ => None,
+            };
+            symbols.extend(found.map(|(name, address)| (name.to_owned(), address)));
+        }
+        Ok(Program { pointer: host.pointer, base, sections, symbols })
+    }
+
+    /// The address of a symbol, by its name in C.
+    pub fn symbol(&self, name: &str) -> Result<u64, Failed> {
+        let full = format!("{}{name}", if self.pointer == 4 { "_" } else { "" });
+        self.symbols.get(&full).copied().ok_or_else(|| format!("no symbol `{full}` in {:?}", self.symbols).into())
+    }
+
+    /// The bytes from `start` to `end`.
+    pub fn bytes(&self, start: u64, end: u64) -> Result<&[u8], Failed> {
+        let part = self.sections.iter().find_map(|(_, at, bytes)| {
+            bytes.get(usize::try_from(start.checked_sub(*at)?).ok()?..usize::try_from(end.checked_sub(*at)?).ok()?)
+        });
+        part.ok_or_else(|| format!("nothing at {start:#x}..{end:#x}, base {:#x}", self.base).into())
+    }
+
+    /// `N` addresses or numbers of their width from `start`.
+    pub fn words<const N: usize>(&self, start: u64) -> Result<[u64; N], Failed> {
+        let bytes = self.bytes(start, start + (N * self.pointer) as u64)?;
+        let mut words = [0; N];
+        for (word, bytes) in words.iter_mut().zip(bytes.chunks(self.pointer)) {
+            let mut wide = [0; 8];
+            wide[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_le_bytes(wide);
+        }
+        Ok(words)
+    }
+
+    /// The string at `start`.
+    pub fn string(&self, start: u64) -> Result<String, Failed> {
+        let mut end = start;
+        while self.bytes(end, end + 1)? != [0] {
+            end += 1;
+        }
+        Ok(String::from_utf8_lossy(self.bytes(start, end)?).into_owned())
+    }
+
+    /// The names in the entry table between `start` and `stop`.
+    pub fn entries(&self, start: u64, stop: u64) -> Result<Vec<String>, Failed> {
+        let (size, name_at) = if self.pointer == 8 { (56, 24) } else { (48, 20) };
+        if stop < start || !(stop - start).is_multiple_of(size) {
+            return Err(format!("a table of {start:#x}..{stop:#x} holds no entries of {size} bytes").into());
+        }
+        let each = (0..(stop - start) / size).map(|index| {
+            let [name] = self.words::<1>(start + index * size + name_at)?;
+            self.string(name)
+        });
+        each.collect()
+    }
+
+    /// What OpenMP's runtime is handed: each image, and the names of the entries.
+    pub fn openmp(&self) -> Result<(Vec<Vec<u8>>, Vec<String>), Failed> {
+        let [count, images, start, stop] = self.words::<4>(self.symbol(".omp_offloading.descriptor")?)?;
+        let mut all = Vec::new();
+        for index in 0..count & 0xffff_ffff {
+            let [from, to, own_start, own_stop] = self.words::<4>(images + index * 4 * self.pointer as u64)?;
+            if (own_start, own_stop) != (start, stop) {
+                return Err("an image has other entries than the program".into());
+            }
+            all.push(self.bytes(from, to)?.to_vec());
+        }
+        Ok((all, self.entries(start, stop)?))
+    }
+
+    /// The functions that run at the start, of `.CRT` or `.ctors`.
+    pub fn constructors(&self) -> Result<Vec<u64>, Failed> {
+        let code = self.sections.iter().find(|(name, ..)| name == ".text").ok_or("no .text")?;
+        let inside = |address: &u64| (code.1..code.1 + code.2.len() as u64).contains(address);
+        let data = self.sections.iter().filter(|(name, ..)| name == ".CRT" || name == ".rdata");
+        let mut found = Vec::new();
+        for (_, at, bytes) in data {
+            for index in 0..bytes.len() / self.pointer {
+                let [word] = self.words::<1>(at + (index * self.pointer) as u64)?;
+                found.extend(Some(word).filter(inside));
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn sections_of<'d>(file: &impl Object<'d>) -> Result<Vec<(String, u64, Vec<u8>)>, Failed> {
+    let mut all = Vec::new();
+    for section in file.sections() {
+        let mut bytes = section.data()?.to_vec();
+        // What is not in the file is zero.
+        bytes.resize(usize::try_from(section.size())?.max(bytes.len()), 0);
+        all.push((section.name()?.to_owned(), section.address(), bytes));
+    }
+    Ok(all)
+}
