@@ -231,7 +231,7 @@ const OWN: &[Row] = &[
     wrapper("clang-backend", Two, Flag, Id::ClangBackend, ""),
     own("compress", Two, Flag, Id::Compress, "Compress the bundles of HIP images"),
     own("compression-level", Two, Equals, Id::CompressionLevel, "The level to compress bundles with"),
-    own("cuda-path", Any, Either, Id::CudaPath, "The CUDA installation, for its fatbinary"),
+    own("cuda-path", Any, Either, Id::CudaPath, "The CUDA installation, for its fatbinary, nvlink and ptxas"),
     own("device-compiler", Two, Equals, Id::DeviceCompiler, "An argument for the device compiler, <value> or <triple>=<value>"),
     wrapper("device-debug", Two, Flag, Id::DeviceDebug, ""),
     own("device-linker", Two, Equals, Id::DeviceLinker, "An argument for the device linker, <value> or <triple>=<value>"),
