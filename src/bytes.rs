@@ -1,6 +1,7 @@
-//! Files as bytes: memory-mapped, shared, and cut into parts without copying.
+//! Files as bytes: memory-mapped unless they are small, shared, and cut into parts without copying.
 
 use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,11 +9,26 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use memmap2::Mmap;
 
-/// Part of a memory-mapped file; cheap to clone.
+/// Part of a file; cheap to clone.
 #[derive(Clone)]
 pub struct Bytes {
-    map: Arc<Mmap>,
+    all: Arc<Contents>,
     range: Range<usize>,
+}
+
+/// A process has 65530 maps on Linux, and a link may have as many objects: small files are read.
+enum Contents {
+    Map(Mmap),
+    Copy(Vec<u8>),
+}
+
+impl Contents {
+    fn as_slice(&self) -> &[u8] {
+        match self {
+            Contents::Map(map) => map,
+            Contents::Copy(bytes) => bytes,
+        }
+    }
 }
 
 impl Bytes {
@@ -26,27 +42,58 @@ impl Bytes {
         Bytes::open(path).with_context(|| format!("cannot read `{}`", path.display()))
     }
 
-    /// All of an open file.
+    /// All of an open file, from its start.
     #[expect(
         unsafe_code,
         reason = "a memory map: a file that another process cuts short while we link it is a broken build in any linker"
     )]
     pub fn map(file: &File) -> std::io::Result<Bytes> {
+        const SMALL: u64 = 16 << 10;
+        let large = file.metadata()?.len() > SMALL;
         // SAFETY: the map is only read; see the reason above for files that change below us.
-        let map = Arc::new(unsafe { Mmap::map(file) }?);
-        let range = 0..map.len();
-        Ok(Bytes { map, range })
+        let all = match large.then(|| unsafe { Mmap::map(file) }) {
+            Some(Ok(map)) => Contents::Map(map),
+            // Not every file system has maps.
+            _ => Contents::Copy(read(file)?),
+        };
+        let range = 0..all.as_slice().len();
+        Ok(Bytes { all: Arc::new(all), range })
     }
 
     /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
-        &self.map[self.range.clone()]
+        &self.all.as_slice()[self.range.clone()]
     }
 
     /// The part of these bytes from `offset`, `size` long; none when it is not all there.
     pub fn slice(&self, offset: u64, size: u64) -> Option<Bytes> {
         let start = self.range.start.checked_add(usize::try_from(offset).ok()?)?;
         let end = start.checked_add(usize::try_from(size).ok()?)?;
-        (end <= self.range.end).then(|| Bytes { map: Arc::clone(&self.map), range: start..end })
+        (end <= self.range.end).then(|| Bytes { all: Arc::clone(&self.all), range: start..end })
+    }
+}
+
+fn read(mut file: &File) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(0))?;
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_files_are_read_and_large_ones_mapped() {
+        let dir = tempfile::tempdir().unwrap();
+        for size in [0, 5, 100_000] {
+            let path = dir.path().join("file");
+            std::fs::write(&path, vec![7; size]).unwrap();
+            let bytes = Bytes::open(&path).unwrap();
+            assert_eq!(bytes.as_slice(), vec![7; size]);
+            assert_eq!(matches!(*bytes.all, Contents::Map(_)), size > 16384);
+            assert!(bytes.slice(1, size as u64).is_none());
+        }
     }
 }

@@ -60,8 +60,8 @@ pub fn symbols(bitcode: &[u8]) -> Result<ModuleSymbols> {
             found.note(value, prefix);
         }
         for name in identifiers(&inline_asm(module)) {
-            found.defined.push(Symbol { name: name.to_owned(), weak: true, hidden: false });
-            found.undefined.push(Symbol { name: name.to_owned(), weak: false, hidden: false });
+            found.defined.push(Symbol { name: name.to_owned(), weak: true, common: false, hidden: false });
+            found.undefined.push(Symbol { name: name.to_owned(), weak: false, common: false, hidden: false });
         }
         found
     })?;
@@ -88,9 +88,10 @@ impl ModuleSymbols {
         let weak = match value.get_linkage() {
             Linkage::Internal | Linkage::Private | Linkage::LinkerPrivate | Linkage::LinkerPrivateWeak => return,
             Linkage::WeakAny | Linkage::WeakODR | Linkage::LinkOnceAny | Linkage::LinkOnceODR | Linkage::ExternalWeak => true,
+            Linkage::Common => true,
             _ => false,
         };
-        let symbol = Symbol { name, weak, hidden };
+        let symbol = Symbol { name, weak, common: value.get_linkage() == Linkage::Common, hidden };
         if value.is_declaration() || value.get_linkage() == Linkage::AvailableExternally {
             self.undefined.push(symbol);
         } else {

@@ -67,6 +67,8 @@ pub struct Symbol {
     pub name: String,
     /// Defined: another definition may take its place. Undefined: it may stay so.
     pub weak: bool,
+    /// A common symbol, which is weak as well.
+    pub common: bool,
     /// Not seen outside of the program or library that it ends up in.
     pub hidden: bool,
 }

@@ -31,7 +31,7 @@ pub(super) fn facts(data: &[u8]) -> Result<HostFacts<'static>> {
     let defined = module.defined.into_iter().map(|symbol| Definition {
         name: Cow::Owned(symbol.name.into_bytes()),
         weak: symbol.weak,
-        common: false,
+        common: symbol.common,
     });
     let undefined =
         module.undefined.into_iter().map(|symbol| Need { name: Cow::Owned(symbol.name.into_bytes()), weak: symbol.weak });

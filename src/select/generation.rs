@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, bail};
 
-use crate::model::Generation;
+use crate::model::{Generation, OffloadKind};
 use crate::scan::{Found, HostFacts};
 
 /// The generations of the images of one link.
@@ -43,20 +43,7 @@ pub(super) fn of_images(
             .for_each(|generation| *generation = Some(Generation::Llvm15));
         all.retain(|generation| *generation != Generation::Llvm14);
     }
-    if all.contains(&Generation::Llvm20) && all.first().is_some_and(|first| !first.wide_entries()) {
-        let name = |wide: bool| {
-            let of = active.iter().find(|&&at| {
-                each[at].is_some_and(|generation| generation != Generation::Llvm21 && generation.wide_entries() == wide)
-            });
-            of.map_or_else(String::new, |&at| found[at].origin.to_string())
-        };
-        bail!(
-            "{} has entries of 56 bytes (LLVM 20) and {} entries of 32 bytes (LLVM 14 to 19) in one table, `omp_offloading_entries`, which no \
-             runtime can read: compile both with the same LLVM",
-            name(true),
-            name(false)
-        );
-    }
+    check_tables(found, &each, active)?;
     if all.is_empty() {
         // The entries may be in other objects than the images.
         all = host.collect::<BTreeSet<_>>().into_iter().collect();
@@ -65,4 +52,24 @@ pub(super) fn of_images(
         all.push(Generation::Llvm21);
     }
     Ok(Generations { each, all })
+}
+
+/// An error when entries of both sizes of the old tables are in one: each kind had a table of its own before LLVM 21.
+fn check_tables(found: &[Found<'_>], each: &[Option<Generation>], active: &[usize]) -> Result<()> {
+    for kind in OffloadKind::ALL {
+        let first = |wide: bool| {
+            let is_it = |at: usize| each[at].is_some_and(|own| own != Generation::Llvm21 && own.wide_entries() == wide);
+            active.iter().copied().find(|&at| found[at].kinds.contains(kind) && is_it(at))
+        };
+        if let (Some(wide), Some(narrow)) = (first(true), first(false)) {
+            bail!(
+                "{} has entries of 56 bytes (LLVM 20) and {} entries of 32 bytes (LLVM 14 to 19) in one table, `{}`, which no \
+                 runtime can read: compile both with the same LLVM",
+                found[wide].origin,
+                found[narrow].origin,
+                Generation::Llvm20.entry_section(kind)
+            );
+        }
+    }
+    Ok(())
 }

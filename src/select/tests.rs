@@ -156,6 +156,10 @@ fn each_generation_is_registered_by_itself() {
         ["gfx90a: 0 2", "gfx90a: 1 2"]
     );
     let twenty = HostFacts { generation: Some(Generation::Llvm20), ..facts(&[], &[]) };
+    let mut apart = [image(0, AMD, "gfx90a"), image(1, AMD, "gfx90a")];
+    apart[1].kinds = OffloadKinds::default().with(OffloadKind::Hip);
+    let shown = shown(&apart, &[old.clone(), twenty.clone()], &[false; 2], &Wishes::default());
+    assert_eq!(shown, ["gfx90a: 0", "gfx90a: 1"], "tables of two kinds");
     let origins = ["0.o", "1.o"].map(str::to_owned);
     let error = select(&found[..2], &[old, twenty], &[false; 2], &origins, &Wishes::default()).unwrap_err().to_string();
     assert!(error.starts_with("1.o has entries of 56 bytes (LLVM 20) and 0.o entries of 32 bytes"), "{error}");

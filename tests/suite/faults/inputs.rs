@@ -94,7 +94,8 @@ fn f14_pulled() -> Outcome {
     work.file("x.c", "int x;");
     work.run(llvm("clang"), ["-shared", "-fPIC", "-nostdlib", "f.c", "-o", "libs.so"])?;
     work.run(llvm("clang"), ["-fcommon", "-c", "x.c"])?;
-    let mut inputs = vec!["libs.so", "x.o"];
+    work.run(llvm("clang"), ["-flto", "-fcommon", "-c", "x.c", "-o", "x.bc"])?;
+    let mut inputs = vec!["libs.so", "x.o", "x.bc"];
     if run(work.command("gcc").args(["-flto", "-c", "f.c", "-o", "gcc.o"])).is_ok() {
         inputs.push("gcc.o");
     }

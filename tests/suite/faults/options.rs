@@ -19,6 +19,7 @@ pub fn trials() -> Vec<Trial> {
         with_llvm("faults::f28_no_fat_binary_of_several_kinds_or_of_none", f28_bad),
         with_llvm("faults::f28_fat_binaries_are_llvms_byte_for_byte", f28_good),
         with_llvm("faults::f28_a_fat_binary_of_cuda", f28_cuda),
+        with_llvm("faults::f28_what_is_no_file_is_written_to_and_not_replaced", f28_pipe),
         with_llvm("faults::compressed_bundles_can_be_read_by_llvm", compressed),
     ]
 }
@@ -200,6 +201,18 @@ fn f28_cuda() -> Outcome {
     let error = run_failing(work.wrapper(["--emit-fatbin-only", "-o", "y.fatbin", "a.o"]).env("PATH", "/usr/bin:/bin"))?;
     expect_in(&error, "Unable to find 'fatbinary' in path: CUDA device code needs it; install")?;
     expect_equal("an output", "false", &Path::new(work.path()).join("y.fatbin").exists().to_string())?;
+    passed()
+}
+
+fn f28_pipe() -> Outcome {
+    let work = Work::new();
+    work.fat("a.o", &[Image { kind: "hip", ..Image::amd("gfx90a", "A") }])?;
+    run(&mut work.wrapper(["--emit-fatbin-only", "-o", "x", "a.o"]))?;
+    let piped = output(&mut work.wrapper(["--emit-fatbin-only", "-o", "/dev/fd/1", "a.o"]))?;
+    expect_equal("the status", "Some(0)", &format!("{:?}", piped.status.code()))?;
+    expect_equal("the bytes are the same", "true", &(piped.stdout == std::fs::read(work.path().join("x"))?).to_string())?;
+    let traced = run(&mut work.wrapper(["--wrapper-time-trace=/dev/fd/1", "-o", "x", "a.o"]))?;
+    expect_in(&traced, "Execute linker wrapper")?;
     passed()
 }
 
