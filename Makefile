@@ -46,7 +46,7 @@ demo: $(SETUP)
 
 # Only tests/suite.rs knows these names; it is the harness for everything that is not a unit test.
 test: $(SETUP)
-	$(CARGO) test -- --skip releases::
+	$(CARGO) test --no-fail-fast -- --skip releases::
 
 test-releases: $(SETUP_RELEASES) $(SETUP_CUDA)
 	$(CARGO) test --test suite -- releases::

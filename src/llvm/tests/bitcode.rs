@@ -67,7 +67,7 @@ fn symbols_are_those_of_the_object() -> Outcome {
     )?)?;
     assert_eq!(symbols.triple, X86);
     let defined = names(&symbols.defined);
-    for wanted in [("global", false), ("hidden", false), ("weak", true), ("common", false), ("raw", false), ("alias", false)] {
+    for wanted in [("global", false), ("hidden", false), ("weak", true), ("common", true), ("raw", false), ("alias", false)] {
         assert!(defined.contains(&wanted), "{wanted:?} {defined:?}");
     }
     assert!(defined.contains(&("f", false)) && defined.contains(&("inline", true)) && defined.contains(&("from_asm", true)));
