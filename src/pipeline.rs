@@ -1,32 +1,32 @@
 //! A link, on one page. Each stage takes the previous stage's value by reference and returns a new one; nothing is changed
 //! afterwards.
 
-use std::borrow::Cow;
-use std::collections::HashSet;
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+mod named;
+
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Result, bail};
 
-use crate::args::request::{InputSpec, LinkRequest};
+use crate::args::request::LinkRequest;
 use crate::args::{Ledger, Role, link_exe, response};
 use crate::bundle::{self, BundleContext, Payload};
 use crate::device::{self, DeviceContext, Linked};
 use crate::formats::bitcode_ident;
 use crate::inputs::magic::Magic;
-use crate::inputs::search::{Naming, Search};
+use crate::inputs::search::Naming;
 use crate::inputs::{self, Inputs};
 use crate::model::ObjectFormat;
 use crate::run::Cmd;
 use crate::scan::{self, Found, HostFacts, Machine};
 use crate::select::{self, DeviceJob, Wishes};
-use crate::session::{self, Session};
+use crate::session::Session;
 use crate::toolchain::Compiler;
 use crate::trace::span;
 use crate::wrap::objects::{self, WrapContext};
 use crate::{host, reproduce, toolchain};
+use named::{inputs_of, search};
 
 /// Hands a link without device code to the host linker in place of this process, and then does not return. It returns when there is
 /// device code, or telling takes LLVM, or when something is wrong that [`link`] will report.
@@ -42,40 +42,6 @@ pub fn replace_if_plain(ledger: &Ledger, request: &LinkRequest, session: &Sessio
         }
     }
     Ok(())
-}
-
-/// The line's inputs, and for Windows the libraries that its objects name in turn, which linkers search after all others. An input
-/// that cannot be read names none; opening it again will say why it cannot.
-fn inputs_of<'r>(request: &'r LinkRequest, search: &Search) -> Cow<'r, [InputSpec]> {
-    let mut specs = Cow::Borrowed(request.inputs.as_slice());
-    if host::naming(request) == Naming::Unix || request.no_default_libraries {
-        return specs;
-    }
-    let left_out = |name: &OsStr| request.without_libraries.iter().any(|without| link_exe::is_left_out(name, without));
-    let mut known = HashSet::new();
-    let mut named = request.default_libraries.clone();
-    loop {
-        named.retain(|name| known.insert(name.to_ascii_lowercase()) && !left_out(name));
-        named.retain(|name| search.library(name, false).is_some());
-        specs.to_mut().extend(named.into_iter().map(InputSpec::library));
-        let Ok(inputs) = inputs::open(&specs, search) else { return specs };
-        named = scan::default_libraries(&inputs).into_iter().map(OsString::from).collect();
-        if named.iter().all(|name| known.contains(&name.to_ascii_lowercase())) {
-            return specs;
-        }
-    }
-}
-
-fn search(request: &LinkRequest) -> Search {
-    let naming = host::naming(request);
-    let mut folders = request.library_dirs.clone();
-    if naming == Naming::LinkExe {
-        let lib = Session::env(session::LIB).unwrap_or_default();
-        folders.extend(
-            lib.as_bytes().split(|byte| *byte == b';').filter(|part| !part.is_empty()).map(|part| OsStr::from_bytes(part).into()),
-        );
-    }
-    Search::new(&folders, request.sysroot.as_deref(), naming, &host::multiarch(request))
 }
 
 /// Links what `request` asks for. `ld_first`: the real linker to look for is `ld` rather than `ld.lld`.
