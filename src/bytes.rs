@@ -1,8 +1,9 @@
 //! Files as bytes: memory-mapped unless they are small, shared, and cut into parts without copying.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::ErrorKind;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -34,7 +35,9 @@ impl Contents {
 impl Bytes {
     /// All of a file.
     pub fn open(path: &Path) -> std::io::Result<Bytes> {
-        Bytes::map(&File::open(path)?)
+        let file = File::open(path)?;
+        let size = file.metadata()?.len();
+        Bytes::map(&file, size)
     }
 
     /// All of a file that must be there; the error names it.
@@ -42,19 +45,20 @@ impl Bytes {
         Bytes::open(path).with_context(|| format!("cannot read `{}`", path.display()))
     }
 
-    /// All of an open file, from its start.
+    /// All of an open file of `size` bytes, from its start. Takes the size because whoever has opened a file has asked the system about
+    /// it already: a link opens thousands, and each question counts.
     #[expect(
         unsafe_code,
         reason = "a memory map: a file that another process cuts short while we link it is a broken build in any linker"
     )]
-    pub fn map(file: &File) -> std::io::Result<Bytes> {
+    pub fn map(file: &File, size: u64) -> std::io::Result<Bytes> {
         const SMALL: u64 = 16 << 10;
-        let large = file.metadata()?.len() > SMALL;
+        let large = size > SMALL;
         // SAFETY: the map is only read; see the reason above for files that change below us.
         let all = match large.then(|| unsafe { Mmap::map(file) }) {
             Some(Ok(map)) => Contents::Map(map),
             // Not every file system has maps.
-            _ => Contents::Copy(read(file)?),
+            _ => Contents::Copy(read(file, size)?),
         };
         let range = 0..all.as_slice().len();
         Ok(Bytes { all: Arc::new(all), range })
@@ -73,10 +77,19 @@ impl Bytes {
     }
 }
 
-fn read(mut file: &File) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    file.seek(SeekFrom::Start(0))?;
-    file.read_to_end(&mut bytes)?;
+/// As many of `size` bytes as there are.
+fn read(file: &File, size: u64) -> std::io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(size).map_err(std::io::Error::other)?];
+    let mut at = 0;
+    while at < bytes.len() {
+        match file.read_at(&mut bytes[at..], at as u64) {
+            Ok(0) => break,
+            Ok(count) => at += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(at);
     Ok(bytes)
 }
 

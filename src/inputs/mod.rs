@@ -238,5 +238,5 @@ fn open_regular(path: &Path) -> Option<(Bytes, (u64, u64))> {
     if !meta.is_file() || meta.len() == 0 {
         return None;
     }
-    Some((Bytes::map(&file).ok()?, (meta.dev(), meta.ino())))
+    Some((Bytes::map(&file, meta.len()).ok()?, (meta.dev(), meta.ino())))
 }
