@@ -145,7 +145,8 @@ fn device_code(request: &LinkRequest, linker: &Path, session: &Session) -> Resul
     if let Some(warning) = &runtime.warning {
         session.shell.warn(warning);
     }
-    let libraries = device::host_libraries(&request.inputs, &inputs, &found);
+    let mut libraries = device::host_libraries(&request.inputs, &inputs, &found);
+    libraries.extend(device::added_libraries(&runtime.words));
     let out_base = out_base(request);
     let context = DeviceContext {
         request,

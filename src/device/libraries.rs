@@ -2,7 +2,7 @@
 //! libraries, each only as far as device code needs it. Never the dynamic loader, never libomptarget, never an archive whose
 //! device code was taken apart already.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -25,8 +25,21 @@ pub struct HostLibrary {
 enum HostLibraryName {
     /// `-l<name>`.
     Name(OsString),
+    /// `-L<folder>`, for those that follow.
+    Folder(OsString),
     /// A file given by its path.
     File(PathBuf),
+}
+
+/// What the host line gets for OpenMP beyond what stands on it, where device code for a CPU needs that as well: `-lomp` and its folder.
+pub fn added_libraries(words: &[OsString]) -> Vec<HostLibrary> {
+    if !words.iter().any(|word| word == "-lomp") {
+        return Vec::new();
+    }
+    let folders = words.iter().filter_map(|word| word.as_bytes().strip_prefix(b"-L"));
+    let folders = folders.map(|folder| HostLibraryName::Folder(OsStr::from_bytes(folder).to_owned()));
+    let what = folders.chain([HostLibraryName::Name("omp".into())]);
+    what.map(|what| HostLibrary { what, prefer_static: false }).collect()
 }
 
 /// The libraries among the inputs, in order, each once. An archive with device code for a CPU is left out: its device code is
@@ -114,6 +127,7 @@ pub(super) fn cpu_arguments(args: &mut Args, context: &DeviceContext<'_>, target
             is_static = wants_static;
         }
         match &library.what {
+            HostLibraryName::Folder(folder) => args.joined("-L", folder),
             HostLibraryName::Name(name) => args.joined("-l", name),
             HostLibraryName::File(path) => args.path(path),
         };

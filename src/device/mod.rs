@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use rayon::prelude::*;
 
 pub use given::given;
-pub use libraries::{HostLibrary, host_libraries};
+pub use libraries::{HostLibrary, added_libraries, host_libraries};
 
 use crate::args::request::{Jobs, LinkRequest};
 use crate::args::response::Style;

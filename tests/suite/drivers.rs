@@ -44,7 +44,12 @@ int on_device(int x, int *y) {
 #pragma omp target map(from : host, y[0 : 1])
   {
     host = omp_is_initial_device();
-    *y = 3 * x;
+    // Parallel, so that the image, too, needs the host's OpenMP library.
+    int sum = 0;
+#pragma omp parallel for reduction(+ : sum)
+    for (int i = 0; i < 3; ++i)
+      sum += x;
+    *y = sum;
   }
   return !host;
 }
@@ -287,7 +292,7 @@ fn no_runtime() -> Outcome {
         link.arg("-B").arg(&made().as_ld).args(["main.o", "kernels.o", "-Wl,--no-offload-runtime"]);
         link
     };
-    let said = run_failing(gcc().args(["-o", "program"]))?;
+    let said = run_failing(gcc().args(["-L/usr/lib/llvm-22/lib", "-lomp", "-o", "program"]))?;
     expect_in(&said, "undefined reference to `__tgt_register_lib'")?;
     expect_in(&said, "error: host link failed: 'ld' exited with status 1")?;
     folder.expect_no_temps()?;
