@@ -1,5 +1,5 @@
-//! OffloadBinary (`10 FF 10 AD`), the container of a device image and what it was built for: versions 1 to 3 are read, version 1
-//! is written (link-driver spec 4; containers spec 4.3, 4.5). Several may stand back to back, with zeros between them.
+//! OffloadBinary (`10 FF 10 AD`), the container of a device image and what it was built for: versions 1 to 3 are read, versions 1 and 2
+//! are written (link-driver spec 4; containers spec 4.3, 4.5). Several may stand back to back, with zeros between them.
 //!
 //! Integers are taken as little-endian, which is what every host that offloads writes. Strings and images are lent, except
 //! those of a compressed version 3 binary.
@@ -9,7 +9,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use write::{Frame, frame, write};
+pub use write::{Entry, Frame, SharedFrame, frame, frame_of, shared_frame, write};
 
 use super::slice;
 use crate::error::Malformed;
@@ -91,6 +91,19 @@ pub fn read_all(data: &[u8]) -> Result<Vec<Image<'_>>, Malformed> {
         at += size + padding;
     }
     Ok(images)
+}
+
+/// How far the binaries at the start of `data` reach, the zeros between them included: for sections in which other things follow.
+/// Only their sizes are looked at.
+pub fn extent(data: &[u8]) -> u64 {
+    let (mut at, mut end) = (0, 0);
+    while let Some(rest) = data.get(at..).filter(|rest| is_offload_binary(rest)) {
+        let Ok(header) = slice(rest, 0, HEADER_SIZE, "", 0) else { break };
+        let Ok(whole) = slice(rest, 0, u64_at(header, 8).max(HEADER_SIZE), "", 0) else { break };
+        end = at + whole.len();
+        at = end + rest[whole.len()..].iter().take_while(|byte| **byte == 0).count();
+    }
+    end as u64
 }
 
 /// Reads the binary at the start of `data`, which lies `base` bytes into what the caller was given; returns its size.
