@@ -1,8 +1,8 @@
 //! Every device image in a file, whatever the file is: OffloadBinaries by themselves, fat objects and linked programs, bitcode,
 //! archives of all these (containers spec 4.4).
 
-use std::borrow::Cow;
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -11,7 +11,8 @@ use object::read::archive::ArchiveFile;
 
 use super::names::is_bitcode;
 use super::piece::Piece;
-use crate::formats::{fat_object, offload_binary};
+use crate::formats::fat_object;
+use crate::formats::offload_binary::{self, Packed};
 use crate::inputs::magic::{Magic, magic};
 use crate::llvm;
 use crate::model::{ImageKind, OffloadKind, OffloadKinds, Origin};
@@ -79,15 +80,12 @@ impl Reader {
             let Some(contents) = piece.part(section.offset, section.size) else {
                 bail!("{origin}: the section is past the end of the file, at offset {:#x} of it", section.offset);
             };
-            let container = offload_binary::is_offload_binary(contents.bytes());
-            if container || section.allocated {
-                // What a linker put there may have anything beside containers: bare images of SYCL have no header.
-                if container {
-                    self.images.append(&mut linked_or_fat(&origin, &contents, section.allocated, depth)?);
-                }
-            } else {
+            if offload_binary::is_offload_binary(contents.bytes()) {
+                self.images.append(&mut linked_or_fat(&origin, &contents, section.allocated, depth)?);
+            } else if fat_object::named(&section.name).is_some() || !section.allocated {
                 self.section(&origin, &section.name, contents, depth)?;
             }
+            // What is left a linker made: the bare images of SYCL, which say nothing of themselves.
         }
         Ok(())
     }
@@ -164,21 +162,53 @@ fn binaries(origin: &Origin, piece: &Piece, depth: usize) -> Result<Vec<Image>> 
         bail!("{origin}: nested more than {DEEPEST} deep");
     }
     let mut images = Vec::new();
-    for stored in offload_binary::read_all(piece.bytes()).with_context(|| origin.to_string())? {
-        let kinds = OffloadKinds::from_stored(stored.offload_kind, &stored.triple());
-        let old_hip = stored.offload_kind == OLD_HIP && kinds.contains(OffloadKind::Hip);
-        let offload_kind = if old_hip { OffloadKind::Hip as u16 } else { stored.offload_kind };
-        let lent = matches!(stored.image, Cow::Borrowed(_));
-        let part = if lent { piece.part(stored.at, stored.image.len() as u64) } else { None };
-        let strings = stored.strings.into_iter().map(|(key, value)| (key.into_owned(), value.into_owned())).collect();
-        let contents = part.unwrap_or_else(|| Piece::owned(stored.image.into_owned()));
-        // What only begins like a container is an image like any other.
-        let inner = match offload_binary::is_offload_binary(contents.bytes()) {
-            true => binaries(origin, &contents, depth + 1).unwrap_or_default(),
-            false => Vec::new(),
+    let mut at = 0;
+    while let Some(rest) = piece.bytes().get(at..).filter(|rest| !rest.is_empty()) {
+        let place = || origin.to_string();
+        let packed = Packed::of(rest).map_err(|fault| fault.shifted(at as u64)).with_context(place)?;
+        let size = if let Some(packed) = packed {
+            let plain = inflate(&packed, at as u64).with_context(place)?;
+            images.append(&mut binaries(origin, &plain, depth + 1).context("in a compressed binary")?);
+            usize::try_from(packed.size())?
+        } else {
+            let mut stored = Vec::new();
+            let size = offload_binary::read_first(rest, &mut stored, at as u64).with_context(place)?;
+            for image in stored {
+                images.push(taken(origin, piece, image, depth));
+            }
+            size
         };
-        let (image_kind, flags) = (stored.image_kind, stored.flags);
-        images.push(Image { origin: origin.clone(), image_kind, offload_kind, flags, strings, contents, inner });
+        at += size + offload_binary::padding(rest.get(size..).unwrap_or_default());
     }
     Ok(images)
+}
+
+/// The plain form of a binary, in a file without a name: it may be larger than memory is.
+fn inflate(packed: &Packed<'_>, at: u64) -> Result<Piece> {
+    let mut file = tempfile::tempfile()?;
+    let inflated = packed.inflate(&mut file);
+    inflated.map_err(|error| match error.kind() {
+        ErrorKind::InvalidData => anyhow::Error::from(packed.fault(&error).shifted(at)),
+        _ => error.into(),
+    })?;
+    let size = file.metadata()?.len();
+    Ok(Piece::of_file(file, size)?)
+}
+
+/// What is stored in `piece`, as an image of ours.
+fn taken(origin: &Origin, piece: &Piece, stored: offload_binary::Image<'_>, depth: usize) -> Image {
+    let kinds = OffloadKinds::from_stored(stored.offload_kind, &stored.triple());
+    let old_hip = stored.offload_kind == OLD_HIP && kinds.contains(OffloadKind::Hip);
+    let offload_kind = if old_hip { OffloadKind::Hip as u16 } else { stored.offload_kind };
+    let part = piece.part(stored.at, stored.image.len() as u64);
+    let strings = stored.strings.into_iter().map(|(key, value)| (key.into_owned(), value.into_owned())).collect();
+    // An image that is only told of has no bytes and may be anywhere.
+    let contents = part.unwrap_or_else(|| Piece::owned(stored.image.into_owned()));
+    // What only begins like a container is an image like any other.
+    let inner = match offload_binary::is_offload_binary(contents.bytes()) {
+        true => binaries(origin, &contents, depth + 1).unwrap_or_default(),
+        false => Vec::new(),
+    };
+    let (image_kind, flags) = (stored.image_kind, stored.flags);
+    Image { origin: origin.clone(), image_kind, offload_kind, flags, strings, contents, inner }
 }
