@@ -7,6 +7,7 @@ mod help;
 mod link;
 mod links;
 mod own;
+mod packager;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -32,7 +33,7 @@ pub struct Personality {
 }
 
 /// All names, in the order the help text lists them.
-pub const PERSONALITIES: [Personality; 3] = [
+pub const PERSONALITIES: [Personality; 5] = [
     Personality {
         name: "clang-linker-wrapper",
         about: "the drop-in for LLVM's, found by clang through -B DIR",
@@ -50,6 +51,18 @@ pub const PERSONALITIES: [Personality; 3] = [
         about: "the linker, for drivers such as gcc that only know -B DIR",
         only_as_ld: true,
         run: link::ld,
+    },
+    Personality {
+        name: "llvm-offload-binary",
+        about: "packs device images into OffloadBinaries, and extracts them from any file",
+        only_as_ld: false,
+        run: packager::llvm_offload_binary,
+    },
+    Personality {
+        name: "clang-offload-packager",
+        about: "the same, by the name it had up to LLVM 21",
+        only_as_ld: false,
+        run: packager::clang_offload_packager,
     },
 ];
 
