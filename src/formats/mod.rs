@@ -7,7 +7,9 @@ pub mod compressed;
 pub mod drectve;
 pub mod elf_edit;
 pub mod elf_interface;
+pub mod fatbin;
 pub mod intel_spirv;
+pub mod kernels;
 pub mod offload_binary;
 #[cfg(test)]
 mod reference;
