@@ -89,6 +89,42 @@ pub fn is_fatbin(data: &[u8]) -> bool {
     data.starts_with(&MAGIC)
 }
 
+/// The size of the fatbinary at the start of `data`, header and all.
+pub fn size(data: &[u8]) -> Result<u64, Malformed> {
+    if !is_fatbin(data) {
+        return Err(Malformed::new("not a fatbinary", 0));
+    }
+    let header = slice(data, 0, HEADER_SIZE, "fatbinary header past the end", 0)?;
+    let header_size = number(header, 6, 2);
+    if header_size < HEADER_SIZE {
+        return Err(Malformed::new("fatbinary header size too small", 6));
+    }
+    let size = number(header, 8, 8).checked_add(header_size).ok_or(Malformed::new("fatbinary size past the end", 8))?;
+    slice(data, 0, size, "fatbinary size past the end", 8)?;
+    Ok(size)
+}
+
+/// How much of the plain code of an entry is not padding: what `cuobjdump` extracts. PTX ends before its terminating zero; a cubin ends
+/// where its headers say.
+pub fn unpadded(kind: Kind, code: &[u8]) -> u64 {
+    let zeros = code.iter().rev().take(8).take_while(|byte| **byte == 0).count();
+    let end = match kind {
+        Kind::Ptx => code.len() - zeros,
+        Kind::Elf => elf_end(code).unwrap_or(code.len()).max(code.len() - zeros),
+        Kind::Other(_) => code.len(),
+    };
+    end.min(code.len()) as u64
+}
+
+/// The end of the header tables of a 64-bit ELF file; NVIDIA puts one of them last.
+fn elf_end(code: &[u8]) -> Option<usize> {
+    let header = code.get(..64).filter(|header| header.starts_with(b"\x7fELF\x02"))?;
+    let table = |offset: usize, entry: usize, count: usize| {
+        number(header, offset, 8).checked_add(number(header, entry, 2) * number(header, count, 2))
+    };
+    usize::try_from(table(0x20, 0x36, 0x38)?.max(table(0x28, 0x3a, 0x3c)?)).ok()
+}
+
 /// The fatbinaries in `data`, in order; they may be apart by zeros, and by nothing else.
 pub fn read_all(data: &[u8]) -> Result<Vec<Fatbin<'_>>, Malformed> {
     let mut all = Vec::new();
@@ -110,16 +146,9 @@ pub fn read_all(data: &[u8]) -> Result<Vec<Fatbin<'_>>, Malformed> {
 
 /// The fatbinary at the start of `data`.
 fn read(data: &[u8]) -> Result<Fatbin<'_>, Malformed> {
-    if !is_fatbin(data) {
-        return Err(Malformed::new("not a fatbinary", 0));
-    }
-    let header = slice(data, 0, HEADER_SIZE, "fatbinary header past the end", 0)?;
-    let (version, header_size) = (number(header, 4, 2) as u16, number(header, 6, 2));
-    if header_size < HEADER_SIZE {
-        return Err(Malformed::new("fatbinary header size too small", 6));
-    }
-    let size = number(header, 8, 8).checked_add(header_size).ok_or(Malformed::new("fatbinary size past the end", 8))?;
+    let size = size(data)?;
     let whole = slice(data, 0, size, "fatbinary size past the end", 8)?;
+    let (version, header_size) = (number(whole, 4, 2) as u16, number(whole, 6, 2));
     let mut entries = Vec::new();
     let mut at = header_size;
     while at < size {

@@ -4,11 +4,13 @@
 //! Integers are taken as little-endian, which is what every host that offloads writes. Strings and images are lent, except
 //! those of a compressed version 3 binary.
 
+mod head;
 mod write;
 
 #[cfg(test)]
 mod tests;
 
+pub use head::{Head, Packed};
 pub use write::{Frame, frame, write};
 
 use super::slice;
