@@ -126,14 +126,14 @@ fn skip(rest: &mut &[u8]) -> Option<()> {
         let marker = decode::read_marker(rest).ok()?;
         let mut bytes = 0;
         match marker {
-            Marker::FixMap(_) | Marker::Map16 | Marker::Map32 => {
-                values = values.checked_add(2 * u64::from(decode::marker_to_len(rest, marker).ok()?))?;
-            }
-            Marker::FixArray(_) | Marker::Array16 | Marker::Array32 => {
-                values = values.checked_add(decode::marker_to_len(rest, marker).ok()?.into())?;
-            }
+            Marker::FixMap(len) => values = values.checked_add(2 * u64::from(len))?,
+            Marker::Map16 => values = values.checked_add(2 * big_endian(rest, 2)? as u64)?,
+            Marker::Map32 => values = values.checked_add(2 * big_endian(rest, 4)? as u64)?,
+            Marker::FixArray(len) => values = values.checked_add(len.into())?,
+            Marker::Array16 => values = values.checked_add(big_endian(rest, 2)? as u64)?,
+            Marker::Array32 => values = values.checked_add(big_endian(rest, 4)? as u64)?,
             Marker::FixStr(len) => bytes = usize::from(len),
-            Marker::Str8 | Marker::Bin8 => bytes = usize::from(*rest.split_off_first()?),
+            Marker::Str8 | Marker::Bin8 => bytes = big_endian(rest, 1)?,
             Marker::Str16 | Marker::Bin16 => bytes = big_endian(rest, 2)?,
             Marker::Str32 | Marker::Bin32 => bytes = big_endian(rest, 4)?,
             Marker::U8 | Marker::I8 => bytes = 1,

@@ -15,7 +15,8 @@ pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(elf: &Image<'_, Elf>
     if functions.is_empty() {
         functions = elf.functions_of_type(elf::SHT_SYMTAB, &[elf::STT_FUNC])?;
     }
-    let kernels = functions.into_iter().filter(|function| function.name.starts_with(PREFIX));
+    // What follows a dot in a name is a function that the kernel calls.
+    let kernels = functions.into_iter().filter(|function| function.name.starts_with(PREFIX) && !function.name.contains('.'));
     let kernel =
         kernels.map(|function| Kernel { name: function.name.to_owned(), code_size: Some(function.size), ..Kernel::default() });
     Ok(kernel.collect())
