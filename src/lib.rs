@@ -20,6 +20,7 @@ pub mod error;
 pub mod formats;
 pub mod host;
 pub mod inputs;
+pub mod inspect;
 pub mod llvm;
 pub mod model;
 pub mod outputs;

@@ -4,8 +4,10 @@
 #[cfg(all(feature = "llvm", target_os = "linux"))]
 mod early;
 mod help;
+mod inspect;
 mod link;
 mod links;
+mod manual;
 mod own;
 mod packager;
 
@@ -81,6 +83,7 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
         Err(error) => {
             match error.downcast_ref::<Refused>() {
                 Some(refused) => refused.lines.iter().for_each(|line| shell.line(line)),
+                None if error.is::<error::Silent>() => {}
                 None => shell.error(&error::chain(&error)),
             }
             ExitCode::from(error::exit_status(&error))

@@ -9,7 +9,9 @@ pub mod drectve;
 pub mod elf_edit;
 pub mod elf_interface;
 pub mod fat_object;
+pub mod fatbin;
 pub mod intel_spirv;
+pub mod kernels;
 pub mod offload_binary;
 #[cfg(test)]
 mod reference;

@@ -4,12 +4,14 @@
 //! Integers are taken as little-endian, which is what every host that offloads writes. Strings and images are lent, except
 //! those of a compressed version 3 binary.
 
+mod head;
 mod packed;
 mod write;
 
 #[cfg(test)]
 mod tests;
 
+pub use head::{Head, PackedPart};
 pub use packed::Packed;
 pub use write::{Entry, Frame, SharedFrame, frame, frame_of, shared_frame, write};
 

@@ -3,12 +3,10 @@
 
 use std::io::{self, Read, Write};
 
-use super::{HEADER_SIZE, is_offload_binary, u32_at, u64_at};
+use super::{HEADER_SIZE, Head};
 use crate::error::Malformed;
 use crate::formats::slice;
 
-/// No stream of zstd or zlib grows by more: a zstd block of 128 KiB takes at least 4 bytes. What claims more is a lie.
-const MAX_GROWTH: u64 = 32 << 10;
 /// The field that a version 3 header has beyond the others: the size of the plain binary, 0 where nothing is compressed.
 const INFLATED_SIZE: usize = HEADER_SIZE as usize;
 
@@ -23,26 +21,12 @@ pub struct Packed<'a> {
 impl<'a> Packed<'a> {
     /// The binary at the start of `data`, if it is a compressed one.
     pub fn of(data: &'a [u8]) -> Result<Option<Self>, Malformed> {
-        let fixed = slice(data, 0, HEADER_SIZE, "header past the end", 0)?;
-        if !is_offload_binary(data) || u32_at(fixed, 4) != 3 {
-            return Ok(None);
-        }
-        let whole = slice(data, 0, u64_at(fixed, 8), "size field past the end", 0)?;
-        let inflated = u64_at(slice(whole, 0, HEADER_SIZE + 8, "size field too small", 0)?, INFLATED_SIZE);
-        if inflated == 0 {
-            return Ok(None);
-        }
-        let entries_at = u64_at(fixed, 16);
-        if entries_at < HEADER_SIZE + 8 {
-            return Err(Malformed::new("entries within the header", 0));
-        }
-        let header = slice(whole, 0, entries_at, "entry past the end", 0)?;
+        let head = Head::read(data, 0)?;
+        let Some(part) = head.packed else { return Ok(None) };
+        let whole = slice(data, 0, head.size, "size field past the end", 0)?;
+        let header = slice(whole, 0, part.at, "entry past the end", 0)?;
         let body = whole.get(header.len()..).unwrap_or_default();
-        let fault = |what| Malformed::new(what, entries_at);
-        let wanted = inflated.checked_sub(entries_at).ok_or(fault("inflated size too small"))?;
-        if wanted > (body.len() as u64).saturating_mul(MAX_GROWTH) {
-            return Err(fault("inflated size is more than the compressed data can hold"));
-        }
+        let wanted = part.plain_size.saturating_sub(part.at);
         Ok(Some(Packed { header, body, wanted }))
     }
 
