@@ -2,6 +2,7 @@
 //! says where a fault is (`Malformed`); it never indexes into what it was given without having checked.
 
 pub mod bitcode_ident;
+pub mod bitstream;
 pub mod bundle;
 pub mod compressed;
 pub mod drectve;
