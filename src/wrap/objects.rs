@@ -115,7 +115,7 @@ fn images(payload: &Payload, places: Vec<ImagePlace>, sycl: Vec<SyclFacts>) -> R
         OffloadKind::OpenMp => {
             let planned = payload.images.iter().zip(places).map(|(image, place)| {
                 let start = image.head.len() as u64;
-                PlannedImage { place, start, end: start + image.body_size, offload_arch: None }
+                PlannedImage { place, parts: vec![start..start + image.body_size], offload_arch: None }
             });
             Images::OpenMp(planned.collect())
         }
