@@ -9,6 +9,7 @@ pub mod drectve;
 pub mod elf_edit;
 pub mod elf_interface;
 pub mod intel_spirv;
+pub mod late_section;
 pub mod offload_binary;
 #[cfg(test)]
 mod reference;

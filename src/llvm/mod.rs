@@ -30,7 +30,9 @@ pub use self::{
     host::{check_host, default_triple},
 };
 #[cfg(not(feature = "llvm"))]
-pub use disabled::{check_host, compile, compile_assembly, compile_bitcode, default_triple, embedded_images, print_module, symbols};
+pub use disabled::{
+    check_host, compile, compile_assembly, compile_bitcode, default_triple, embedded_images, print_module, symbols,
+};
 
 use crate::model::Generation;
 

@@ -104,7 +104,8 @@ fn fill(block: &mut Block, sizes: &[u64], types: &[Option<usize>], found: &mut [
             ([CST_SETTYPE, of], _) => current = usize::try_from(*of).ok().and_then(|of| types.get(of).copied().flatten()),
             ([CST_NULL], Some(index)) => {
                 found[index] = true;
-                let size = u32::try_from(sizes[index]).map_err(|_| Malformed::new("bitcode has no room for 4 GiB in one image", at))?;
+                let size =
+                    u32::try_from(sizes[index]).map_err(|_| Malformed::new("bitcode has no room for 4 GiB in one image", at))?;
                 // LLVM takes no string without a byte; no zeros are no bytes.
                 if size > 0 {
                     let abbreviation = Some((id, Arc::clone(&string)));

@@ -148,7 +148,8 @@ impl Bits<'_> {
         }
         let sound = match &operands[..] {
             [before @ .., Operand::Array, of] if !before.is_empty() => {
-                before.iter().all(|operand| operand.is_scalar()) && !matches!(of, Operand::Literal(_) | Operand::Fixed(0) | Operand::Array | Operand::Blob)
+                before.iter().all(|operand| operand.is_scalar())
+                    && !matches!(of, Operand::Literal(_) | Operand::Fixed(0) | Operand::Array | Operand::Blob)
             }
             [before @ .., _] => before.iter().all(|operand| operand.is_scalar()) && operands.last() != Some(&Operand::Array),
             [] => false,
