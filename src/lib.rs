@@ -37,3 +37,4 @@ pub mod target;
 pub mod toolchain;
 pub mod trace;
 pub mod wrap;
+pub mod wrapper;

@@ -7,6 +7,7 @@ mod help;
 mod link;
 mod links;
 mod own;
+mod wrapper;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -32,7 +33,7 @@ pub struct Personality {
 }
 
 /// All names, in the order the help text lists them.
-pub const PERSONALITIES: [Personality; 3] = [
+pub const PERSONALITIES: [Personality; 5] = [
     Personality {
         name: "clang-linker-wrapper",
         about: "the drop-in for LLVM's, found by clang through -B DIR",
@@ -50,6 +51,18 @@ pub const PERSONALITIES: [Personality; 3] = [
         about: "the linker, for drivers such as gcc that only know -B DIR",
         only_as_ld: true,
         run: link::ld,
+    },
+    Personality {
+        name: "llvm-offload-wrapper",
+        about: "registration code for device images, as LLVM 22 has it",
+        only_as_ld: false,
+        run: wrapper::llvm_offload_wrapper,
+    },
+    Personality {
+        name: "clang-offload-wrapper",
+        about: "the same, as LLVM 14 and 15 had it, with --offload-arch",
+        only_as_ld: false,
+        run: wrapper::clang_offload_wrapper,
     },
 ];
 

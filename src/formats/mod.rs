@@ -13,6 +13,7 @@ pub mod late_section;
 pub mod offload_binary;
 #[cfg(test)]
 mod reference;
+pub mod wrapper_notes;
 
 use crate::error::Malformed;
 

@@ -223,20 +223,22 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
             _ => global.set_initializer(&kind.const_zero()),
         }
         if self.form == Form::Object && matches!(place, ImagePlace::Later { .. }) {
-            self.without_contents(global, section.map(|section| section.name));
+            self.without_contents(global);
         }
         global
     }
 
     /// Puts an image of zeros into a section that takes no room in the object: on ELF by the section's name, on COFF because
     /// variables of zeros are in one.
-    fn without_contents(&self, global: GlobalValue<'ctx>, section: Option<&str>) {
+    fn without_contents(&self, global: GlobalValue<'ctx>) {
+        let section = wrap::late_section(self.plan, self.host.coff);
         if self.host.coff {
             global.set_constant(false);
-            global.set_section(Some(section.unwrap_or(".rdata$offload")));
+            global.set_section(Some(section.name));
         } else {
-            global.set_section(Some(&format!("{LATER}{}", section.unwrap_or(".rodata.offload"))));
+            global.set_section(Some(&format!("{LATER}{}", section.name)));
         }
+        global.set_alignment(section.align);
     }
 
     /// A function of our own, and a builder at its start.

@@ -104,6 +104,9 @@ pub enum ImagePlace {
     },
 }
 
+/// Where an image that LLVM does not see is in an object, if the plan names no section: with the constants, by itself.
+const CONSTANTS: [&str; 2] = [".rodata.offload", ".rdata$offload"];
+
 /// What the name of an ELF section starts with that LLVM is to give no contents; the rest is the name that it shall have in the end.
 pub const LATER: &str = ".bss";
 
@@ -134,6 +137,17 @@ pub struct ImageSection {
     pub align: u32,
     /// Whether image tools, and later links, are to find the images in it: ELF has a section type for that.
     pub listed: bool,
+}
+
+/// The section that images of a plan which LLVM does not see are in, in an object of a host whose objects are COFF or ELF.
+pub fn late_section(plan: &Plan, coff: bool) -> ImageSection {
+    let section = image_section(plan.images.kind(), plan.relocatable);
+    match plan.images {
+        Images::OpenMp(_) if !openmp::registration(plan.generation, coff).listed_images => {
+            ImageSection { name: CONSTANTS[usize::from(coff)], listed: false, ..section }
+        }
+        _ => section,
+    }
 }
 
 /// The section for images of `kind`.

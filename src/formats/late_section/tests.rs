@@ -42,7 +42,9 @@ fn the_section_gets_its_name_and_its_contents() {
         assert_eq!(section.data().unwrap(), b"ONE-------------TWO", "{format:?}");
         assert!(file.section_by_name(".bss.images").is_none());
         match section.flags() {
-            object::SectionFlags::Elf { sh_flags, sh_type } => assert_eq!((sh_flags, sh_type.0), (elf::SHF_ALLOC, SHT_LLVM_OFFLOADING)),
+            object::SectionFlags::Elf { sh_flags, sh_type } => {
+                assert_eq!((sh_flags, sh_type.0), (elf::SHF_ALLOC, SHT_LLVM_OFFLOADING))
+            }
             object::SectionFlags::Coff { characteristics } => {
                 assert!(characteristics.contains(pe::IMAGE_SCN_CNT_INITIALIZED_DATA));
                 assert!(!characteristics.contains(pe::IMAGE_SCN_MEM_WRITE));
