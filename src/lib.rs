@@ -39,3 +39,4 @@ pub mod target;
 pub mod toolchain;
 pub mod trace;
 pub mod wrap;
+pub mod wrapper;

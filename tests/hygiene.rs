@@ -40,12 +40,14 @@ const ARROWS: &[(&str, &str)] = &[
     ("reproduce", "args bytes formats host inputs run scan session target toolchain"),
     // Plans are `wrap`'s: data, without types of LLVM's.
     ("llvm", "error formats model wrap"),
+    // The wrappers by themselves: what `wrap` plans, written in every form.
+    ("wrapper", "bytes error formats llvm model outputs session wrap"),
     (
         "pipeline",
         "args bundle device error formats host inputs llvm model reproduce run scan scratch select session shell signals target toolchain trace wrap",
     ),
     ("packager", "bytes error formats inputs llvm model outputs session"),
-    ("cli", "args error formats model packager pipeline progress session shell trace"),
+    ("cli", "args error formats inspect llvm model packager pipeline progress session shell trace wrapper"),
     ("main", ""),
     ("lib", ""),
 ];

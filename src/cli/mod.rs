@@ -10,6 +10,7 @@ mod links;
 mod manual;
 mod own;
 mod packager;
+mod wrapper;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -35,7 +36,7 @@ pub struct Personality {
 }
 
 /// All names, in the order the help text lists them.
-pub const PERSONALITIES: [Personality; 5] = [
+pub const PERSONALITIES: [Personality; 7] = [
     Personality {
         name: "clang-linker-wrapper",
         about: "the drop-in for LLVM's, found by clang through -B DIR",
@@ -65,6 +66,18 @@ pub const PERSONALITIES: [Personality; 5] = [
         about: "the same, by the name it had up to LLVM 21",
         only_as_ld: false,
         run: packager::clang_offload_packager,
+    },
+    Personality {
+        name: "llvm-offload-wrapper",
+        about: "registration code for device images, as LLVM 22 has it",
+        only_as_ld: false,
+        run: wrapper::llvm_offload_wrapper,
+    },
+    Personality {
+        name: "clang-offload-wrapper",
+        about: "the same, as LLVM 14 and 15 had it, with --offload-arch",
+        only_as_ld: false,
+        run: wrapper::clang_offload_wrapper,
     },
 ];
 
