@@ -231,7 +231,8 @@ impl Reader<'_, '_> {
                 take(self, part(piece, at, size)?)?;
                 size
             } else {
-                let text = format!("'{}': {} bytes after the last bundle, from offset {at:#x} on, are no bundle", self.name, rest.len());
+                let text =
+                    format!("'{}': {} bytes after the last bundle, from offset {at:#x} on, are no bundle", self.name, rest.len());
                 self.session.shell.warn(&text);
                 break;
             };

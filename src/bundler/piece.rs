@@ -36,7 +36,9 @@ impl Piece {
             return Err(named(io::Error::from_raw_os_error(rustix::io::Errno::ISDIR.raw_os_error())));
         }
         if !about.is_file() {
-            return spool.add(|out| Ok(io::copy(&mut file, out).map(drop)?)).map_err(|error| error.context(format!("'{}'", path.display())));
+            return spool
+                .add(|out| Ok(io::copy(&mut file, out).map(drop)?))
+                .map_err(|error| error.context(format!("'{}'", path.display())));
         }
         let bytes = Bytes::map(&file, about.len()).map_err(named)?;
         let size = bytes.as_slice().len() as u64;

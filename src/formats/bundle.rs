@@ -4,6 +4,8 @@
 //!
 //! Text bundles, bundles in object sections and archives of them are not read here.
 
+mod compat;
+mod enumerated;
 mod id;
 mod processors;
 mod triple;
@@ -12,6 +14,8 @@ mod write;
 #[cfg(test)]
 mod tests;
 
+pub use compat::{Verdict, best, compatibility};
+pub use enumerated::compatible_triples;
 pub use id::{Id, IdFault, bundle_id, check};
 pub use processors::canonical_target_id;
 pub use triple::is_known_arch;
