@@ -7,6 +7,7 @@ pub mod compressed;
 pub mod drectve;
 pub mod elf_edit;
 pub mod elf_interface;
+pub mod fat_object;
 pub mod intel_spirv;
 pub mod offload_binary;
 #[cfg(test)]
