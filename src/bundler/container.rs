@@ -94,6 +94,16 @@ pub struct Inflated {
 }
 
 impl Entry {
+    /// An entry with these bytes.
+    pub fn new(id: String, bytes: Piece) -> Self {
+        Entry { id, content: Content::Bytes(bytes) }
+    }
+
+    /// Whether it stands for the host's object, which is what the object is without its bundles.
+    pub fn is_host_mark(&self) -> bool {
+        matches!(self.content, Content::HostOf(_))
+    }
+
     /// The id, read.
     pub fn parsed_id(&self) -> Id {
         Id::parse(&self.id)
@@ -231,7 +241,8 @@ impl Reader<'_, '_> {
                 take(self, part(piece, at, size)?)?;
                 size
             } else {
-                let text = format!("'{}': {} bytes after the last bundle, from offset {at:#x} on, are no bundle", self.name, rest.len());
+                let text =
+                    format!("'{}': {} bytes after the last bundle, from offset {at:#x} on, are no bundle", self.name, rest.len());
                 self.session.shell.warn(&text);
                 break;
             };

@@ -151,9 +151,7 @@ impl Compressed<'_> {
     /// How many bytes of `packed` are compressed data, where only the data itself says.
     fn used(&self) -> Result<usize, Malformed> {
         match self.method {
-            Method::Zstd => {
-                zstd::zstd_safe::find_frame_compressed_size(self.packed).map_err(|_| self.fault("cannot decompress"))
-            }
+            Method::Zstd => zstd::zstd_safe::find_frame_compressed_size(self.packed).map_err(|_| self.fault("cannot decompress")),
             Method::Zlib => {
                 let mut reader = self.reader()?;
                 std::io::copy(&mut reader, &mut std::io::sink()).map_err(|error| self.told(&error))?;

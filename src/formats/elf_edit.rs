@@ -16,8 +16,8 @@ mod symbols;
 mod tests;
 
 pub use entry_tables::{entry_table_tag, is_fat_section, rename_entry_tables};
-pub(in crate::formats) use layout::{Edited, renumber};
 pub use layout::Rewritten;
+pub(in crate::formats) use layout::{Edited, renumber};
 
 use crate::error::Malformed;
 use names::Names;

@@ -10,9 +10,8 @@ use super::strings::Strings;
 use super::{NewSection, Plan, Planner, section_name};
 use crate::error::Malformed;
 use crate::formats::elf_edit::read::{
-    Class, E_EHSIZE, E_PHENTSIZE, E_PHNUM, E_PHOFF, E_SHNUM, E_SHOFF, E_SHSTRNDX, Header, Object, P_FILESZ, P_OFFSET,
-    SHF_ALLOC, SHN_LORESERVE, SHN_XINDEX, SHT_NOBITS, SHT_PROGBITS, SHT_REL, SHT_RELA, SHT_STRTAB, SHT_SYMTAB,
-    ST_NAME, string,
+    Class, E_EHSIZE, E_PHENTSIZE, E_PHNUM, E_PHOFF, E_SHNUM, E_SHOFF, E_SHSTRNDX, Header, Object, P_FILESZ, P_OFFSET, SHF_ALLOC,
+    SHN_LORESERVE, SHN_XINDEX, SHT_NOBITS, SHT_PROGBITS, SHT_REL, SHT_RELA, SHT_STRTAB, SHT_SYMTAB, ST_NAME, string,
 };
 use crate::formats::elf_edit::{Changed, Edit, Edited, Numbers, change, renumber};
 use crate::formats::slice;
@@ -53,12 +52,7 @@ pub(super) fn rewrite(data: &[u8], remove: &dyn Fn(&[u8]) -> bool, new: &[NewSec
 }
 
 /// The sections that stay, by their new numbers, the null section first.
-fn kept<'a>(
-    data: &[u8],
-    object: &Object<'a>,
-    numbers: &Numbers,
-    edited: Vec<Edited<'a>>,
-) -> Result<Vec<Out<'a>>, Malformed> {
+fn kept<'a>(data: &[u8], object: &Object<'a>, numbers: &Numbers, edited: Vec<Edited<'a>>) -> Result<Vec<Out<'a>>, Malformed> {
     let segments = segments(data, object)?;
     let mut sections = Vec::with_capacity(edited.len());
     for (index, Edited { mut header, body }) in edited.into_iter().enumerate() {
@@ -72,7 +66,8 @@ fn kept<'a>(
             Cow::Owned(bytes) => Body::Made(bytes),
         };
         let end = stood.saturating_add(size.max(1));
-        let fixed = segments.iter().any(|segment| segment.start <= stood && end <= segment.end) || in_memory_only(object, &header);
+        let fixed =
+            segments.iter().any(|segment| segment.start <= stood && end <= segment.end) || in_memory_only(object, &header);
         if header.kind != SHT_NOBITS && header.kind != 0 {
             header.size = size;
         }

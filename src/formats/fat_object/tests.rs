@@ -90,7 +90,9 @@ fn ob_05_b19_objects_of_clang_come_out_as_they_were() -> Outcome {
     std::fs::write(folder.join("a.cpp"), SOURCE_CXX)?;
     let elf = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "powerpc-unknown-linux-gnu", "i386-unknown-linux-gnu"];
     let coff = ["x86_64-pc-windows-msvc", "x86_64-w64-windows-gnu", "aarch64-pc-windows-msvc", "i686-pc-windows-msvc"];
-    for target in elf.into_iter().chain(["riscv64-unknown-linux-gnu", "mips64el-unknown-linux-gnu", "s390x-unknown-linux-gnu"]).chain(coff) {
+    for target in
+        elf.into_iter().chain(["riscv64-unknown-linux-gnu", "mips64el-unknown-linux-gnu", "s390x-unknown-linux-gnu"]).chain(coff)
+    {
         for (source, flags) in [
             ("a.c", &["-O0"][..]),
             ("a.c", &["-O2", "-ffunction-sections", "-fdata-sections", "-faddrsig"]),

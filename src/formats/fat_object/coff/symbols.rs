@@ -70,7 +70,11 @@ pub(super) fn remove_sections(object: &mut Object<'_>, remove: &dyn Fn(&[u8]) ->
         }
     }
     let mut numbers = 1..;
-    object.numbers.iter_mut().zip(1..).for_each(|(new, number)| *new = if gone.contains(&number) { None } else { numbers.next() });
+    object
+        .numbers
+        .iter_mut()
+        .zip(1..)
+        .for_each(|(new, number)| *new = if gone.contains(&number) { None } else { numbers.next() });
     let mut number = 0;
     object.sections.retain(|_| {
         number += 1;
