@@ -28,6 +28,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("run", "args error scratch shell signals trace"),
     ("session", "progress run scratch shell signals trace"),
     ("outputs", "error session signals"),
+    ("bundler", "bytes error formats outputs session shell"),
     ("toolchain", "run session"),
     ("inputs", "args bytes error formats model session target trace"),
     ("scan", "args error formats model session target trace inputs llvm"),
@@ -44,7 +45,7 @@ const ARROWS: &[(&str, &str)] = &[
         "pipeline",
         "args bundle device error formats host inputs llvm model reproduce run scan scratch select session shell signals target toolchain trace wrap",
     ),
-    ("cli", "args error formats model pipeline progress session shell trace"),
+    ("cli", "args bundler error formats model pipeline progress session shell trace"),
     ("main", ""),
     ("lib", ""),
 ];

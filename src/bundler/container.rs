@@ -94,6 +94,16 @@ pub struct Inflated {
 }
 
 impl Entry {
+    /// An entry with these bytes.
+    pub fn new(id: String, bytes: Piece) -> Self {
+        Entry { id, content: Content::Bytes(bytes) }
+    }
+
+    /// Whether it stands for the host's object, which is what the object is without its bundles.
+    pub fn is_host_mark(&self) -> bool {
+        matches!(self.content, Content::HostOf(_))
+    }
+
     /// The id, read.
     pub fn parsed_id(&self) -> Id {
         Id::parse(&self.id)

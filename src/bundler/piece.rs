@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -118,6 +119,37 @@ impl<'s> Spool<'s> {
         let read = File::open(&path).with_context(told)?;
         std::fs::remove_file(&path).with_context(told)?;
         Ok(Spooled { write, read: Arc::new(Mutex::new(read)) })
+    }
+}
+
+impl Piece {
+    /// All of an open file of `size` bytes.
+    pub fn of(file: File, size: u64) -> io::Result<Piece> {
+        let bytes = Bytes::map(&file, size)?;
+        let size = bytes.as_slice().len() as u64;
+        Ok(Piece { bytes, file: Arc::new(Mutex::new(file)), at: 0, size })
+    }
+
+    /// Reads the bytes from their file, so that what has been read is in nobody's memory.
+    pub fn reader(&self) -> Reader<'_> {
+        Reader { piece: self, at: 0 }
+    }
+}
+
+/// Reads a piece from its start.
+pub struct Reader<'p> {
+    piece: &'p Piece,
+    at: u64,
+}
+
+impl Read for Reader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.piece.size - self.at).unwrap_or(usize::MAX);
+        let len = left.min(buffer.len());
+        let file = self.piece.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let len = file.read_at(buffer.get_mut(..len).unwrap_or_default(), self.piece.at + self.at)?;
+        self.at += len as u64;
+        Ok(len)
     }
 }
 
