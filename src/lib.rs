@@ -13,6 +13,7 @@
 
 pub mod args;
 pub mod bundle;
+pub mod bundler;
 pub mod bytes;
 pub mod cli;
 pub mod device;

@@ -28,6 +28,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("run", "args error scratch shell signals trace"),
     ("session", "progress run scratch shell signals trace"),
     ("outputs", "error session signals"),
+    ("bundler", "bytes error formats outputs session shell"),
     ("toolchain", "run session"),
     ("inputs", "args bytes error formats model session target trace"),
     ("scan", "args error formats model session target trace inputs llvm"),
@@ -47,7 +48,7 @@ const ARROWS: &[(&str, &str)] = &[
         "args bundle device error formats host inputs llvm model reproduce run scan scratch select session shell signals target toolchain trace wrap",
     ),
     ("packager", "bytes error formats inputs llvm model outputs session"),
-    ("cli", "args error formats inspect llvm model packager pipeline progress session shell trace wrapper"),
+    ("cli", "args bundler error formats inspect llvm model packager pipeline progress session shell trace wrapper"),
     ("main", ""),
     ("lib", ""),
 ];

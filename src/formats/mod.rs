@@ -15,6 +15,7 @@ pub mod intel_spirv;
 pub mod kernels;
 pub mod late_section;
 pub mod offload_binary;
+pub mod offload_sections;
 #[cfg(test)]
 mod reference;
 pub mod wrapper_notes;
