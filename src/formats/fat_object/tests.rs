@@ -99,7 +99,8 @@ fn ob_05_b19_objects_of_clang_come_out_as_they_were() -> Outcome {
             ("a.cpp", &["-g", "-fno-exceptions", "-fno-threadsafe-statics"]),
         ] {
             let what = format!("{target} {source} {flags:?}");
-            let compile = [&[&format!("--target={target}"), "-c", "-ffreestanding", "-o", "made.o", source], flags].concat();
+            let for_target = format!("--target={target}");
+            let compile = [&[&for_target, "-c", "-ffreestanding", "-o", "made.o", source], flags].concat();
             let compiled = run(&clang, folder, &compile);
             if compiled.is_err() {
                 eprintln!("{what}: not compiled: {compiled:?}");
