@@ -57,7 +57,7 @@ pub(super) fn replace_if_plain(argv: Vec<OsString>, name: &str, shell: &Arc<Shel
     let role = match name {
         "clang-linker-wrapper" => Role::Wrapper,
         "ld.offld" | "ld" => Role::Ld,
-        // The other names are no linkers.
+        // The other tools have no host linker.
         _ => return Ok(()),
     };
     let ledger = Ledger::read(role, argv)?;
