@@ -71,6 +71,10 @@ impl Default for Edit<'_> {
 pub fn plan<'a>(data: &'a [u8], edit: &Edit<'_>) -> Result<Rewritten<'a>, Malformed> {
     let object = Object::parse(data)?;
     let removed = removed(&object, edit);
+    let removes = removed.contains(&true);
+    if removes {
+        layout::check_overlap(data, &object)?;
+    }
     let numbers = Numbers::without(&removed);
     let mut names = Names::default();
     let mut edited: Vec<Edited<'a>> = object.sections.iter().map(Edited::unchanged).collect();
@@ -79,12 +83,13 @@ pub fn plan<'a>(data: &'a [u8], edit: &Edit<'_>) -> Result<Rewritten<'a>, Malfor
         relocations::renumber(&object, &numbers, kept, &mut edited)?;
     }
     names::rename_sections(&object, &numbers, edit, &mut names, &mut edited)?;
-    if names.is_empty() && !removed.contains(&true) {
+    if names.is_empty() && !removes {
         return Ok(Rewritten::unchanged(data));
     }
+    layout::check_overlap(data, &object)?;
     names.append_to(&mut edited)?;
     groups(&object, &numbers, &mut edited);
-    layout::lay_out(data, &object, &numbers, edited)
+    layout::lay_out(&object, &numbers, edited)
 }
 
 /// `plan`, written to memory.

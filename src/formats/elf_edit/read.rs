@@ -251,7 +251,11 @@ fn headers(data: &[u8], class: Class, head: &[u8]) -> Result<Vec<Header>, Malfor
     Ok(table.chunks_exact(size).map(|record| Header::read(class, record)).collect())
 }
 
+/// The fields of a section that is none mean nothing.
 fn check_links(header: &Header, count: usize, at: u64) -> Result<(), Malformed> {
+    if header.kind == 0 {
+        return Ok(());
+    }
     if header.link as usize >= count {
         return Err(Malformed::new("a section's link leads past the sections", at));
     }
