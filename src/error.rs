@@ -34,7 +34,7 @@ impl std::error::Error for Malformed {}
 
 /// A step that ends the whole program with a given exit status (decision 10): a child's own status where a child failed,
 /// 128+n where signal n ended it or us.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct StepFailed {
     /// The report: the step, its inputs, the command, the status.
     pub report: String,

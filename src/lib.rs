@@ -22,6 +22,7 @@ pub mod host;
 pub mod inputs;
 pub mod llvm;
 pub mod model;
+pub mod outputs;
 pub mod pipeline;
 pub mod progress;
 pub mod reproduce;

@@ -27,6 +27,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("signals", "error trace"),
     ("run", "args error scratch shell signals trace"),
     ("session", "progress run scratch shell signals trace"),
+    ("outputs", "error session signals"),
     ("toolchain", "run session"),
     ("inputs", "args bytes error formats model session target trace"),
     ("scan", "args error formats model session target trace inputs llvm"),

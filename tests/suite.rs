@@ -17,6 +17,8 @@ mod dry_run;
 mod faults;
 #[path = "suite/gpu.rs"]
 mod gpu;
+#[path = "suite/hip_builds.rs"]
+mod hip_builds;
 #[path = "suite/kinds.rs"]
 mod kinds;
 #[path = "suite/kit.rs"]
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
     trials.extend(faults::trials());
     trials.extend(dry_run::trials());
     trials.extend(gpu::trials());
+    trials.extend(hip_builds::trials());
     trials.extend(many::trials());
     trials.extend(kinds::trials());
     trials.extend(cuda::trials());

@@ -2,6 +2,7 @@
 //! and never lost. What the host linker is given is read off the ledger token for token (faults F1 to F3); what the tags mean
 //! for offld is `request`. Nothing here opens an input, searches a library or runs anything.
 
+pub mod cl;
 pub mod link_exe;
 mod parse;
 pub mod request;

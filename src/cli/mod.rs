@@ -13,6 +13,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use crate::args::cl::Refused;
 use crate::error;
 use crate::shell::Shell;
 
@@ -65,7 +66,10 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            shell.error(&error::chain(&error));
+            match error.downcast_ref::<Refused>() {
+                Some(refused) => refused.lines.iter().for_each(|line| shell.line(line)),
+                None => shell.error(&error::chain(&error)),
+            }
             ExitCode::from(error::exit_status(&error))
         }
     }
