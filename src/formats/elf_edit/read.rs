@@ -209,6 +209,9 @@ impl<'a> Object<'a> {
         }
         let headers = headers(data, class, head)?;
         let null = headers.first().ok_or(Malformed::new("no sections", 0))?;
+        if null.kind != 0 {
+            return Err(Malformed::new("the first section is not the null section", class.get(head, &E_SHOFF)));
+        }
         let names = match class.get(head, &E_SHSTRNDX) {
             SHN_XINDEX => null.link as usize,
             index => index as usize,

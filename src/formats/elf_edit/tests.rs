@@ -255,6 +255,14 @@ fn a_section_that_is_none_may_say_anything() -> Outcome {
 }
 
 #[test]
+fn the_first_section_is_none() {
+    let mut data = sample(Architecture::X86_64, Endianness::Little);
+    let at = header_at(&data, 0);
+    data[at + 4] = 3;
+    assert_eq!(plan(&data, &Edit::default()).unwrap_err().what, "the first section is not the null section");
+}
+
+#[test]
 fn bytes_in_two_sections_are_not_copied_twice() {
     let mut data = sample(Architecture::X86_64, Endianness::Little);
     let (first, second) = (header_at(&data, 1), header_at(&data, 3));
