@@ -44,7 +44,8 @@ const ARROWS: &[(&str, &str)] = &[
         "pipeline",
         "args bundle device error formats host inputs llvm model reproduce run scan scratch select session shell signals target toolchain trace wrap",
     ),
-    ("cli", "args error formats model pipeline progress session shell trace"),
+    ("packager", "bytes error formats inputs llvm model outputs session"),
+    ("cli", "args error formats model packager pipeline progress session shell trace"),
     ("main", ""),
     ("lib", ""),
 ];

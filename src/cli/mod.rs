@@ -4,9 +4,12 @@
 #[cfg(all(feature = "llvm", target_os = "linux"))]
 mod early;
 mod help;
+mod inspect;
 mod link;
 mod links;
+mod manual;
 mod own;
+mod packager;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -32,7 +35,7 @@ pub struct Personality {
 }
 
 /// All names, in the order the help text lists them.
-pub const PERSONALITIES: [Personality; 3] = [
+pub const PERSONALITIES: [Personality; 5] = [
     Personality {
         name: "clang-linker-wrapper",
         about: "the drop-in for LLVM's, found by clang through -B DIR",
@@ -51,6 +54,18 @@ pub const PERSONALITIES: [Personality; 3] = [
         only_as_ld: true,
         run: link::ld,
     },
+    Personality {
+        name: "llvm-offload-binary",
+        about: "packs device images into OffloadBinaries, and extracts them from any file",
+        only_as_ld: false,
+        run: packager::llvm_offload_binary,
+    },
+    Personality {
+        name: "clang-offload-packager",
+        about: "the same, by the name it had up to LLVM 21",
+        only_as_ld: false,
+        run: packager::clang_offload_packager,
+    },
 ];
 
 /// The program: picks the personality by `argv[0]`, else by the first word, runs it and prints its error.
@@ -68,6 +83,7 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
         Err(error) => {
             match error.downcast_ref::<Refused>() {
                 Some(refused) => refused.lines.iter().for_each(|line| shell.line(line)),
+                None if error.is::<error::Silent>() => {}
                 None => shell.error(&error::chain(&error)),
             }
             ExitCode::from(error::exit_status(&error))
