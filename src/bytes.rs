@@ -82,6 +82,19 @@ impl Bytes {
     }
 }
 
+impl From<Vec<u8>> for Bytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        let range = 0..bytes.len();
+        Bytes { all: Arc::new(Contents::Copy(bytes)), range }
+    }
+}
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
 /// As many of `size` bytes from `offset` as there are.
 fn read(file: &File, offset: u64, size: u64) -> std::io::Result<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(size).map_err(std::io::Error::other)?];

@@ -68,9 +68,25 @@ impl fmt::Display for StepFailed {
 
 impl std::error::Error for StepFailed {}
 
+/// An exit status that says all there is to say: nothing failed, or it has been told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Silent {
+    /// The exit status offld ends with.
+    pub status: u8,
+}
+
+impl fmt::Display for Silent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "exit status {}", self.status)
+    }
+}
+
+impl std::error::Error for Silent {}
+
 /// The exit status an error asks for: that of the step that failed, else 1.
 pub fn exit_status(error: &anyhow::Error) -> u8 {
-    error.chain().find_map(|cause| cause.downcast_ref::<StepFailed>()).map_or(1, |step| step.status)
+    let of_step = error.chain().find_map(|cause| cause.downcast_ref::<StepFailed>()).map(|step| step.status);
+    of_step.or(error.downcast_ref::<Silent>().map(|silent| silent.status)).unwrap_or(1)
 }
 
 /// One line: the causes joined by `: `, outermost first, each said once. A `Malformed` is glued to its origin (`a.o: .llvm.offloading+0x20: …`).

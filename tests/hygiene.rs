@@ -41,11 +41,14 @@ const ARROWS: &[(&str, &str)] = &[
     ("reproduce", "args bytes formats host inputs run scan session target toolchain"),
     // Plans are `wrap`'s: data, without types of LLVM's.
     ("llvm", "error formats model wrap"),
+    // The wrappers by themselves: what `wrap` plans, written in every form.
+    ("wrapper", "bytes error formats llvm model outputs session wrap"),
     (
         "pipeline",
         "args bundle device error formats host inputs llvm model reproduce run scan scratch select session shell signals target toolchain trace wrap",
     ),
-    ("cli", "args bundler error formats model pipeline progress session shell trace"),
+    ("packager", "bytes error formats inputs llvm model outputs session"),
+    ("cli", "args bundler error formats inspect llvm model packager pipeline progress session shell trace wrapper"),
     ("main", ""),
     ("lib", ""),
 ];
