@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context, Result};
 
 use crate::bytes::Bytes;
-use crate::session::Session;
+use crate::outputs::Output;
+use crate::session::{self, Session};
 
 /// Below this the map is as good as the file.
 const SMALL: u64 = 64 << 10;
@@ -100,11 +101,12 @@ impl<'s> Spool<'s> {
     pub fn add(&mut self, write: impl FnOnce(&mut File) -> Result<()>) -> Result<Piece> {
         let made = match self.file.take() {
             Some(file) => file,
-            None => self.make()?,
+            None => Spool::make()?,
         };
         let file = self.file.insert(made);
         file.write.seek(SeekFrom::Start(self.end))?;
         write(&mut file.write)?;
+        self.session.signals.check()?;
         let (at, end) = (self.end, file.write.stream_position()?);
         let bytes = Bytes::map_part(&file.write, at, end - at)?;
         self.end = end;
@@ -112,13 +114,11 @@ impl<'s> Spool<'s> {
     }
 
     /// Gone from its folder as soon as it is open, so that nothing is left behind on any path.
-    fn make(&self) -> Result<Spooled> {
-        let path = self.session.scratch.path("spool", "tmp")?;
-        let told = || format!("cannot make a temporary file `{}`", path.display());
-        let write = File::options().read(true).write(true).create_new(true).open(&path).with_context(told)?;
-        let read = File::open(&path).with_context(told)?;
-        std::fs::remove_file(&path).with_context(told)?;
-        Ok(Spooled { write, read: Arc::new(Mutex::new(read)) })
+    fn make() -> Result<Spooled> {
+        let told = || format!("cannot make a temporary file in `{}`", session::temp_folder().display());
+        let named = tempfile::NamedTempFile::new_in(session::temp_folder()).with_context(told)?;
+        let read = named.reopen().with_context(told)?;
+        Ok(Spooled { write: named.into_file(), read: Arc::new(Mutex::new(read)) })
     }
 }
 
@@ -128,6 +128,12 @@ impl Piece {
         let bytes = Bytes::map(&file, size)?;
         let size = bytes.as_slice().len() as u64;
         Ok(Piece { bytes, file: Arc::new(Mutex::new(file)), at: 0, size })
+    }
+
+    /// Writes the bytes to an output, as `copy_to` does; a signal is noticed on the way.
+    pub fn write_to(&self, out: &mut Output) -> io::Result<()> {
+        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        out.copy_range(&file, self.at, self.size)
     }
 
     /// Reads the bytes from their file, so that what has been read is in nobody's memory.
@@ -140,6 +146,13 @@ impl Piece {
 pub struct Reader<'p> {
     piece: &'p Piece,
     at: u64,
+}
+
+impl Reader<'_> {
+    /// How many bytes are not read yet.
+    pub fn left(&self) -> u64 {
+        self.piece.size - self.at
+    }
 }
 
 impl Read for Reader<'_> {

@@ -62,9 +62,9 @@ pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
 }
 
 fn write(outputs: &mut Outputs, path: &Path, contents: Option<&Contents>) -> Result<()> {
-    let output = outputs.create_or_stdout(path)?;
+    let mut output = outputs.create_or_stdout(path)?;
     if let Some(contents) = contents {
-        contents.copy_to(&mut output.file()).map_err(|error| trouble(path, &error))?;
+        contents.write_to(&mut output).map_err(|error| trouble(path, &error))?;
     }
     Ok(())
 }
