@@ -35,8 +35,7 @@ pub fn add(image: &[u8]) -> Result<Changed, Malformed> {
     let old_count = form.number(image, form.at(0x3c, 0x30), 2)?;
     let names_index = form.number(image, form.at(0x3e, 0x32), 2)?;
     let table_at = form.word(image, form.at(0x28, 0x20))?;
-    if (old_count == 0) != (table_at == 0) || old_count >= u64::from(elf::SHN_LORESERVE) - 2 || names_index >= old_count.max(1)
-    {
+    if (old_count == 0) != (table_at == 0) || old_count >= u64::from(elf::SHN_LORESERVE) - 2 || names_index >= old_count.max(1) {
         return Err(Malformed::new("a table of sections that cannot be added to", form.at(0x3c, 0x30)));
     }
     let row_size = form.at(64, 40);
