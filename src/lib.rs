@@ -13,6 +13,7 @@
 
 pub mod args;
 pub mod bundle;
+pub mod bundler;
 pub mod bytes;
 pub mod cli;
 pub mod device;
@@ -24,6 +25,7 @@ pub mod inspect;
 pub mod llvm;
 pub mod model;
 pub mod outputs;
+pub mod packager;
 pub mod pipeline;
 pub mod progress;
 pub mod reproduce;
@@ -38,3 +40,4 @@ pub mod target;
 pub mod toolchain;
 pub mod trace;
 pub mod wrap;
+pub mod wrapper;

@@ -54,7 +54,12 @@ fn run(argv: &[OsString], shell: &Arc<Shell>, role: Role, ld_first: bool) -> Res
 /// What `argv` asks of the linker personality `name`, done before `main` when it is a link without device code (see `early`).
 #[cfg(all(feature = "llvm", target_os = "linux"))]
 pub(super) fn replace_if_plain(argv: Vec<OsString>, name: &str, shell: &Arc<Shell>) -> Result<()> {
-    let role = if name == "clang-linker-wrapper" { Role::Wrapper } else { Role::Ld };
+    let role = match name {
+        "clang-linker-wrapper" => Role::Wrapper,
+        "ld.offld" | "ld" => Role::Ld,
+        // The other tools have no host linker.
+        _ => return Ok(()),
+    };
     let ledger = Ledger::read(role, argv)?;
     if ledger.mode() != Mode::Link {
         return Ok(());

@@ -1,8 +1,11 @@
 //! The header of one OffloadBinary: enough to pass over it, or to inflate a compressed one elsewhere.
 
-use super::{HEADER_SIZE, MAX_GROWTH, is_offload_binary, u32_at, u64_at};
+use super::{HEADER_SIZE, is_offload_binary, u32_at, u64_at};
 use crate::error::Malformed;
 use crate::formats::slice;
+
+/// No stream of zstd or zlib grows by more: a zstd block of 128 KiB takes at least 4 bytes. What claims more is a lie.
+const MAX_GROWTH: u64 = 32 << 10;
 
 /// What the header of a binary says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,12 +15,12 @@ pub struct Head {
     /// Its size in the data.
     pub size: u64,
     /// Set for a compressed one.
-    pub packed: Option<Packed>,
+    pub packed: Option<PackedPart>,
 }
 
 /// Where the compressed data of a binary is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Packed {
+pub struct PackedPart {
     /// How far into the binary it starts; it ends with the binary. What is before it is plain.
     pub at: u64,
     /// Whether it is a zstd frame; else it is a zlib stream.
@@ -61,7 +64,7 @@ impl Head {
             return Err(fault("inflated size is more than the compressed data can hold"));
         }
         let zstd = packed.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]);
-        head.packed = Some(Packed { at: packed_at, zstd, plain_size });
+        head.packed = Some(PackedPart { at: packed_at, zstd, plain_size });
         Ok(head)
     }
 
