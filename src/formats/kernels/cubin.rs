@@ -70,7 +70,7 @@ fn sections<'a, Elf: FileHeader<Endian = Endianness>>(elf: &Image<'a, Elf>) -> R
 
 /// The attributes in a `.nv.info` section, with their values: a byte that tells how the value is written, a byte that names the
 /// attribute, then the value in two bytes, or its size in two bytes and then the value.
-fn attributes(mut data: &[u8]) -> Result<Vec<(u8, &[u8])>> {
+pub(super) fn attributes(mut data: &[u8]) -> Result<Vec<(u8, &[u8])>> {
     const VALUE_FOLLOWS: u8 = 4;
     let mut all = Vec::new();
     while !data.is_empty() {
