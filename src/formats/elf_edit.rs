@@ -69,12 +69,18 @@ impl Default for Edit<'_> {
 /// The object `data` with `edit` made, ready to be written. The same bytes when there is nothing to change. A section that others
 /// need (a relocation, a link, a group's signature) cannot be removed: that is an error, told where it is needed.
 pub fn plan<'a>(data: &'a [u8], edit: &Edit<'_>) -> Result<Rewritten<'a>, Malformed> {
-    let Changed { object, numbers, mut edited, names } = change(Object::parse(data)?, edit)?;
+    let object = Object::parse(data)?;
+    if removed(&object, edit).contains(&true) {
+        // Before anything is copied: sections that overlap may be more than the file.
+        layout::check_overlap(data, &object)?;
+    }
+    let Changed { object, numbers, mut edited, names } = change(object, edit)?;
     if names.is_empty() && numbers.all_stay() {
         return Ok(Rewritten::unchanged(data));
     }
+    layout::check_overlap(data, &object)?;
     names.append_to(&mut edited)?;
-    layout::lay_out(data, &object, &numbers, edited)
+    layout::lay_out(&object, &numbers, edited)
 }
 
 /// An object with an edit made in its sections, which have no place in a new file yet.

@@ -62,18 +62,18 @@ impl<'a> Rewritten<'a> {
     }
 }
 
-/// Lays out the sections that stay and numbers them anew.
-pub(super) fn lay_out<'a>(
-    data: &[u8],
-    object: &Object<'a>,
-    numbers: &Numbers,
-    edited: Vec<Edited<'a>>,
-) -> Result<Rewritten<'a>, Malformed> {
+/// That no bytes are in more than one section: each would be copied and written as often as it is lent, so that a small file could
+/// ask for terabytes.
+pub(super) fn check_overlap(data: &[u8], object: &Object<'_>) -> Result<(), Malformed> {
     let lent: u64 = object.sections.iter().map(|section| section.body.len() as u64).sum();
     if lent > data.len() as u64 {
-        // Each would be written as often as it is lent; a small file could ask for terabytes.
         return Err(Malformed::new("sections overlap", object.class.get(object.head, &E_SHOFF)));
     }
+    Ok(())
+}
+
+/// Lays out the sections that stay and numbers them anew.
+pub(super) fn lay_out<'a>(object: &Object<'a>, numbers: &Numbers, edited: Vec<Edited<'a>>) -> Result<Rewritten<'a>, Malformed> {
     let mut kept: Vec<(usize, Edited<'a>)> =
         edited.into_iter().enumerate().filter(|(index, _)| numbers.of(*index).is_some()).collect();
     for (_, section) in &mut kept {

@@ -223,6 +223,9 @@ impl<'a> Object<'a> {
         let (class, head) = class_and_head(data)?;
         let headers = headers(data, class, head)?;
         let null = headers.first().ok_or(Malformed::new("no sections", 0))?;
+        if null.kind != 0 {
+            return Err(Malformed::new("the first section is not the null section", class.get(head, &E_SHOFF)));
+        }
         let names = match class.get(head, &E_SHSTRNDX) {
             SHN_XINDEX => null.link as usize,
             index => index as usize,
@@ -274,7 +277,11 @@ fn headers(data: &[u8], class: Class, head: &[u8]) -> Result<Vec<Header>, Malfor
     Ok(table.chunks_exact(size).map(|record| Header::read(class, record)).collect())
 }
 
+/// The fields of a section that is none mean nothing.
 fn check_links(header: &Header, count: usize, at: u64) -> Result<(), Malformed> {
+    if header.kind == 0 {
+        return Ok(());
+    }
     if header.link as usize >= count {
         return Err(Malformed::new("a section's link leads past the sections", at));
     }
