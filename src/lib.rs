@@ -13,6 +13,7 @@
 
 pub mod args;
 pub mod bundle;
+pub mod bundler;
 pub mod bytes;
 pub mod cli;
 pub mod device;
@@ -39,3 +40,4 @@ pub mod target;
 pub mod toolchain;
 pub mod trace;
 pub mod wrap;
+pub mod wrapper;

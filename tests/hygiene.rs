@@ -28,6 +28,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("run", "args error scratch shell signals trace"),
     ("session", "progress run scratch shell signals trace"),
     ("outputs", "error session signals"),
+    ("bundler", "bytes error formats outputs session shell"),
     ("toolchain", "run session"),
     ("inputs", "args bytes error formats model session target trace"),
     ("scan", "args error formats model session target trace inputs llvm"),
@@ -40,12 +41,14 @@ const ARROWS: &[(&str, &str)] = &[
     ("reproduce", "args bytes formats host inputs run scan session target toolchain"),
     // Plans are `wrap`'s: data, without types of LLVM's.
     ("llvm", "error formats model wrap"),
+    // The wrappers by themselves: what `wrap` plans, written in every form.
+    ("wrapper", "bytes error formats llvm model outputs session wrap"),
     (
         "pipeline",
         "args bundle device error formats host inputs llvm model reproduce run scan scratch select session shell signals target toolchain trace wrap",
     ),
     ("packager", "bytes error formats inputs llvm model outputs session"),
-    ("cli", "args error formats model packager pipeline progress session shell trace"),
+    ("cli", "args bundler error formats inspect llvm model packager pipeline progress session shell trace wrapper"),
     ("main", ""),
     ("lib", ""),
 ];

@@ -4,6 +4,8 @@
 //!
 //! Bundles of text are in `text`; bundles in object sections and archives of them are not read here.
 
+mod compat;
+mod enumerated;
 mod head;
 mod id;
 mod processors;
@@ -14,6 +16,8 @@ mod write;
 #[cfg(test)]
 mod tests;
 
+pub use compat::{Verdict, best, compatibility};
+pub use enumerated::compatible_triples;
 pub use head::{Head, Slot, read_head};
 pub use id::{Id, IdFault, bundle_id, check};
 pub use processors::canonical_target_id;

@@ -102,6 +102,11 @@ pub fn unpack_all(data: &[u8]) -> Result<Vec<Cow<'_, [u8]>>, Malformed> {
 }
 
 impl Compressed<'_> {
+    /// The size of the compressed data, without the header.
+    pub fn packed_size(&self) -> u64 {
+        self.packed.len() as u64
+    }
+
     /// The plain data. Its size and its hash are those that the header says.
     pub fn unpack(&self) -> Result<Vec<u8>, Malformed> {
         let mut plain = Vec::new();

@@ -63,6 +63,11 @@ impl Image<'_> {
         String::from_utf8_lossy(self.get("arch").unwrap_or_default())
     }
 
+    /// Whether it only describes an image, which is elsewhere (version 2 on).
+    pub fn is_description(&self) -> bool {
+        self.flags & FLAG_METADATA_ONLY != 0 && self.image.is_empty()
+    }
+
     fn into_owned(self) -> Image<'static> {
         let own = |bytes: Cow<'_, [u8]>| Cow::Owned(bytes.into_owned());
         Image {

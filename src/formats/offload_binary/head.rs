@@ -1,8 +1,11 @@
 //! The header of one OffloadBinary: enough to pass over it, or to inflate a compressed one elsewhere.
 
-use super::{HEADER_SIZE, MAX_GROWTH, is_offload_binary, u32_at, u64_at};
+use super::{HEADER_SIZE, is_offload_binary, u32_at, u64_at};
 use crate::error::Malformed;
 use crate::formats::slice;
+
+/// No stream of zstd or zlib grows by more: a zstd block of 128 KiB takes at least 4 bytes. What claims more is a lie.
+const MAX_GROWTH: u64 = 32 << 10;
 
 /// What the header of a binary says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
