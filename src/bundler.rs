@@ -52,8 +52,8 @@ pub struct Request {
     pub compression: Option<compressed::Options>,
     /// Whether to tell of compressing and decompressing.
     pub verbose: bool,
-    /// Show the commands of this llvm-objcopy that LLVM's bundler would run, and do not do what they do.
-    pub show_commands: Option<PathBuf>,
+    /// Show the commands of llvm-objcopy that LLVM's bundler would run, and do not do what they do.
+    pub show_commands: bool,
     /// Whether a target without a code object gets an empty output.
     pub allow_missing: bool,
     /// Whether code objects of HIP serve OpenMP, and the other way round.

@@ -13,6 +13,7 @@ use crate::formats::bundle::MAGIC;
 use crate::formats::fat_object::{self, NewSection};
 use crate::outputs::{Outputs, trouble};
 use crate::session::Session;
+use crate::toolchain;
 
 /// Writes `host`, an object, with a section for each of `parts`. The host's own section is but a mark, one zero byte.
 pub(super) fn bundle(request: &Request, session: &Session, output: &Path, host: &Part<'_>, parts: &[Part<'_>]) -> Result<()> {
@@ -22,8 +23,8 @@ pub(super) fn bundle(request: &Request, session: &Session, output: &Path, host: 
             .shell
             .warn(&format!("-compress has no effect on '{named}': bundles in the sections of an object are not compressed"));
     }
-    if let Some(objcopy) = &request.show_commands {
-        show_bundling(objcopy, output, host, parts, session);
+    if request.show_commands {
+        show_bundling(output, host, parts, session);
         return Ok(());
     }
     let told = |error: io::Error| trouble(output, &error);
@@ -50,10 +51,10 @@ fn payload(part: &Part<'_>, spool: &mut Spool<'_>) -> Result<Piece> {
 
 /// The command with which LLVM's bundler would make `output`; nothing is made. The file that it would make for the host's mark does not
 /// exist, and is shown under a name that says so.
-fn show_bundling(objcopy: &Path, output: &Path, host: &Part<'_>, parts: &[Part<'_>], session: &Session) {
+fn show_bundling(output: &Path, host: &Part<'_>, parts: &[Part<'_>], session: &Session) {
     let mark = temporary();
     let section = String::from_utf8_lossy(MAGIC);
-    let mut words = vec![objcopy.display().to_string()];
+    let mut words = vec![objcopy().display().to_string()];
     for part in parts {
         let file = if part.is_host { mark.display() } else { part.input.path.display() };
         words.push(format!("--add-section={section}{}={file}", part.id));
@@ -64,10 +65,14 @@ fn show_bundling(objcopy: &Path, output: &Path, host: &Part<'_>, parts: &[Part<'
 }
 
 /// The command with which LLVM's bundler would take the host's object out of `fat`.
-pub(super) fn show_host(objcopy: &Path, fat: &Path, session: &Session) {
+pub(super) fn show_host(fat: &Path, session: &Session) {
     let remove = format!("--remove-section={}.*", String::from_utf8_lossy(MAGIC));
-    let words = [objcopy, "--regex".as_ref(), remove.as_ref(), "--".as_ref(), fat, &temporary()];
+    let words: [&Path; 6] = [&objcopy(), "--regex".as_ref(), remove.as_ref(), "--".as_ref(), fat, &temporary()];
     show(&words.map(|word| word.display().to_string()), session);
+}
+
+fn objcopy() -> PathBuf {
+    toolchain::beside_us_or_on_path("llvm-objcopy")
 }
 
 fn temporary() -> PathBuf {

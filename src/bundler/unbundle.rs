@@ -44,9 +44,8 @@ pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
     if !request.allow_missing {
         check_missing(&ids, &chosen)?;
     }
-    if let Some(objcopy) = request.show_commands.as_deref().filter(|_| chosen.iter().flatten().any(|entry| entry.is_host_mark()))
-    {
-        object::show_host(objcopy, path, session);
+    if request.show_commands && chosen.iter().flatten().any(|entry| entry.is_host_mark()) {
+        object::show_host(path, session);
         return Ok(());
     }
     let nothing = chosen.iter().all(Option::is_none);

@@ -15,7 +15,6 @@ use crate::args::cl::{self, Kind, Line, Opt, Outcome, Positional};
 use crate::bundler::{self, Request, Task};
 use crate::session::{Session, SessionOptions};
 use crate::shell::Shell;
-use crate::toolchain;
 
 const NAME: &str = "clang-offload-bundler";
 /// The one name that LLVM's `-debug-only` has for this tool.
@@ -117,7 +116,7 @@ fn request(line: &Line, shell: &Shell) -> Result<Request> {
         align: line.uint("bundle-align").unwrap_or(1),
         compression: settings.compression(),
         verbose: settings.verbose,
-        show_commands: on("###").then(|| toolchain::beside_us_or_on_path("llvm-objcopy")),
+        show_commands: on("###"),
         allow_missing: on("allow-missing-bundles"),
         hip_openmp_compatible: on("hip-openmp-compatible"),
         check_input_archive: on("check-input-archive"),
