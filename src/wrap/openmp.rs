@@ -125,7 +125,7 @@ pub fn inline_image(bytes: Vec<u8>, offload_arch: Option<String>) -> Result<Plan
 /// OffloadBinary is an error (fault W2). So is a compressed one, whose images lie nowhere in the bytes.
 pub fn parts(bytes: &[u8]) -> Result<Vec<Range<u64>>, Malformed> {
     if !offload_binary::is_offload_binary(bytes) {
-        return Ok(Vec::from([0..bytes.len() as u64]));
+        return Ok(std::iter::once(0..bytes.len() as u64).collect());
     }
     let images = offload_binary::read_all(bytes)?;
     if images.iter().any(|image| image.at == 0) {

@@ -148,8 +148,11 @@ fn images_put_in_later_are_in_text_what_llvm_prints() -> Outcome {
     Ok(())
 }
 
+/// A section: its name, contents, flags and symbols.
+type Section = (String, Vec<u8>, object::SectionFlags, Vec<String>);
+
 /// The sections with contents and symbols of an object, by name.
-fn sections(object: &[u8]) -> Result<Vec<(String, Vec<u8>, object::SectionFlags, Vec<String>)>> {
+fn sections(object: &[u8]) -> Result<Vec<Section>> {
     let file = object::File::parse(object)?;
     let mut all = Vec::new();
     for section in file.sections() {
