@@ -8,7 +8,7 @@ mod packed;
 mod write;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use packed::Packed;
 pub use write::{Entry, Frame, SharedFrame, frame, frame_of, shared_frame, write};

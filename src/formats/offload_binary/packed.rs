@@ -23,8 +23,11 @@ pub struct Packed<'a> {
 impl<'a> Packed<'a> {
     /// The binary at the start of `data`, if it is a compressed one.
     pub fn of(data: &'a [u8]) -> Result<Option<Self>, Malformed> {
+        if !is_offload_binary(data) {
+            return Ok(None);
+        }
         let fixed = slice(data, 0, HEADER_SIZE, "header past the end", 0)?;
-        if !is_offload_binary(data) || u32_at(fixed, 4) != 3 {
+        if u32_at(fixed, 4) != 3 {
             return Ok(None);
         }
         let whole = slice(data, 0, u64_at(fixed, 8), "size field past the end", 0)?;
