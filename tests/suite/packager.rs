@@ -38,8 +38,11 @@ fn theirs() -> PathBuf {
     llvm("llvm-offload-binary")
 }
 
+/// Names and contents.
+type Files = Vec<(String, Vec<u8>)>;
+
 /// Runs `tool` in a folder of its own beside the inputs; what it printed, its status and its files.
-fn ran(folder: &Work, tool: &Path, args: &[&str]) -> Result<(Output, Vec<(String, Vec<u8>)>), Failed> {
+fn ran(folder: &Work, tool: &Path, args: &[&str]) -> Result<(Output, Files), Failed> {
     let out = tempfile::Builder::new().prefix("out-").tempdir_in(folder.path())?;
     let ended = output(folder.command(tool).current_dir(out.path()).args(args))?;
     let mut files = Vec::new();
@@ -58,11 +61,11 @@ fn told(ended: &Output, tool: &Path) -> String {
 }
 
 /// A failure unless both write the same files, one at least.
-fn expect_same_files(folder: &Work, args: &[&str]) -> Result<Vec<(String, Vec<u8>)>, Failed> {
+fn expect_same_files(folder: &Work, args: &[&str]) -> Result<Files, Failed> {
     let (ended, files) = ran(folder, &ours(), args)?;
     let (their_ended, their_files) = ran(folder, &theirs(), args)?;
     expect_equal(&format!("{args:?}"), &told(&their_ended, &theirs()), &told(&ended, &ours()))?;
-    let names = |files: &[(String, Vec<u8>)]| files.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>().join("\n");
+    let names = |files: &Files| files.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>().join("\n");
     expect_equal(&format!("{args:?}"), &names(&their_files), &names(&files))?;
     if files != their_files || files.is_empty() {
         return Err(format!("{args:?}: {} files, whose contents differ, or none", files.len()).into());

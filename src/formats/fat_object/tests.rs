@@ -4,20 +4,20 @@ use super::*;
 use object::write::Object;
 use object::{Architecture, BinaryFormat, Endianness, SectionFlags, SectionKind};
 
-/// An object with these sections.
-fn object_of(format: BinaryFormat, sections: &[(&str, SectionKind, &[u8])]) -> Vec<u8> {
+/// An object with these sections; those that are `typed` have LLVM's type on ELF.
+fn object_of(format: BinaryFormat, sections: &[(&str, bool, &[u8])]) -> Vec<u8> {
     let mut made = Object::new(format, Architecture::X86_64, Endianness::Little);
-    for (name, kind, contents) in sections {
-        let id = made.add_section(Vec::new(), name.as_bytes().to_vec(), *kind);
+    for (name, typed, contents) in sections {
+        let id = made.add_section(Vec::new(), name.as_bytes().to_vec(), SectionKind::ReadOnlyData);
         made.append_section_data(id, contents, 8);
-        if format == BinaryFormat::Coff {
-            made.section_mut(id).flags = SectionFlags::Coff { characteristics: pe::IMAGE_SCN_LNK_REMOVE };
+        if *typed {
+            made.section_mut(id).flags = SectionFlags::Elf { sh_type: SHT_LLVM_OFFLOADING, sh_flags: elf::SHF_EXCLUDE };
         }
     }
     made.write().unwrap()
 }
 
-fn found<'a>(data: &'a [u8]) -> Vec<(String, &'a [u8])> {
+fn found(data: &[u8]) -> Vec<(String, &[u8])> {
     let sections = sections(data).unwrap();
     let contents = |section: &FatSection| &data[section.offset as usize..][..section.size as usize];
     sections.iter().map(|section| (section.name.clone(), contents(section))).collect()
@@ -27,16 +27,14 @@ const MAGIC: &[u8] = b"\x10\xff\x10\xad";
 
 #[test]
 fn od_05_od_06_od_14_sections_by_type_name_and_contents() {
-    let typed = SectionKind::Elf(SHT_LLVM_OFFLOADING);
-    let plain = SectionKind::ReadOnlyData;
     let elf = object_of(
         BinaryFormat::Elf,
         &[
-            (".any", typed, b"by type"),
-            (".llvm.offloading.amdgcn-amd-amdhsa.gfx90a.k", plain, b"of LLVM 14"),
-            (".llvm.offloading", plain, b"lost its type"),
-            (".llvm.offloading", plain, MAGIC),
-            (".data", plain, MAGIC),
+            (".any", true, b"by type"),
+            (".llvm.offloading.amdgcn-amd-amdhsa.gfx90a.k", false, b"of LLVM 14"),
+            (".llvm.offloading", false, b"lost its type"),
+            (".llvm.offloading", false, MAGIC),
+            (".data", false, MAGIC),
         ],
     );
     let expected: [(String, &[u8]); 3] = [
@@ -45,7 +43,7 @@ fn od_05_od_06_od_14_sections_by_type_name_and_contents() {
         (".llvm.offloading".into(), MAGIC),
     ];
     assert_eq!(found(&elf), expected);
-    let coff = object_of(BinaryFormat::Coff, &[(".llvm.offloading", plain, b"coff"), (".data", plain, MAGIC)]);
+    let coff = object_of(BinaryFormat::Coff, &[(".llvm.offloading", false, b"coff"), (".data", false, MAGIC)]);
     assert_eq!(found(&coff), [(".llvm.offloading".to_owned(), &b"coff"[..])]);
     assert_eq!(found(b"text"), []);
 }
@@ -53,7 +51,7 @@ fn od_05_od_06_od_14_sections_by_type_name_and_contents() {
 #[test]
 fn every_prefix_and_every_flip_returns() {
     for format in [BinaryFormat::Elf, BinaryFormat::Coff] {
-        let data = object_of(format, &[(".llvm.offloading.a-b-c.d", SectionKind::ReadOnlyData, b"image")]);
+        let data = object_of(format, &[(".llvm.offloading.a-b-c.d", false, b"image")]);
         for at in 0..data.len() {
             let _any = sections(&data[..at]);
             for flip in [1, 0x80, 0xff] {

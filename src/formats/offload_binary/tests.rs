@@ -179,8 +179,11 @@ fn reads_versions_2_and_3() -> std::io::Result<()> {
     Ok(())
 }
 
+/// Kind, strings, bytes.
+type SharedImage<'a> = (u16, &'a [(&'a str, &'a [u8])], &'a [u8]);
+
 /// What an `Entry` and its image are as a version 2 binary.
-fn shared(images: &[(u16, &[(&str, &[u8])], &[u8])]) -> Vec<u8> {
+fn shared(images: &[SharedImage]) -> Vec<u8> {
     let entries: Vec<Entry<'_>> = images
         .iter()
         .map(|(kind, strings, image)| Entry {
@@ -200,7 +203,7 @@ fn shared(images: &[(u16, &[(&str, &[u8])], &[u8])]) -> Vec<u8> {
 
 #[test]
 fn version_2_is_what_llvm_23_lays_out() -> Result<(), Malformed> {
-    let images: [(u16, &[(&str, &[u8])], &[u8]); 3] =
+    let images: [SharedImage; 3] =
         [(1, &[("triple", b"t"), ("x", b"a\0b")], b"odd"), (4, &[("arch", b""), ("triple", b"t")], b""), (2, &[], b"last")];
     let binary = shared(&images);
     // Version, size, where the entries are, how many.
