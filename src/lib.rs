@@ -13,6 +13,7 @@
 
 pub mod args;
 pub mod bundle;
+pub mod bundler;
 pub mod bytes;
 pub mod cli;
 pub mod device;
@@ -20,6 +21,7 @@ pub mod error;
 pub mod formats;
 pub mod host;
 pub mod inputs;
+pub mod inspect;
 pub mod llvm;
 pub mod model;
 pub mod outputs;
@@ -38,3 +40,4 @@ pub mod target;
 pub mod toolchain;
 pub mod trace;
 pub mod wrap;
+pub mod wrapper;

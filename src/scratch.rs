@@ -50,6 +50,11 @@ impl Scratch {
         Ok(folder.join(name))
     }
 
+    /// Whether what is written there stays: `--save-temps`.
+    pub fn keeps(&self) -> bool {
+        self.keep
+    }
+
     /// The folder, once there is one; none with `--save-temps`.
     pub fn folder(&self) -> Option<PathBuf> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -29,6 +29,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("session", "progress run scratch shell signals trace"),
     ("outputs", "error session signals"),
     ("toolchain", "run session"),
+    ("bundler", "bytes error formats outputs session shell toolchain"),
     ("inputs", "args bytes error formats model session target trace"),
     ("scan", "args error formats model session target trace inputs llvm"),
     ("select", "args error formats model session target trace inputs scan"),
@@ -40,12 +41,14 @@ const ARROWS: &[(&str, &str)] = &[
     ("reproduce", "args bytes formats host inputs run scan session target toolchain"),
     // Plans are `wrap`'s: data, without types of LLVM's.
     ("llvm", "error formats model wrap"),
+    // The wrappers by themselves: what `wrap` plans, written in every form.
+    ("wrapper", "bytes error formats llvm model outputs session wrap"),
     (
         "pipeline",
         "args bundle device error formats host inputs llvm model reproduce run scan scratch select session shell signals target toolchain trace wrap",
     ),
     ("packager", "bytes error formats inputs llvm model outputs session"),
-    ("cli", "args error formats model packager pipeline progress session shell trace"),
+    ("cli", "args bundler error formats inspect llvm model packager pipeline progress session shell trace wrapper"),
     ("main", ""),
     ("lib", ""),
 ];

@@ -1,85 +1,153 @@
-//! The sections of native objects that hold device images (containers spec 4.4): ELF of any class, byte order and kind, by section
-//! type, COFF by name; and the sections of LLVM 14, whose names say what the image in them is for.
+//! Bundles in the sections of host objects (containers spec 2.10): one section per code object, its name the bundler's magic and
+//! the entry's id. And `.hip_fatbin`, the section that HIP programs keep whole bundles in.
+//!
+//! Only headers, names and symbols are looked at: code objects are told by where they stand in the file, and a new object is a plan
+//! of what to copy. Objects come out as those of llvm-objcopy do, to the byte.
 
-use anyhow::{Context, Result};
-use object::elf::{self, FileHeader32, FileHeader64};
-use object::read::coff::{CoffFile, CoffHeader};
-use object::read::elf::{FileHeader, SectionHeader};
-use object::{Endianness, FileKind, Object, ObjectSection, pe};
-
-use super::offload_binary::is_offload_binary;
+mod coff;
+mod elf;
+mod read;
+mod strings;
 
 #[cfg(test)]
 mod tests;
 
-/// The type of sections with images, whatever their names.
-const SHT_LLVM_OFFLOADING: elf::SectionType = elf::SectionType(0x6fff_4c0b);
-/// What the names of sections with images begin with.
-const NAME: &str = ".llvm.offloading";
+pub use read::{BundleSection, Kind, bundle_sections, hip_sections, kind};
 
-/// A section with device images.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FatSection {
-    /// Its name.
-    pub name: String,
-    /// Where its contents are in the file; they need not be all there.
-    pub offset: u64,
-    /// How many bytes.
+use std::fmt;
+use std::ops::Range;
+
+use super::bundle::MAGIC;
+use crate::error::Malformed;
+
+/// A section to be added to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewSection<'a> {
+    /// The id of the entry; the section's name is the magic and this.
+    pub id: &'a str,
+    /// How many bytes it has.
     pub size: u64,
-    /// It is part of the program in memory: a linker's work, in which other things may stand beside containers.
-    pub allocated: bool,
 }
 
-/// The sections with images of the ELF or COFF object `data`, in its order. Anything else has none.
-pub fn sections(data: &[u8]) -> Result<Vec<FatSection>> {
-    match FileKind::parse(data) {
-        Ok(FileKind::Elf32) => elf_sections::<FileHeader32<Endianness>>(data),
-        Ok(FileKind::Elf64) => elf_sections::<FileHeader64<Endianness>>(data),
-        Ok(FileKind::Coff) => coff_sections::<pe::ImageFileHeader>(data),
-        Ok(FileKind::CoffBig) => coff_sections::<pe::AnonObjectHeaderBigobj>(data),
-        _ => Ok(Vec::new()),
+/// What to write, part after part.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Plan {
+    /// The parts, in order.
+    pub parts: Vec<Part>,
+}
+
+/// A part of a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// This range of the object that was given.
+    Object(Range<u64>),
+    /// The bytes of the new section with this index.
+    Section(usize),
+    /// These bytes.
+    Made(Vec<u8>),
+    /// This many zeros.
+    Zeros(u64),
+}
+
+impl Plan {
+    /// The size of the new file.
+    pub fn size(&self, new: &[NewSection<'_>]) -> u64 {
+        let sizes = self.parts.iter().map(|part| match part {
+            Part::Object(range) => range.end - range.start,
+            Part::Section(index) => new.get(*index).map_or(0, |section| section.size),
+            Part::Made(bytes) => bytes.len() as u64,
+            Part::Zeros(count) => *count,
+        });
+        sizes.sum()
     }
 }
 
-fn elf_sections<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<Vec<FatSection>> {
-    let header = Elf::parse(data)?;
-    let endian = header.endian()?;
-    let sections = header.sections(endian, data)?;
-    let mut found = Vec::new();
-    for section in sections.iter() {
-        let name = sections.section_name(endian, section).unwrap_or_default();
-        let by_type = section.sh_type(endian) == SHT_LLVM_OFFLOADING;
-        let by_name = section.sh_type(endian) == elf::SHT_PROGBITS && name.starts_with(NAME.as_bytes());
-        if !by_type && !by_name {
-            continue;
-        }
-        let name = String::from_utf8_lossy(name).into_owned();
-        let (offset, size) = section.file_range(endian).unwrap_or_default();
-        // A section that lost its type on the way is told by its name and by what is in it.
-        let contents = section.data(endian, data).unwrap_or_default();
-        if by_type || named(&name).is_some() || is_offload_binary(contents) {
-            found.push(FatSection { name, offset, size, allocated: section.sh_flags(endian).contains(elf::SHF_ALLOC) });
-        }
-    }
-    Ok(found)
+/// Why an object cannot be rewritten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// It breaks its format.
+    Malformed(Malformed),
+    /// Bundles cannot be put into this kind of object.
+    Unsupported(Kind),
+    /// It is no object.
+    NoObject,
 }
 
-fn coff_sections<Coff: CoffHeader>(data: &[u8]) -> Result<Vec<FatSection>> {
-    let file = CoffFile::<&[u8], Coff>::parse(data)?;
-    let mut found = Vec::new();
-    for section in file.sections() {
-        let name = String::from_utf8_lossy(section.name_bytes().context("a section's name")?).into_owned();
-        if name.starts_with(NAME) {
-            let (offset, size) = section.file_range().unwrap_or_default();
-            found.push(FatSection { name, offset, size, allocated: false });
-        }
+impl From<Malformed> for Fault {
+    fn from(fault: Malformed) -> Self {
+        Fault::Malformed(fault)
     }
-    Ok(found)
 }
 
-/// Triple and architecture in the name of a section of LLVM 14, `.llvm.offloading.<triple>.<arch>[.<what clang called the file>]`.
-pub fn named(section: &str) -> Option<(&str, &str)> {
-    let mut parts = section.strip_prefix(NAME)?.strip_prefix('.')?.splitn(3, '.');
-    let (triple, arch) = (parts.next()?, parts.next()?);
-    triple.contains('-').then_some((triple, arch))
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self {
+            Fault::Malformed(fault) => return fault.fmt(f),
+            Fault::NoObject => return f.write_str("not an object file"),
+            Fault::Unsupported(Kind::MachO) => "a Mach-O file",
+            Fault::Unsupported(Kind::Wasm) => "a WebAssembly file",
+            Fault::Unsupported(Kind::Xcoff) => "an XCOFF file",
+            Fault::Unsupported(Kind::Pe) => "a linked PE file",
+            Fault::Unsupported(Kind::Elf | Kind::Coff) => "this file",
+        };
+        write!(f, "the host object is {kind}, and bundles can only be put into ELF and COFF objects")
+    }
+}
+
+impl std::error::Error for Fault {}
+
+/// `object` with sections added for `new`, in order: without a type of their own, and excluded from linked files.
+pub fn with_sections(object: &[u8], new: &[NewSection<'_>]) -> Result<Plan, Fault> {
+    rewrite(object, &|_| false, new)
+}
+
+/// `object` without the sections of bundles: what the host's compiler made. If that was clang, it is the same to the byte.
+pub fn without_bundles(object: &[u8]) -> Result<Plan, Fault> {
+    rewrite(object, &|name| name.starts_with(MAGIC), &[])
+}
+
+fn rewrite(object: &[u8], remove: &dyn Fn(&[u8]) -> bool, new: &[NewSection<'_>]) -> Result<Plan, Fault> {
+    match kind(object) {
+        Some(Kind::Elf) => Ok(elf::rewrite(object, remove, new)?),
+        Some(Kind::Coff) => Ok(coff::rewrite(object, remove, new)?),
+        Some(other) => Err(Fault::Unsupported(other)),
+        None => Err(Fault::NoObject),
+    }
+}
+
+/// The name of a section for `id`.
+fn section_name(id: &str) -> Vec<u8> {
+    [MAGIC, id.as_bytes()].concat()
+}
+
+/// Collects the parts of a plan.
+#[derive(Default)]
+struct Planner {
+    plan: Plan,
+    end: u64,
+}
+
+impl Planner {
+    /// Zeros up to offset `at`, which must not be behind what is already there.
+    fn pad_to(&mut self, at: u64) {
+        if at > self.end {
+            self.plan.parts.push(Part::Zeros(at - self.end));
+            self.end = at;
+        }
+    }
+
+    fn made(&mut self, bytes: Vec<u8>) {
+        self.end += bytes.len() as u64;
+        self.plan.parts.push(Part::Made(bytes));
+    }
+
+    fn object(&mut self, at: u64, size: u64) {
+        self.end += size;
+        self.plan.parts.push(Part::Object(at..at + size));
+    }
+
+    fn section(&mut self, index: usize, size: u64) {
+        self.end += size;
+        self.plan.parts.push(Part::Section(index));
+    }
 }

@@ -4,12 +4,14 @@
 //! Integers are taken as little-endian, which is what every host that offloads writes. Strings and images are lent, except
 //! those of a compressed version 3 binary.
 
+mod head;
 mod packed;
 mod write;
 
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use head::{Head, PackedPart};
 pub use packed::Packed;
 pub use write::{Entry, Frame, SharedFrame, frame, frame_of, shared_frame, write};
 
@@ -59,6 +61,11 @@ impl Image<'_> {
     /// The architecture or target id; empty if there is none.
     pub fn arch(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(self.get("arch").unwrap_or_default())
+    }
+
+    /// Whether it only describes an image, which is elsewhere (version 2 on).
+    pub fn is_description(&self) -> bool {
+        self.flags & FLAG_METADATA_ONLY != 0 && self.image.is_empty()
     }
 
     fn into_owned(self) -> Image<'static> {

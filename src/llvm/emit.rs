@@ -7,7 +7,7 @@ use super::host::Host;
 use super::{emit_fatbin, emit_openmp, emit_sycl};
 use crate::wrap::entries::{Bounds, BoundsDefined, Field, Kept, Struct};
 use crate::wrap::openmp::{self, RELOCATABLE_SECTION};
-use crate::wrap::{self, FUNCTION_SECTION, ImagePlace, Images, MODULE, Plan, cuda, hip};
+use crate::wrap::{self, FUNCTION_SECTION, ImagePlace, Images, LATER, MODULE, Plan, cuda, hip};
 use anyhow::{Context as _, Result, anyhow, bail};
 use inkwell::attributes::AttributeLoc;
 use inkwell::builder::Builder;
@@ -24,17 +24,13 @@ use object::{Endian, Endianness, FileKind};
 
 /// The registration code of `plan` as LLVM prints it.
 pub fn print_module(plan: &Plan) -> Result<String> {
-    with_module(plan, false, |module, _| Ok(module.print_to_string().to_string_lossy().into_owned()))
+    with_module(plan, Form::Module, |module, _| Ok(module.print_to_string().to_string_lossy().into_owned()))
 }
 
 /// The registration code of `plan` as an object of its host.
 pub fn compile(plan: &Plan) -> Result<Vec<u8>> {
-    with_module(plan, true, |module, host| {
-        // The code generator asks the module as well, and does not see through shortened triples.
-        module.set_triple(&host.machine.get_triple());
-        let buffer = host.machine.write_to_memory_buffer(module, FileType::Object).map_err(|error| anyhow!("{error}"))?;
-        // inkwell counts a terminating zero that is not part of the object.
-        let mut object = buffer.as_slice()[..buffer.get_size()].to_vec();
+    with_module(plan, Form::Object, |module, host| {
+        let mut object = generate(module, host, FileType::Object)?;
         if plan.relocatable && !host.coff && holds_openmp_images(plan) {
             hide_images(&mut object).context("cannot hide the images of a relocatable link")?;
         }
@@ -42,18 +38,42 @@ pub fn compile(plan: &Plan) -> Result<Vec<u8>> {
     })
 }
 
+/// The registration code of `plan` as assembly for its host.
+pub fn compile_assembly(plan: &Plan) -> Result<Vec<u8>> {
+    with_module(plan, Form::Assembly, |module, host| generate(module, host, FileType::Assembly))
+}
+
+fn generate(module: &Module<'_>, host: &Host, kind: FileType) -> Result<Vec<u8>> {
+    // The code generator asks the module as well, and does not see through shortened triples.
+    module.set_triple(&host.machine.get_triple());
+    let buffer = host.machine.write_to_memory_buffer(module, kind).map_err(|error| anyhow!("{error}"))?;
+    // inkwell counts a terminating zero that is not part of the object.
+    Ok(buffer.as_slice()[..buffer.get_size()].to_vec())
+}
+
 /// The registration code of `plan` as bitcode.
 pub fn compile_bitcode(plan: &Plan) -> Result<Vec<u8>> {
-    with_module(plan, false, |module, _| {
+    with_module(plan, Form::Module, |module, _| {
         let buffer = module.write_bitcode_to_memory();
         Ok(buffer.as_slice()[..buffer.get_size()].to_vec())
     })
 }
 
-fn with_module<T>(plan: &Plan, to_object: bool, then: impl FnOnce(&Module<'_>, &Host) -> Result<T>) -> Result<T> {
+/// What a module is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// To be printed, or read by another LLVM.
+    Module,
+    /// To become assembly here and now.
+    Assembly,
+    /// To become an object here and now.
+    Object,
+}
+
+fn with_module<T>(plan: &Plan, form: Form, then: impl FnOnce(&Module<'_>, &Host) -> Result<T>) -> Result<T> {
     let host = Host::new(&plan.host_triple)?;
     let context = QuietContext::new();
-    let module = Emitter::new(context.llvm(), plan, &host, to_object).emit()?;
+    let module = Emitter::new(context.llvm(), plan, &host, form).emit()?;
     module.verify().map_err(|error| anyhow!("the registration code is broken: {error}"))?;
     let value = then(&module, &host)?;
     match context.error() {
@@ -98,12 +118,11 @@ pub(super) struct Emitter<'ctx, 'a> {
     pub(super) module: Module<'ctx>,
     pub(super) host: &'a Host,
     plan: &'a Plan,
-    /// The module's code is made here and now.
-    to_object: bool,
+    form: Form,
 }
 
 impl<'ctx, 'a> Emitter<'ctx, 'a> {
-    fn new(context: &'ctx Context, plan: &'a Plan, host: &'a Host, to_object: bool) -> Self {
+    fn new(context: &'ctx Context, plan: &'a Plan, host: &'a Host, form: Form) -> Self {
         let name = match &plan.images {
             Images::OpenMp(_) => openmp::registration(plan.generation, host.coff).module,
             _ => MODULE,
@@ -111,7 +130,12 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         let module = context.create_module(name);
         module.set_triple(&TargetTriple::create(&plan.host_triple));
         module.set_data_layout(&host.data.get_data_layout());
-        Emitter { context, module, host, plan, to_object }
+        Emitter { context, module, host, plan, form }
+    }
+
+    /// Whether the module's code is made here and now.
+    fn to_code(&self) -> bool {
+        self.form != Form::Module
     }
 
     fn emit(self) -> Result<Module<'ctx>> {
@@ -146,11 +170,11 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
                     symbol.set_linkage(Linkage::WeakODR);
                     symbol.set_initializer(&none.const_zero());
                     symbol.set_section(Some(section));
-                    if self.to_object {
+                    if self.to_code() {
                         symbol.set_comdat(self.module.get_or_insert_comdat(&symbol.get_name().to_string_lossy()));
                     }
                 }
-                if self.to_object {
+                if self.to_code() {
                     let byte = self.context.i8_type();
                     let keeper = self.constant(name, byte, Linkage::Internal);
                     keeper.set_initializer(&byte.const_zero());
@@ -182,23 +206,39 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
 
     /// The bytes of an image: under `name`, in the section of its kind, where there is one; or a mere reference to them.
     pub(super) fn image(&self, name: &str, place: &ImagePlace, in_section: bool) -> GlobalValue<'ctx> {
-        let kind = self.byte_array(place.size());
-        let bytes = match place {
-            ImagePlace::External { symbol, .. } => {
-                let global = self.constant(symbol, kind, Linkage::External);
-                global.set_visibility(GlobalVisibility::Hidden);
-                return global;
-            }
-            ImagePlace::Inline(bytes) => bytes,
-        };
+        let kind = self.byte_array(place.array_length());
+        if let ImagePlace::External { symbol, .. } = place {
+            let global = self.constant(symbol, kind, Linkage::External);
+            global.set_visibility(GlobalVisibility::Hidden);
+            return global;
+        }
         let global = self.constant(name, kind, Linkage::Internal);
-        global.set_initializer(&self.context.const_string(bytes, false));
-        if in_section {
-            let section = wrap::image_section(self.plan.images.kind(), self.plan.relocatable);
+        let section = in_section.then(|| wrap::image_section(self.plan.images.kind(), self.plan.relocatable));
+        if let Some(section) = section {
             global.set_section(Some(section.name));
             global.set_alignment(section.align);
         }
+        match place {
+            ImagePlace::Inline(bytes) => global.set_initializer(&self.context.const_string(bytes, false)),
+            _ => global.set_initializer(&kind.const_zero()),
+        }
+        if self.form == Form::Object && matches!(place, ImagePlace::Later { .. }) {
+            self.without_contents(global);
+        }
         global
+    }
+
+    /// Puts an image of zeros into a section that takes no room in the object: on ELF by the section's name, on COFF because
+    /// variables of zeros are in one.
+    fn without_contents(&self, global: GlobalValue<'ctx>) {
+        let section = wrap::late_section(self.plan, self.host.coff);
+        if self.host.coff {
+            global.set_constant(false);
+            global.set_section(Some(section.name));
+        } else {
+            global.set_section(Some(&format!("{LATER}{}", section.name)));
+        }
+        global.set_alignment(section.align);
     }
 
     /// A function of our own, and a builder at its start.
@@ -246,7 +286,7 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
     fn structors(&self, list: &str, section: &str, function: FunctionValue<'ctx>, priority: u32) {
         let (int, pointer) = (self.context.i32_type(), self.pointer());
         let function = function.as_global_value().as_pointer_value();
-        if self.to_object && !self.host.coff {
+        if self.to_code() && !self.host.coff {
             let entry = self.constant(section, pointer, Linkage::Private);
             entry.set_initializer(&function);
             entry.set_section(Some(&format!("{section}.{}", priority)));
@@ -309,13 +349,13 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         }
     }
 
-    /// The address `offset` bytes into an image of `size` bytes.
-    pub(super) fn offset(&self, bytes: PointerValue<'ctx>, size: u64, offset: u64, in_bounds: bool) -> PointerValue<'ctx> {
-        let kind = self.byte_array(size);
+    /// The address `offset` bytes into an image.
+    pub(super) fn offset(&self, bytes: PointerValue<'ctx>, of: &ImagePlace, offset: u64, in_bounds: bool) -> PointerValue<'ctx> {
+        let kind = self.byte_array(of.array_length());
         let int = |value| self.context.i64_type().const_int(value, false);
         #[expect(unsafe_code, reason = "the two indices fit the array type, and callers have checked that the offset does")]
         unsafe {
-            match (in_bounds, offset == size) {
+            match (in_bounds, offset == of.size()) {
                 (true, true) => bytes.const_in_bounds_gep(kind, &[int(1), int(0)]),
                 (true, false) => bytes.const_in_bounds_gep(kind, &[int(0), int(offset)]),
                 (false, _) => bytes.const_gep(kind, &[int(0), int(offset)]),

@@ -33,13 +33,15 @@ impl<'ctx> OpenMp<'ctx, '_> {
         let kind = self.emitter.struct_type(openmp::DEVICE_IMAGE_TYPE);
         let mut rows = Vec::new();
         for (image, bytes) in self.images.iter().zip(placed) {
-            let size = image.place.size();
-            if image.start > image.end || image.end > size {
-                bail!("an image of {size} bytes does not hold {}..{}", image.start, image.end);
+            for part in &image.parts {
+                let size = image.place.size();
+                if part.start > part.end || part.end > size {
+                    bail!("an image of {size} bytes does not hold {}..{}", part.start, part.end);
+                }
+                let [start, end] = [part.start, part.end]
+                    .map(|offset| self.emitter.offset(bytes, &image.place, offset, self.how.image_inbounds));
+                rows.push(kind.const_named_struct(&[start, end, bounds[0], bounds[1]].map(Into::into)));
             }
-            let [start, end] =
-                [image.start, image.end].map(|offset| self.emitter.offset(bytes, size, offset, self.how.image_inbounds));
-            rows.push(kind.const_named_struct(&[start, end, bounds[0], bounds[1]].map(Into::into)));
         }
         let images = kind.const_array(&rows);
         let list = self.emitter.constant(openmp::IMAGES, images.get_type(), Linkage::Internal);
@@ -50,15 +52,20 @@ impl<'ctx> OpenMp<'ctx, '_> {
 
     fn image(&self, index: usize, image: &PlannedImage) -> PointerValue<'ctx> {
         let global = self.emitter.image(&openmp::numbered(openmp::IMAGE, index), &image.place, self.how.listed_images);
-        if matches!(image.place, ImagePlace::Inline(_)) {
+        if !matches!(image.place, ImagePlace::External { .. }) {
             global.set_unnamed_addr(true);
         }
         global.as_pointer_value()
     }
 
+    /// How many images the runtime is handed.
+    fn count(&self) -> usize {
+        self.images.iter().map(|image| image.parts.len()).sum()
+    }
+
     fn descriptor(&self, images: PointerValue<'ctx>, [start, stop]: [PointerValue<'ctx>; 2]) -> PointerValue<'ctx> {
         let kind = self.emitter.struct_type(openmp::DESCRIPTOR_TYPE);
-        let count = self.emitter.context.i32_type().const_int(self.images.len() as u64, false);
+        let count = self.emitter.context.i32_type().const_int(self.count() as u64, false);
         let value = kind.const_named_struct(&[count.into(), images.into(), start.into(), stop.into()]);
         let descriptor = self.emitter.constant(openmp::DESCRIPTOR, kind, Linkage::Internal);
         descriptor.set_initializer(&value);
@@ -67,7 +74,8 @@ impl<'ctx> OpenMp<'ctx, '_> {
 
     /// The objects that say which target id an image is for.
     fn image_infos(&self) -> Vec<PointerValue<'ctx>> {
-        let with_arch = self.images.iter().enumerate().filter_map(|(k, image)| Some((k, image.offload_arch.as_ref()?)));
+        let each = self.images.iter().flat_map(|image| image.parts.iter().map(|_| image.offload_arch.as_ref()));
+        let with_arch = each.enumerate().filter_map(|(k, arch)| Some((k, arch?)));
         let info = |(ordinal, (number, arch)): (usize, (usize, &String))| {
             let kind = self.emitter.struct_type(openmp::IMAGE_INFO_TYPE);
             let text = self.emitter.context.const_string(arch.as_bytes(), true);
@@ -75,7 +83,7 @@ impl<'ctx> OpenMp<'ctx, '_> {
             let string = self.emitter.constant(&openmp::numbered(name, ordinal), text.get_type(), Linkage::Internal);
             string.set_initializer(&text);
             string.set_section(Some(section));
-            let [version, number, count] = [openmp::IMAGE_INFO_VERSION, number as u64, self.images.len() as u64]
+            let [version, number, count] = [openmp::IMAGE_INFO_VERSION, number as u64, self.count() as u64]
                 .map(|field| self.emitter.context.i32_type().const_int(field, false).into());
             let value = [version, number, count, string.as_pointer_value().into(), self.emitter.pointer().const_null().into()];
             let info = self.emitter.constant(&openmp::numbered(openmp::IMAGE_INFO, ordinal), kind, Linkage::Internal);

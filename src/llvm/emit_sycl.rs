@@ -56,8 +56,7 @@ impl<'ctx> Sycl<'ctx, '_> {
             bytes.set_unnamed_addr(true);
         }
         let bytes = bytes.as_pointer_value();
-        let size = image.place.size();
-        let end = emitter.offset(bytes, size, size, false);
+        let end = emitter.offset(bytes, &image.place, image.place.size(), false);
         let [first, last] = self.entries(&image.symbols)?;
 
         let byte = |value: u64| emitter.context.i8_type().const_int(value, false).into();

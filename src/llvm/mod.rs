@@ -27,12 +27,14 @@ mod tests;
 #[cfg(feature = "llvm")]
 pub use self::{
     bitcode::{embedded_images, symbols},
-    emit::{compile, compile_bitcode, print_module},
+    emit::{compile, compile_assembly, compile_bitcode, print_module},
     host::{check_host, default_triple},
 };
 pub use archive::BitcodeSymbols;
 #[cfg(not(feature = "llvm"))]
-pub use disabled::{check_host, compile, compile_bitcode, default_triple, embedded_images, print_module, symbols};
+pub use disabled::{
+    check_host, compile, compile_assembly, compile_bitcode, default_triple, embedded_images, print_module, symbols,
+};
 
 use crate::model::Generation;
 

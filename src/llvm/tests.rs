@@ -29,7 +29,7 @@ const HOSTS: &[(&str, bool, bool, u32)] = &[
 ];
 
 fn binary(kind: ImageKind, strings: &[(&str, &str)], image: &[u8]) -> PlannedImage {
-    inline_image(offload_binary::write(kind, 1, 0, strings, image), None)
+    inline_image(offload_binary::write(kind, 1, 0, strings, image), None).unwrap()
 }
 
 fn image(triple: &str, arch: &str, image: &[u8]) -> PlannedImage {
@@ -105,7 +105,7 @@ fn prints_an_overriding_image_as_llvm_22_does() -> Outcome {
 #[test]
 fn prints_what_llvm_offload_wrapper_22_prints() -> Outcome {
     let host = "x86_64-pc-linux-gnu";
-    let raw = |bytes: &[u8]| inline_image(bytes.to_vec(), None);
+    let raw = |bytes: &[u8]| inline_image(bytes.to_vec(), None).unwrap();
     for (host, suffix) in [(host, ""), ("x86_64-pc-windows-msvc", "-coff"), ("i386-pc-linux-gnu", "-i386")] {
         let one = plan(host, Generation::Llvm21, vec![raw(b"IMAGE-ONE")]);
         assert_prints(&one, &format!("llvm-offload-wrapper-22-openmp{suffix}"), same)?;
@@ -113,7 +113,7 @@ fn prints_what_llvm_offload_wrapper_22_prints() -> Outcome {
     let two = plan(host, Generation::Llvm21, vec![raw(b"IMAGE-ONE"), raw(b"IMAGE-TWO!")]);
     assert_prints(&two, "llvm-offload-wrapper-22-openmp-2images", same)?;
     let binaries = vec![
-        inline_image(offload_binary::write(ImageKind::None, 0, 0, &[("triple", "t")], b"noext"), None),
+        inline_image(offload_binary::write(ImageKind::None, 0, 0, &[("triple", "t")], b"noext"), None)?,
         binary(ImageKind::Object, &[("triple", "t"), ("arch", "a")], b"IMG"),
     ];
     let text = print_module(&plan(host, Generation::Llvm21, binaries))?;
@@ -141,7 +141,7 @@ fn prints_what_the_wrapper_of_llvm_14_is_documented_to() -> Outcome {
     let host = "x86_64-pc-linux-gnu";
     let images = |archs: [Option<&str>; 2]| {
         let bytes = [&b"IMAGE-ONE"[..], b"IMAGE-TWO!"];
-        bytes.iter().zip(archs).map(|(bytes, arch)| inline_image(bytes.to_vec(), arch.map(str::to_owned))).collect()
+        bytes.iter().zip(archs).map(|(bytes, arch)| inline_image(bytes.to_vec(), arch.map(str::to_owned)).unwrap()).collect()
     };
     assert_prints(&plan(host, Generation::Llvm14, images([None; 2])), "clang-offload-wrapper-15", same)?;
     // Decision Q14: the target ids must not be mergeable.
@@ -242,7 +242,7 @@ fn compiles_for_windows() -> Outcome {
 #[test]
 fn large_images_are_only_referred_to() -> Outcome {
     let place = ImagePlace::External { symbol: ".offld.image".to_owned(), size: 5 << 30 };
-    let far = PlannedImage { place, start: 0x90, end: (5 << 30) - 4, offload_arch: None };
+    let far = PlannedImage { place, parts: vec![0x90..(5 << 30) - 4], offload_arch: None };
     let plan = plan(X86, Generation::Llvm21, vec![far]);
     let text = print_module(&plan)?;
     assert!(text.contains("\n@.offld.image = external hidden constant [5368709120 x i8]\n"), "{text}");
@@ -265,7 +265,7 @@ fn f25_hosts_without_embedding_are_errors() {
 
 #[test]
 fn an_image_that_ends_after_its_bytes_is_an_error() {
-    let bad = PlannedImage { place: ImagePlace::Inline(vec![0; 4]), start: 2, end: 5, offload_arch: None };
+    let bad = PlannedImage { place: ImagePlace::Inline(vec![0; 4]), parts: vec![2..5], offload_arch: None };
     assert!(print_module(&plan(X86, Generation::Llvm21, vec![bad])).is_err());
 }
 

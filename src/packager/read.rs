@@ -11,8 +11,8 @@ use object::read::archive::ArchiveFile;
 
 use super::names::is_bitcode;
 use super::piece::Piece;
-use crate::formats::fat_object;
 use crate::formats::offload_binary::{self, Packed};
+use crate::formats::offload_sections;
 use crate::inputs::magic::{Magic, magic};
 use crate::llvm;
 use crate::model::{ImageKind, OffloadKind, OffloadKinds, Origin};
@@ -75,14 +75,14 @@ impl Reader {
     }
 
     fn object(&mut self, origin: &Origin, piece: &Piece, depth: usize) -> Result<()> {
-        for section in fat_object::sections(piece.bytes()).with_context(|| origin.to_string())? {
+        for section in offload_sections::sections(piece.bytes()).with_context(|| origin.to_string())? {
             let origin = origin.in_section(&section.name);
             let Some(contents) = piece.part(section.offset, section.size) else {
                 bail!("{origin}: the section is past the end of the file, at offset {:#x} of it", section.offset);
             };
             if offload_binary::is_offload_binary(contents.bytes()) {
                 self.images.append(&mut linked_or_fat(&origin, &contents, section.allocated, depth)?);
-            } else if fat_object::named(&section.name).is_some() || !section.allocated {
+            } else if offload_sections::named(&section.name).is_some() || !section.allocated {
                 self.section(&origin, &section.name, contents, depth)?;
             }
             // What is left a linker made: the bare images of SYCL, which say nothing of themselves.
@@ -92,7 +92,7 @@ impl Reader {
 
     /// A section that begins with no container: an image of LLVM 14's, or damaged.
     fn section(&mut self, origin: &Origin, name: &str, contents: Piece, depth: usize) -> Result<()> {
-        match fat_object::named(name) {
+        match offload_sections::named(name) {
             Some((triple, arch)) => self.images.push(bare(origin, triple, arch, contents)),
             None => self.images.append(&mut binaries(origin, &contents, depth)?),
         }

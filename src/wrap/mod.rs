@@ -11,6 +11,7 @@ pub mod openmp;
 pub mod sycl;
 
 use crate::model::{Generation, ImageKind, OffloadKind};
+use std::ops::Range;
 
 /// The module's name, which is its source file name too; only LLVM 14's was another.
 pub const MODULE: &str = "offload.wrapper.module";
@@ -60,12 +61,11 @@ impl Images {
 pub struct PlannedImage {
     /// Where the bytes are.
     pub place: ImagePlace,
-    /// Offset of what the runtime is handed from the start of the bytes (it skips the OffloadBinary header).
-    pub start: u64,
-    /// Offset of its end.
-    pub end: u64,
-    /// The target id for `__tgt_register_image_info` and `.offload_arch_list` (the seed document's `--offload-arch`); none
-    /// means that the image gets no info object.
+    /// What of the bytes the runtime is handed, each part as an image by itself: not the headers of OffloadBinaries, of which the
+    /// bytes may be several (fault W3).
+    pub parts: Vec<Range<u64>>,
+    /// The target id for `__tgt_register_image_info` and `.offload_arch_list` (the seed document's `--offload-arch`), of every part;
+    /// none means that they get no info objects.
     pub offload_arch: Option<String>,
 }
 
@@ -94,14 +94,36 @@ pub enum ImagePlace {
         /// Size in bytes.
         size: u64,
     },
+    /// In the module itself, but put there once LLVM is done with it (`wrapper`): LLVM sees zeros. In an object they are a section
+    /// without contents, whose name starts with `LATER`.
+    Later {
+        /// Size in bytes.
+        size: u64,
+        /// The length of the array that the module has in its place; in objects it must be the size.
+        length: u64,
+    },
 }
+
+/// Where an image that LLVM does not see is in an object, if the plan names no section: with the constants, by itself.
+const CONSTANTS: [&str; 2] = [".rodata.offload", ".rdata$offload"];
+
+/// What the name of an ELF section starts with that LLVM is to give no contents; the rest is the name that it shall have in the end.
+pub const LATER: &str = ".bss";
 
 impl ImagePlace {
     /// The size of the bytes.
     pub fn size(&self) -> u64 {
         match self {
             ImagePlace::Inline(bytes) => bytes.len() as u64,
-            ImagePlace::External { size, .. } => *size,
+            ImagePlace::External { size, .. } | ImagePlace::Later { size, .. } => *size,
+        }
+    }
+
+    /// The length of the array that a module has for them.
+    pub fn array_length(&self) -> u64 {
+        match self {
+            ImagePlace::Later { length, .. } => *length,
+            _ => self.size(),
         }
     }
 }
@@ -115,6 +137,17 @@ pub struct ImageSection {
     pub align: u32,
     /// Whether image tools, and later links, are to find the images in it: ELF has a section type for that.
     pub listed: bool,
+}
+
+/// The section that images of a plan which LLVM does not see are in, in an object of a host whose objects are COFF or ELF.
+pub fn late_section(plan: &Plan, coff: bool) -> ImageSection {
+    let section = image_section(plan.images.kind(), plan.relocatable);
+    match plan.images {
+        Images::OpenMp(_) if !openmp::registration(plan.generation, coff).listed_images => {
+            ImageSection { name: CONSTANTS[usize::from(coff)], listed: false, ..section }
+        }
+        _ => section,
+    }
 }
 
 /// The section for images of `kind`.

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::image_object::{self, StreamedImage};
+use super::sycl;
 use super::{ImagePlace, Images, Plan, PlannedImage, SyclImage};
 use crate::bundle::{Payload, PayloadImage};
 use crate::bytes::Bytes;
@@ -115,7 +116,7 @@ fn images(payload: &Payload, places: Vec<ImagePlace>, sycl: Vec<SyclFacts>) -> R
         OffloadKind::OpenMp => {
             let planned = payload.images.iter().zip(places).map(|(image, place)| {
                 let start = image.head.len() as u64;
-                PlannedImage { place, start, end: start + image.body_size, offload_arch: None }
+                PlannedImage { place, parts: vec![start..start + image.body_size], offload_arch: None }
             });
             Images::OpenMp(planned.collect())
         }
@@ -145,11 +146,10 @@ fn sycl_images(file: &Path, facts: &mut Vec<SyclFacts>) -> Result<Vec<StreamedIm
     let bytes = Bytes::of(file)?;
     let mut sources = Vec::new();
     for image in offload_binary::read_all(bytes.as_slice()).with_context(|| format!("the linked image `{}`", file.display()))? {
-        let symbols = String::from_utf8_lossy(image.get("symbols").unwrap_or_default()).into_owned();
         facts.push(SyclFacts {
             image_kind: image.image_kind,
             triple: image.triple().into_owned(),
-            symbols: symbols.lines().filter(|symbol| !symbol.is_empty()).map(str::to_owned).collect(),
+            symbols: sycl::kernels(&image),
         });
         let total_size = image.image.len() as u64;
         // An image that had to be inflated is nowhere in the file.

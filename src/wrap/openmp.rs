@@ -3,8 +3,10 @@
 
 use super::entries::{self, Bounds, BoundsDefined, Dummy, Field, Kept, NARROW_ENTRY, Struct};
 use super::{ImagePlace, ImageSection, MODULE, PlannedImage};
+use crate::error::Malformed;
 use crate::formats::offload_binary;
 use crate::model::{Generation, OffloadKind};
+use std::ops::Range;
 
 /// The name of an image's bytes; the k-th one's has a suffix (`numbered`).
 pub const IMAGE: &str = ".omp_offloading.device_image";
@@ -111,15 +113,22 @@ pub fn numbered(base: &str, index: usize) -> String {
     if index == 0 { base.to_owned() } else { format!("{base}.{index}") }
 }
 
-/// `bytes` as an image in the module itself. Of an OffloadBinary the runtime is handed the (first) image in it, of anything
-/// else all there is.
-pub fn inline_image(bytes: Vec<u8>, offload_arch: Option<String>) -> PlannedImage {
-    let images = offload_binary::read_all(&bytes).unwrap_or_default();
-    let (start, end) = match images.first() {
-        // One that was inflated lies nowhere in the bytes.
-        Some(image) if image.at != 0 => (image.at, image.at + image.image.len() as u64),
-        _ => (0, bytes.len() as u64),
-    };
-    drop(images);
-    PlannedImage { place: ImagePlace::Inline(bytes), start, end, offload_arch }
+/// `bytes` as an image in the module itself.
+pub fn inline_image(bytes: Vec<u8>, offload_arch: Option<String>) -> Result<PlannedImage, Malformed> {
+    let parts = parts(&bytes)?;
+    Ok(PlannedImage { place: ImagePlace::Inline(bytes), parts, offload_arch })
+}
+
+/// What of `bytes` the runtime is handed: of OffloadBinaries every image in them (fault W3), of anything else all there is. A broken
+/// OffloadBinary is an error (fault W2). So is a compressed one, whose images lie nowhere in the bytes.
+pub fn parts(bytes: &[u8]) -> Result<Vec<Range<u64>>, Malformed> {
+    if !offload_binary::is_offload_binary(bytes) {
+        return Ok(Vec::from([0..bytes.len() as u64]));
+    }
+    let images = offload_binary::read_all(bytes)?;
+    if images.iter().any(|image| image.at == 0) {
+        return Err(Malformed::new("compressed images cannot be handed over", 0));
+    }
+    let held = images.iter().filter(|image| !image.is_description());
+    Ok(held.map(|image| image.at..image.at + image.image.len() as u64).collect())
 }

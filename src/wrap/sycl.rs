@@ -3,6 +3,7 @@
 
 use super::ImageSection;
 use super::entries::{Field, Struct};
+use crate::formats::offload_binary::Image;
 use crate::model::OffloadKind;
 
 /// The section of image bytes. LLVM's wrapper puts these bare images into `.llvm.offloading`, where readers expect OffloadBinaries:
@@ -69,6 +70,12 @@ pub const ENTRY_VERSION: u64 = 1;
 pub const ENTRY_ALIGN: u32 = 8;
 /// The kind in entries and images.
 pub const KIND: u64 = OffloadKind::Sycl as u64;
+
+/// The names of the kernels in an image, as its OffloadBinary lists them.
+pub fn kernels(image: &Image<'_>) -> Vec<String> {
+    let symbols = String::from_utf8_lossy(image.get("symbols").unwrap_or_default()).into_owned();
+    symbols.lines().filter(|symbol| !symbol.is_empty()).map(str::to_owned).collect()
+}
 
 /// The section of entries.
 pub fn entry_section(coff: bool) -> &'static str {

@@ -11,7 +11,7 @@ use std::io::{self, Write};
 const MAX_FILE_ALIGN: u64 = 4096;
 
 /// A section as it is to be.
-pub(super) struct Edited<'a> {
+pub(in crate::formats) struct Edited<'a> {
     pub header: Header,
     pub body: Cow<'a, [u8]>,
 }
@@ -113,7 +113,7 @@ fn file_align(align: u64) -> u64 {
 }
 
 /// Gives a section's link and info the new numbers of the sections they lead to.
-fn renumber(header: &mut Header, numbers: &Numbers) -> Result<(), Malformed> {
+pub(in crate::formats) fn renumber(header: &mut Header, numbers: &Numbers) -> Result<(), Malformed> {
     let fault = Malformed::new("a section that is needed by another cannot be removed", header.offset);
     if header.kind != 0 {
         header.link = numbers.of(header.link as usize).ok_or(fault)?;

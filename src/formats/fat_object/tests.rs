@@ -1,74 +1,118 @@
-//! Sections of objects made here; those of compilers are in the suite.
+//! Objects with sections added and taken away are those of llvm-objcopy, to the byte; and what a compiler made comes out again.
 
 use super::*;
-use object::write::Object;
-use object::{Architecture, BinaryFormat, Endianness, SectionFlags, SectionKind};
+use crate::formats::reference::{Outcome, run, tools};
+use std::path::Path;
 
-/// An object with these sections; those that are `typed` have LLVM's type on ELF.
-fn object_of(format: BinaryFormat, sections: &[(&str, bool, &[u8])]) -> Vec<u8> {
-    let mut made = Object::new(format, Architecture::X86_64, Endianness::Little);
-    for (name, typed, contents) in sections {
-        let id = made.add_section(Vec::new(), name.as_bytes().to_vec(), SectionKind::ReadOnlyData);
-        made.append_section_data(id, contents, 8);
-        if *typed {
-            made.section_mut(id).flags = SectionFlags::Elf { sh_type: SHT_LLVM_OFFLOADING, sh_flags: elf::SHF_EXCLUDE };
+const HOST: &str = "host-x86_64-unknown-linux-gnu-";
+const IDS: [&str; 3] = [HOST, "hip-amdgcn-amd-amdhsa--gfx90a:xnack+", "hip-amdgcn-amd-amdhsa--gfx906"];
+const PAYLOADS: [&[u8]; 3] = [b"\0", b"A code object of no particular length", b""];
+
+/// What a plan writes.
+fn written(plan: &Plan, object: &[u8], payloads: &[&[u8]]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for part in &plan.parts {
+        match part {
+            Part::Object(range) => out.extend_from_slice(&object[range.start as usize..range.end as usize]),
+            Part::Section(index) => out.extend_from_slice(payloads[*index]),
+            Part::Made(bytes) => out.extend_from_slice(bytes),
+            Part::Zeros(count) => out.resize(out.len() + *count as usize, 0),
         }
     }
-    made.write().unwrap()
+    out
 }
 
-fn found(data: &[u8]) -> Vec<(String, &[u8])> {
-    let sections = sections(data).unwrap();
-    let contents = |section: &FatSection| &data[section.offset as usize..][..section.size as usize];
-    sections.iter().map(|section| (section.name.clone(), contents(section))).collect()
+fn new_sections() -> Vec<NewSection<'static>> {
+    IDS.iter().zip(PAYLOADS).map(|(id, payload)| NewSection { id, size: payload.len() as u64 }).collect()
 }
 
-const MAGIC: &[u8] = b"\x10\xff\x10\xad";
+/// What llvm-objcopy makes of `object`: with the sections, and of that again without them.
+fn reference(objcopy: &Path, folder: &Path, object: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Box<dyn std::error::Error>> {
+    std::fs::write(folder.join("in.o"), object)?;
+    let mut args = Vec::new();
+    for (index, (id, payload)) in IDS.iter().zip(PAYLOADS).enumerate() {
+        std::fs::write(folder.join(format!("payload{index}")), payload)?;
+        args.push(format!("--add-section=__CLANG_OFFLOAD_BUNDLE__{id}=payload{index}"));
+        args.push(format!("--set-section-flags=__CLANG_OFFLOAD_BUNDLE__{id}=readonly,exclude"));
+    }
+    args.extend(["--", "in.o", "fat.o"].map(str::to_owned));
+    run(objcopy, folder, &args)?;
+    run(objcopy, folder, ["--regex", "--remove-section=__CLANG_OFFLOAD_BUNDLE__.*", "--", "fat.o", "out.o"])?;
+    Ok((std::fs::read(folder.join("fat.o"))?, std::fs::read(folder.join("out.o"))?))
+}
+
+fn same(ours: &[u8], theirs: &[u8], what: &str) {
+    if ours != theirs {
+        let at = ours.iter().zip(theirs).take_while(|(one, other)| one == other).count();
+        panic!("{what}: {} bytes, but LLVM {}; the first difference is at {at:#x}", ours.len(), theirs.len());
+    }
+}
+
+/// Adds and takes away, beside llvm-objcopy. Returns the host object that came out.
+fn round(objcopy: &Path, folder: &Path, object: &[u8], what: &str) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+    let (fat, bare) = reference(objcopy, folder, object)?;
+    let new = new_sections();
+    let plan = with_sections(object, &new)?;
+    let ours = written(&plan, object, &PAYLOADS);
+    assert_eq!(plan.size(&new), ours.len() as u64);
+    same(&ours, &fat, &format!("{what}, fat"));
+    let found = bundle_sections(&fat)?;
+    assert_eq!(found.iter().map(|section| section.id).collect::<Vec<_>>(), IDS, "{what}");
+    for (section, payload) in found.iter().zip(PAYLOADS) {
+        assert_eq!(&fat[section.at as usize..][..section.size as usize], payload, "{what}");
+    }
+    let ours = written(&without_bundles(&fat)?, &fat, &[]);
+    same(&ours, &bare, &format!("{what}, bare"));
+    Ok(ours)
+}
+
+const SOURCE: &str = r#"
+int table[100]; static int hidden = 3; extern int other(int);
+__attribute__((section(".data.rel"))) int (*pointer)(int) = other;
+int main(int argc, char **argv) { return other(argc) + table[argc] + hidden + (pointer != 0); }
+_Thread_local int of_each_thread = 7;
+const char *long_name_of_a_global_variable_that_needs_the_string_table = "text";
+__attribute__((weak)) int weak_function(void) { return 1; }
+"#;
+const SOURCE_CXX: &str = r#"
+template <class T> struct S { virtual T f(T t) { return t; } static T v; };
+template <class T> T S<T>::v = 3;
+inline int in_a_group(int x) { static int y = x; return y++; }
+int g(int x) { S<int> s; S<long> t; return s.f(x) + (int)t.f(x) + S<int>::v + in_a_group(x); }
+"#;
 
 #[test]
-fn od_05_od_06_od_14_sections_by_type_name_and_contents() {
-    let elf = object_of(
-        BinaryFormat::Elf,
-        &[
-            (".any", true, b"by type"),
-            (".llvm.offloading.amdgcn-amd-amdhsa.gfx90a.k", false, b"of LLVM 14"),
-            (".llvm.offloading", false, b"lost its type"),
-            (".llvm.offloading", false, MAGIC),
-            (".data", false, MAGIC),
-        ],
-    );
-    let expected: [(String, &[u8]); 3] = [
-        (".any".into(), b"by type"),
-        (".llvm.offloading.amdgcn-amd-amdhsa.gfx90a.k".into(), b"of LLVM 14"),
-        (".llvm.offloading".into(), MAGIC),
-    ];
-    assert_eq!(found(&elf), expected);
-    let coff = object_of(BinaryFormat::Coff, &[(".llvm.offloading", false, b"coff"), (".data", false, MAGIC)]);
-    assert_eq!(found(&coff), [(".llvm.offloading".to_owned(), &b"coff"[..])]);
-    assert_eq!(found(b"text"), []);
-}
-
-#[test]
-fn every_prefix_and_every_flip_returns() {
-    for format in [BinaryFormat::Elf, BinaryFormat::Coff] {
-        let data = object_of(format, &[(".llvm.offloading.a-b-c.d", false, b"image")]);
-        for at in 0..data.len() {
-            let _any = sections(&data[..at]);
-            for flip in [1, 0x80, 0xff] {
-                let mut bad = data.clone();
-                bad[at] ^= flip;
-                let _any = sections(&bad);
+fn ob_05_b19_objects_of_clang_come_out_as_they_were() -> Outcome {
+    let Some([objcopy, clang]) = tools(["llvm-objcopy", "clang"]) else { return Ok(()) };
+    let folder = tempfile::tempdir()?;
+    let folder = folder.path();
+    std::fs::write(folder.join("a.c"), SOURCE)?;
+    std::fs::write(folder.join("a.cpp"), SOURCE_CXX)?;
+    let elf = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "powerpc-unknown-linux-gnu", "i386-unknown-linux-gnu"];
+    let coff = ["x86_64-pc-windows-msvc", "x86_64-w64-windows-gnu", "aarch64-pc-windows-msvc", "i686-pc-windows-msvc"];
+    for target in
+        elf.into_iter().chain(["riscv64-unknown-linux-gnu", "mips64el-unknown-linux-gnu", "s390x-unknown-linux-gnu"]).chain(coff)
+    {
+        for (source, flags) in [
+            ("a.c", &["-O0"][..]),
+            ("a.c", &["-O2", "-ffunction-sections", "-fdata-sections", "-faddrsig"]),
+            ("a.cpp", &["-g", "-fno-exceptions", "-fno-threadsafe-statics"]),
+        ] {
+            let what = format!("{target} {source} {flags:?}");
+            let for_target = format!("--target={target}");
+            let compile = [&[&for_target, "-c", "-ffreestanding", "-o", "made.o", source], flags].concat();
+            let compiled = run(&clang, folder, &compile);
+            if compiled.is_err() {
+                eprintln!("{what}: not compiled: {compiled:?}");
+                assert!(!elf[..2].contains(&target), "{what}");
+                continue;
+            }
+            let object = std::fs::read(folder.join("made.o"))?;
+            let bare = round(&objcopy, folder, &object, &what)?;
+            if !target.contains("windows") {
+                same(&bare, &object, &what);
             }
         }
     }
-}
-
-#[test]
-fn names_of_llvm_14() {
-    assert_eq!(named(".llvm.offloading.amdgcn-amd-amdhsa.gfx90a"), Some(("amdgcn-amd-amdhsa", "gfx90a")));
-    assert_eq!(named(".llvm.offloading.x86_64-pc-linux-gnu..file.with.dots"), Some(("x86_64-pc-linux-gnu", "")));
-    assert_eq!(
-        (named(".llvm.offloading.relocatable"), named(".llvm.offloading"), named(".llvm.offloadingx.a-b.c")),
-        (None, None, None)
-    );
+    Ok(())
 }

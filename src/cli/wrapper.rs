@@ -1,0 +1,169 @@
+//! `llvm-offload-wrapper` and `clang-offload-wrapper`: two command lines for the same work.
+
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+
+use crate::args::cl::{self, Kind, Line, Opt, Outcome, Positional, Tool};
+use crate::llvm;
+use crate::model::{Generation, OffloadKind};
+use crate::session::{Session, SessionOptions};
+use crate::shell::Shell;
+use crate::wrapper::{Emit, INLINE_LIMIT, Input, Request, wrap};
+
+const KINDS: &[(&str, &str)] = &[
+    ("openmp", "Wrap OpenMP binaries"),
+    ("cuda", "Wrap CUDA binaries"),
+    ("hip", "Wrap HIP binaries"),
+    ("sycl", "Wrap SYCL binaries"),
+];
+const FORMS: &[(&str, &str)] =
+    &[("bc", "LLVM bitcode (default)"), ("ll", "LLVM IR (default for .ll)"), ("s", "Assembly (.s)"), ("o", "Object (.o, .obj)")];
+const EMIT: Opt = Opt::new("emit", Kind::Choice(FORMS), "<value>", "What to write, whatever the output is called:");
+
+static LLVM_TOOL: Tool = Tool {
+    name: "llvm-offload-wrapper",
+    overview: "Generate runtime registration code for a device binary image",
+    usage: "Wrap input from <file>",
+    category: "llvm-offload-wrapper options",
+    options: &[
+        Opt::new("kind", Kind::Choice(KINDS), "<value>", "Wrap for offload kind:").required(),
+        Opt::new("o", Kind::Text, "<file>", "Write output to <file>, or to stdout if that is -.").required(),
+        Opt::new("triple", Kind::Text, "<string>", "Target triple for the wrapper module"),
+        EMIT,
+    ],
+    positional: Positional::Many,
+    version,
+};
+
+static CLANG_TOOL: Tool = Tool {
+    name: "clang-offload-wrapper",
+    overview: "A tool to create a wrapper bitcode for offload target binaries. Takes offload\n\
+               target binaries as input and produces bitcode file containing target binaries packaged\n\
+               as data and initialization code which registers target binaries in offload runtime.",
+    usage: "<input files>",
+    category: "clang-offload-wrapper options",
+    options: &[
+        Opt::new("o", Kind::Text, "<filename>", "Output filename, or - for stdout").required(),
+        Opt::new("offload-arch", Kind::List, "<offload-arch-name>", "Contains offload-arch of the following target binary."),
+        Opt::new("target", Kind::Text, "<triple>", "Target triple for the output module").required(),
+        EMIT,
+        Opt::new("add-omp-offload-notes", Kind::Flag, "", "Add LLVMOMPOFFLOAD ELF notes to ELF device images.").hidden(),
+        Opt::new("save-temps", Kind::Flag, "", "Leave ELF images with notes in the current folder, and name them.").hidden(),
+    ],
+    positional: Positional::Many,
+    version,
+};
+
+/// LLVM 22's tool.
+pub(super) fn llvm_offload_wrapper(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
+    let Some(line) = read(&LLVM_TOOL, argv, shell)? else { return Ok(()) };
+    let kind = match line.text("kind").and_then(OsStr::to_str) {
+        Some("cuda") => OffloadKind::Cuda,
+        Some("hip") => OffloadKind::Hip,
+        Some("sycl") => OffloadKind::Sycl,
+        _ => OffloadKind::OpenMp,
+    };
+    let host_triple = match line.text("triple") {
+        Some(triple) => text(triple, "triple")?,
+        None => llvm::default_triple(),
+    };
+    let inputs = line.positionals().into_iter().map(|path| Input { path: path.into(), offload_arch: None }).collect();
+    let output = output(&line);
+    let request = Request {
+        host_triple,
+        kind,
+        generation: Generation::Llvm21,
+        inputs,
+        emit: emit(&line, &output),
+        output,
+        notes: false,
+        inline_limit: INLINE_LIMIT,
+    };
+    wrap(&request, &Session::new(Arc::clone(shell), SessionOptions::default()))
+}
+
+/// The tool of LLVM 14 and 15, with what AMD's has besides.
+pub(super) fn clang_offload_wrapper(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
+    let Some(line) = read(&CLANG_TOOL, argv, shell)? else { return Ok(()) };
+    let output = output(&line);
+    let request = Request {
+        host_triple: text(line.text("target").unwrap_or_default(), "target")?,
+        kind: OffloadKind::OpenMp,
+        generation: Generation::Llvm14,
+        inputs: paired(&line)?,
+        emit: emit(&line, &output),
+        output,
+        notes: line.flag("add-omp-offload-notes") == Some(true),
+        inline_limit: INLINE_LIMIT,
+    };
+    let save_temps = line.flag("save-temps") == Some(true);
+    wrap(&request, &Session::new(Arc::clone(shell), SessionOptions { save_temps, ..SessionOptions::default() }))
+}
+
+/// What the line asks for; none if it was to print something, which is done.
+fn read(tool: &Tool, argv: &[OsString], shell: &Shell) -> Result<Option<Line>> {
+    match cl::parse(tool, shell.name(), argv)? {
+        Outcome::Run(line) => Ok(Some(line)),
+        Outcome::Print(text) => {
+            // A closed pipe is no failure.
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            Ok(None)
+        }
+    }
+}
+
+/// Each input with the `--offload-arch` before it. What the reader of the infos counts on is one for each image, so one without is an
+/// error, as is one that no input follows.
+fn paired(line: &Line) -> Result<Vec<Input>> {
+    let mut inputs: Vec<Input> = Vec::new();
+    let mut waiting: Option<String> = None;
+    for (name, value) in line.given() {
+        match name {
+            "offload-arch" => {
+                let arch = text(value, "offload-arch")?;
+                if arch.is_empty() {
+                    bail!("--offload-arch= names no architecture");
+                }
+                if let Some(before) = waiting.replace(arch) {
+                    bail!("no input follows --offload-arch={before}: each goes before the input that it is for");
+                }
+            }
+            "" => inputs.push(Input { path: value.into(), offload_arch: waiting.take() }),
+            _ => {}
+        }
+    }
+    if let Some(arch) = waiting {
+        bail!("no input follows --offload-arch={arch}: each goes before the input that it is for");
+    }
+    let without = inputs.iter().find(|input| input.offload_arch.is_none());
+    if let Some(without) = without.filter(|_| line.count("offload-arch") > 0) {
+        bail!("'{}' has no --offload-arch before it, and other inputs have", without.path.display());
+    }
+    Ok(inputs)
+}
+
+fn output(line: &Line) -> PathBuf {
+    line.text("o").unwrap_or_default().into()
+}
+
+fn emit(line: &Line, output: &Path) -> Emit {
+    match line.text("emit").and_then(OsStr::to_str) {
+        Some("bc") => Emit::Bitcode,
+        Some("ll") => Emit::Text,
+        Some("s") => Emit::Assembly,
+        Some("o") => Emit::Object,
+        _ => Emit::of(output),
+    }
+}
+
+fn text(value: &OsStr, option: &str) -> Result<String> {
+    value.to_str().map(str::to_owned).with_context(|| format!("--{option} is not text: '{}'", value.display()))
+}
+
+fn version() -> String {
+    format!("offld {}\n  LLVM version 22.1.8 (compatible)\n", env!("CARGO_PKG_VERSION"))
+}

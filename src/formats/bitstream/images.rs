@@ -1,0 +1,156 @@
+//! Images put into the bitcode of a module that LLVM made without them. There each image is an array of zeros whose length is a
+//! mark: nothing else in the module is that long. Types get the true lengths, zeros become strings whose bytes are
+//! holes, and what says where in the file something is, is set right. So LLVM, which needs eleven times the memory of an image,
+//! never sees one.
+//!
+//! The strings are encoded as byte blobs rather than LLVM's arrays of 8-bit fields; its reader takes both for the same.
+
+use super::*;
+use crate::error::Malformed;
+
+const CONSTANTS: u32 = 11;
+const MODULE: u32 = 8;
+const TYPES: u32 = 17;
+const VALUE_SYMBOLS: u32 = 14;
+
+const MODULE_VST_OFFSET: u64 = 13;
+const VST_FUNCTION: u64 = 3;
+const TYPE_COUNT: u64 = 1;
+const TYPE_ARRAY: u64 = 11;
+const TYPE_STRUCT_NAME: u64 = 19;
+const CST_SETTYPE: u64 = 1;
+const CST_NULL: u64 = 2;
+const CST_STRING: u64 = 8;
+
+/// The mark of the first image; those of the others follow. No array is that long by chance.
+pub const FIRST_MARK: u64 = 1 << 48;
+
+/// `bitcode` with images of these sizes in the places of its marks: the mark of the k-th is `FIRST_MARK + k`. The pieces' holes have the images'
+/// indices.
+pub fn insert(bitcode: &[u8], sizes: &[u64]) -> Result<Vec<Piece>, Malformed> {
+    let mut stream = read(bitcode)?;
+    for item in &mut stream.items {
+        if let Item::Block(module) = item
+            && module.id == MODULE
+        {
+            insert_into(module, sizes)?;
+        }
+    }
+    // The offsets' own lengths may move what they tell of.
+    let mut written = write(&stream)?;
+    for _ in 0..4 {
+        let mut corrected = stream.clone();
+        correct_offsets(&mut corrected, &written.placed)?;
+        let again = write(&corrected)?;
+        if again.placed == written.placed {
+            return Ok(again.pieces);
+        }
+        written = again;
+    }
+    Err(Malformed::new("the offsets of the module do not settle", 0))
+}
+
+fn insert_into(module: &mut Block, sizes: &[u64]) -> Result<(), Malformed> {
+    let fault = |what| Malformed::new(what, module.was_at / 8);
+    let (mut types, mut found) = (Vec::new(), vec![false; sizes.len()]);
+    for item in &mut module.items {
+        let Item::Block(block) = item else { continue };
+        match block.id {
+            TYPES => types = measure(block, sizes)?,
+            CONSTANTS => fill(block, sizes, &types, &mut found)?,
+            _ => {}
+        }
+    }
+    if found.iter().zip(sizes).any(|(found, size)| !found && *size > 0) {
+        return Err(fault("an image that the module has no place for"));
+    }
+    Ok(())
+}
+
+/// Gives the marked types their lengths. Returns which image the values of each type are: types are known by their order.
+fn measure(block: &mut Block, sizes: &[u64]) -> Result<Vec<Option<usize>>, Malformed> {
+    let mut types = Vec::new();
+    for item in &mut block.items {
+        let Item::Record(record) = item else { continue };
+        let mut image = None;
+        match &mut record.values[..] {
+            [TYPE_COUNT | TYPE_STRUCT_NAME, ..] => continue,
+            [TYPE_ARRAY, length, ..] if *length >= FIRST_MARK => {
+                let index = usize::try_from(*length - FIRST_MARK).ok().filter(|index| *index < sizes.len());
+                let index = index.ok_or(Malformed::new("an array of a length nobody asked for", block.was_at / 8))?;
+                *length = sizes[index];
+                image = Some(index);
+            }
+            _ => {}
+        }
+        types.push(image);
+    }
+    Ok(types)
+}
+
+/// Makes strings of the zeros that stand for images.
+fn fill(block: &mut Block, sizes: &[u64], types: &[Option<usize>], found: &mut [bool]) -> Result<(), Malformed> {
+    let at = block.was_at / 8;
+    let own = block.items.iter().take_while(|item| matches!(item, Item::Abbreviation(_))).count();
+    if block.items[own..].iter().any(|item| matches!(item, Item::Abbreviation(_))) {
+        return Err(Malformed::new("abbreviations among the constants", at));
+    }
+    let id = FIRST_OWN + block.inherited + own as u32;
+    let string = Arc::new(Abbreviation { operands: vec![Operand::Literal(CST_STRING), Operand::Blob] });
+    let mut current = None;
+    for item in &mut block.items {
+        let Item::Record(record) = item else { continue };
+        match (&record.values[..], current) {
+            ([CST_SETTYPE, of], _) => current = usize::try_from(*of).ok().and_then(|of| types.get(of).copied().flatten()),
+            ([CST_NULL], Some(index)) => {
+                found[index] = true;
+                let size =
+                    u32::try_from(sizes[index]).map_err(|_| Malformed::new("bitcode has no room for 4 GiB in one image", at))?;
+                // LLVM takes no string without a byte; no zeros are no bytes.
+                if size > 0 {
+                    let abbreviation = Some((id, Arc::clone(&string)));
+                    *record = Record { abbreviation, values: vec![CST_STRING], blob: Some(Blob::Hole { index, size }) };
+                }
+            }
+            (_, Some(_)) => return Err(Malformed::new("an image that is no array of zeros", at)),
+            _ => {}
+        }
+    }
+    if id >> block.width.min(31) != 0 {
+        return Err(Malformed::new("no room for another abbreviation", at));
+    }
+    block.items.insert(own, Item::Abbreviation(string));
+    Ok(())
+}
+
+/// Sets right what says where something is: the module's table of symbols, and in that the functions, each by the word
+/// at which its block is entered.
+fn correct_offsets(stream: &mut Stream, placed: &[Placed]) -> Result<(), Malformed> {
+    let correct = |offset: &mut u64, at: u64| {
+        let block = placed.iter().find(|placed| placed.was_at / 32 == *offset);
+        *offset = block.ok_or(Malformed::new("an offset at which no block is", at / 8))?.is_at / 32;
+        Ok(())
+    };
+    for item in &mut stream.items {
+        let Item::Block(module) = item else { continue };
+        for item in module.items.iter_mut().filter(|_| module.id == MODULE) {
+            match item {
+                Item::Record(record) => {
+                    if let [MODULE_VST_OFFSET, offset] = &mut record.values[..] {
+                        correct(offset, module.was_at)?;
+                    }
+                }
+                Item::Block(symbols) if symbols.id == VALUE_SYMBOLS => {
+                    for item in &mut symbols.items {
+                        let Item::Record(record) = item else { continue };
+                        if let [VST_FUNCTION, _, offset, ..] = &mut record.values[..] {
+                            correct(offset, symbols.was_at)?;
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,231 @@
+//! Writes a bitstream. Bytes come out in pieces, with the holes between them; lengths and places count the holes in.
+
+use super::*;
+use crate::error::Malformed;
+
+/// A part of what was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// The bytes of the hole with this index.
+    Hole {
+        /// Which hole it is.
+        index: usize,
+        /// How many bytes it takes.
+        size: u64,
+    },
+}
+
+/// A stream as it is to be written to a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    /// The parts, in order.
+    pub pieces: Vec<Piece>,
+    /// Where the blocks are, in the order of the stream.
+    pub placed: Vec<Placed>,
+}
+
+/// Where a block is now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed {
+    /// `Block::was_at`.
+    pub was_at: u64,
+    /// The bit at which it is entered now.
+    pub is_at: u64,
+}
+
+/// Writes `stream`. An error (told at the byte that was reached) if a value does not fit the abbreviation its record is to be written with.
+pub fn write(stream: &Stream) -> Result<Written, Malformed> {
+    let mut out = Out::default();
+    out.bytes.extend(MAGIC);
+    out.items(&stream.items, TOP_WIDTH)?;
+    out.align();
+    let mut pieces = Vec::new();
+    let mut done = 0;
+    for (at, index, size) in out.holes {
+        pieces.push(Piece::Bytes(out.bytes[done..at].to_vec()));
+        pieces.push(Piece::Hole { index, size });
+        done = at;
+    }
+    pieces.push(Piece::Bytes(out.bytes[done..].to_vec()));
+    Ok(Written { pieces, placed: out.placed })
+}
+
+#[derive(Default)]
+struct Out {
+    bytes: Vec<u8>,
+    /// The bits after the last whole byte, and how many they are.
+    open: u8,
+    open_bits: u32,
+    /// Where holes are in `bytes`, which they are to be, and how large.
+    holes: Vec<(usize, usize, u64)>,
+    /// All holes so far.
+    hole_bytes: u64,
+    placed: Vec<Placed>,
+}
+
+impl Out {
+    fn at(&self) -> u64 {
+        (self.bytes.len() as u64 + self.hole_bytes) * 8 + u64::from(self.open_bits)
+    }
+
+    fn fault(&self, what: &'static str) -> Malformed {
+        Malformed::new(what, self.at() / 8)
+    }
+
+    fn items(&mut self, items: &[Item], width: u32) -> Result<(), Malformed> {
+        for item in items {
+            match item {
+                Item::Block(block) => self.block(block, width)?,
+                Item::Record(record) => self.record(record, width)?,
+                Item::Abbreviation(abbreviation) => {
+                    self.fixed(DEFINE_ABBREV.into(), width)?;
+                    self.abbreviation(abbreviation)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn block(&mut self, block: &Block, outer_width: u32) -> Result<(), Malformed> {
+        self.placed.push(Placed { was_at: block.was_at, is_at: self.at() });
+        self.fixed(ENTER_SUBBLOCK.into(), outer_width)?;
+        self.vbr(block.id.into(), 8)?;
+        self.vbr(block.width.into(), 4)?;
+        self.align();
+        let length_at = self.bytes.len();
+        self.fixed(0, 32)?;
+        let start = self.at();
+        self.items(&block.items, block.width)?;
+        self.fixed(END_BLOCK.into(), block.width)?;
+        self.align();
+        let words = u32::try_from((self.at() - start) / 32).map_err(|_| self.fault("a block of more than 16 GiB"))?;
+        if let Some(length) = self.bytes.get_mut(length_at..length_at + 4) {
+            length.copy_from_slice(&words.to_le_bytes());
+        }
+        Ok(())
+    }
+
+    fn abbreviation(&mut self, abbreviation: &Abbreviation) -> Result<(), Malformed> {
+        self.vbr(abbreviation.operands.len() as u64, 5)?;
+        for operand in &abbreviation.operands {
+            let (encoding, data) = match operand {
+                Operand::Literal(value) => {
+                    self.fixed(1, 1)?;
+                    self.vbr(*value, 8)?;
+                    continue;
+                }
+                Operand::Fixed(width) => (FIXED, Some(*width)),
+                Operand::Vbr(width) => (VBR, Some(*width)),
+                Operand::Array => (ARRAY, None),
+                Operand::Char6 => (CHAR6, None),
+                Operand::Blob => (BLOB, None),
+            };
+            self.fixed(0, 1)?;
+            self.fixed(encoding, 3)?;
+            if let Some(width) = data {
+                self.vbr(width.into(), 5)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, record: &Record, width: u32) -> Result<(), Malformed> {
+        let Some((id, abbreviation)) = &record.abbreviation else {
+            let [code, operands @ ..] = &record.values[..] else { return Err(self.fault("a record without a code")) };
+            self.fixed(UNABBREV_RECORD.into(), width)?;
+            self.vbr(*code, 6)?;
+            self.vbr(operands.len() as u64, 6)?;
+            return operands.iter().try_for_each(|value| self.vbr(*value, 6));
+        };
+        self.fixed((*id).into(), width)?;
+        let mut values = record.values.iter().copied();
+        let mut operands = abbreviation.operands.iter();
+        while let Some(operand) = operands.next() {
+            match operand {
+                Operand::Array => {
+                    let each = operands.next().copied().unwrap_or(Operand::Literal(0));
+                    self.vbr(values.len() as u64, 6)?;
+                    values.by_ref().try_for_each(|value| self.scalar(each, value))?;
+                }
+                Operand::Blob => self.blob(record.blob.as_ref())?,
+                scalar => {
+                    let value = values.next().ok_or_else(|| self.fault("a record shorter than its abbreviation"))?;
+                    self.scalar(*scalar, value)?;
+                }
+            }
+        }
+        match values.next() {
+            Some(_) => Err(self.fault("a record longer than its abbreviation")),
+            None => Ok(()),
+        }
+    }
+
+    fn scalar(&mut self, operand: Operand, value: u64) -> Result<(), Malformed> {
+        match operand {
+            Operand::Literal(always) if always == value => Ok(()),
+            Operand::Fixed(width) => self.fixed(value, width),
+            Operand::Vbr(width) => self.vbr(value, width),
+            Operand::Char6 => match CHAR6_CHARS.iter().position(|char| u64::from(*char) == value) {
+                Some(index) => self.fixed(index as u64, 6),
+                None => Err(self.fault("a value that its abbreviation cannot hold")),
+            },
+            _ => Err(self.fault("a value that its abbreviation cannot hold")),
+        }
+    }
+
+    fn blob(&mut self, blob: Option<&Blob>) -> Result<(), Malformed> {
+        match blob {
+            Some(Blob::Bytes(bytes)) => {
+                self.vbr(bytes.len() as u64, 6)?;
+                self.align();
+                self.bytes.extend(bytes);
+            }
+            Some(Blob::Hole { index, size }) => {
+                self.vbr((*size).into(), 6)?;
+                self.align();
+                self.holes.push((self.bytes.len(), *index, (*size).into()));
+                self.hole_bytes += u64::from(*size);
+            }
+            None => return Err(self.fault("a record without its bytes")),
+        }
+        self.align();
+        Ok(())
+    }
+
+    fn fixed(&mut self, value: u64, width: u32) -> Result<(), Malformed> {
+        if width < 64 && value >> width != 0 {
+            return Err(self.fault("a value that its abbreviation cannot hold"));
+        }
+        for bit in 0..width {
+            self.open |= ((value >> bit & 1) as u8) << self.open_bits;
+            self.open_bits += 1;
+            if self.open_bits == 8 {
+                self.bytes.push(std::mem::take(&mut self.open));
+                self.open_bits = 0;
+            }
+        }
+        Ok(())
+    }
+
+    fn vbr(&mut self, mut value: u64, width: u32) -> Result<(), Malformed> {
+        let more = 1u64 << (width - 1);
+        while value >= more {
+            self.fixed(value & (more - 1) | more, width)?;
+            value >>= width - 1;
+        }
+        self.fixed(value, width)
+    }
+
+    /// Up to the next word.
+    fn align(&mut self) {
+        if self.open_bits > 0 {
+            self.bytes.push(std::mem::take(&mut self.open));
+            self.open_bits = 0;
+        }
+        while !self.at().is_multiple_of(32) {
+            self.bytes.push(0);
+        }
+    }
+}
