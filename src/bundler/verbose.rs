@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::Request;
 use super::container::Inflated;
-use super::piece::Piece;
 use crate::formats::compressed::{Header, Method};
+use crate::piece::Piece;
 use crate::shell::Shell;
 
 /// Of a bundle that was compressed at `level`.

@@ -73,8 +73,9 @@ pub fn plan<'a>(data: &'a [u8], edit: &Edit<'_>) -> Result<Rewritten<'a>, Malfor
     if names.is_empty() && numbers.all_stay() {
         return Ok(Rewritten::unchanged(data));
     }
+    object.check_overlap()?;
     names.append_to(&mut edited)?;
-    layout::lay_out(data, &object, &numbers, edited)
+    layout::lay_out(&object, &numbers, edited)
 }
 
 /// An object with an edit made in its sections, which have no place in a new file yet.
@@ -91,6 +92,9 @@ pub(in crate::formats) struct Changed<'a> {
 /// Makes `edit` in the sections of `object`.
 pub(in crate::formats) fn change<'a>(object: Object<'a>, edit: &Edit<'_>) -> Result<Changed<'a>, Malformed> {
     let numbers = Numbers::without(&removed(&object, edit));
+    if !numbers.all_stay() {
+        object.check_overlap()?;
+    }
     let mut names = Names::default();
     let mut edited: Vec<Edited<'a>> = object.sections.iter().map(Edited::unchanged).collect();
     let symbols = symbols::edit(&object, &numbers, edit, &mut names, &mut edited)?;

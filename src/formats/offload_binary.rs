@@ -166,16 +166,17 @@ impl Layout {
             Err(fault) => (&[][..], Some(Err(fault))),
         };
         let (entries, _) = entries.as_chunks::<{ ENTRY_SIZE as usize }>();
+        let mut budget = Budget::of(data);
         let images = entries.iter().zip(0..).map(move |(entry, index)| {
             let at = entries_at + index * ENTRY_SIZE;
-            self.image(data, entry, at, base)
+            self.image(data, entry, at, base, &mut budget)
         });
         images.chain(fault)
     }
 
-    fn image<'a>(self, data: &'a [u8], entry: &[u8], at: u64, base: u64) -> Result<Image<'a>, Malformed> {
+    fn image<'a>(self, data: &'a [u8], entry: &[u8], at: u64, base: u64, budget: &mut Budget) -> Result<Image<'a>, Malformed> {
         let flags = u32_at(entry, 4);
-        let strings = self.strings(data, u64_at(entry, 8), u64_at(entry, 16), at)?;
+        let strings = self.strings(data, u64_at(entry, 8), u64_at(entry, 16), at, budget)?;
         let (offset, size) = (u64_at(entry, 24), u64_at(entry, 32));
         let image = if flags & self.metadata_only != 0 {
             &[]
@@ -193,10 +194,18 @@ impl Layout {
         })
     }
 
-    fn strings<'a>(self, data: &'a [u8], offset: u64, count: u64, at: u64) -> Result<Vec<Pair<'a>>, Malformed> {
+    fn strings<'a>(
+        self,
+        data: &'a [u8],
+        offset: u64,
+        count: u64,
+        at: u64,
+        budget: &mut Budget,
+    ) -> Result<Vec<Pair<'a>>, Malformed> {
         slice(data, offset, 0, "string table past the end", at)?;
         let len = count.saturating_mul(self.string_entry);
         let table = slice(data, offset, len, "number of strings past the end", at)?;
+        budget.take(count, 0, at)?;
         let pairs = table.chunks_exact(self.string_entry as usize).zip(0..).map(|(pair, index)| {
             let at = offset + index * self.string_entry;
             let key = c_string(data, u64_at(pair, 0), at)?;
@@ -204,9 +213,31 @@ impl Layout {
                 24 => slice(data, u64_at(pair, 8), u64_at(pair, 16), "string past the end", at)?,
                 _ => c_string(data, u64_at(pair, 8), at)?,
             };
+            budget.take(0, (key.len() + value.len()) as u64, at)?;
             Ok((Cow::Borrowed(key), Cow::Borrowed(value)))
         });
         pairs.collect()
+    }
+}
+
+/// What the strings of one binary may come to. Images may share strings, and each image is told with its own: without a bound, a
+/// small file would ask for the product of both. This is more than any writer shares.
+struct Budget {
+    pairs: u64,
+    bytes: u64,
+}
+
+impl Budget {
+    fn of(data: &[u8]) -> Self {
+        let size = data.len() as u64;
+        Budget { pairs: (64 << 10) + size / 8, bytes: (16 << 20) + size }
+    }
+
+    fn take(&mut self, pairs: u64, bytes: u64, at: u64) -> Result<(), Malformed> {
+        let fault = Malformed::new("more strings than the binary can hold", at);
+        self.pairs = self.pairs.checked_sub(pairs).ok_or(fault)?;
+        self.bytes = self.bytes.checked_sub(bytes).ok_or(fault)?;
+        Ok(())
     }
 }
 

@@ -68,7 +68,7 @@ pub enum Undo {
 /// How `generation` registers OpenMP images on a host whose objects are COFF or ELF.
 pub fn registration(generation: Generation, coff: bool) -> Registration {
     if generation == Generation::Llvm14 {
-        return oldest();
+        return oldest(coff);
     }
     Registration {
         module: MODULE,
@@ -82,19 +82,21 @@ pub fn registration(generation: Generation, coff: bool) -> Registration {
     }
 }
 
-/// What `clang-offload-wrapper` is documented to emit, on COFF as well, where it cannot be linked.
-fn oldest() -> Registration {
+/// What `clang-offload-wrapper` is documented to emit. On COFF it emits the same, which cannot be linked there; this has the bounds of
+/// LLVM 15, the first whose compiler puts entries between them.
+fn oldest(coff: bool) -> Registration {
     let section = Generation::Llvm14.openmp_entry_section();
     let dummy = Dummy { name: "__dummy.omp_offloading.entry".to_owned(), section, align: None, kept: Kept::External };
+    let by_linker = Bounds {
+        start: format!("__start_{section}"),
+        stop: format!("__stop_{section}"),
+        array: false,
+        defined: BoundsDefined::ByLinker(dummy),
+    };
     Registration {
         module: "offload.wrapper.object",
         entry: ("__tgt_offload_entry", NARROW_ENTRY),
-        bounds: Bounds {
-            start: format!("__start_{section}"),
-            stop: format!("__stop_{section}"),
-            array: false,
-            defined: BoundsDefined::ByLinker(dummy),
-        },
+        bounds: if coff { entries::bounds(OffloadKind::OpenMp, Generation::Llvm14, true) } else { by_linker },
         listed_images: false,
         image_inbounds: true,
         priority: 1,

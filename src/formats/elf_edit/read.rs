@@ -203,6 +203,8 @@ pub(in crate::formats) struct Object<'a> {
     pub names: usize,
     /// The symbol table.
     pub symbols: Option<usize>,
+    /// How large the file is.
+    pub size: u64,
 }
 
 impl<'a> Object<'a> {
@@ -223,6 +225,9 @@ impl<'a> Object<'a> {
         let (class, head) = class_and_head(data)?;
         let headers = headers(data, class, head)?;
         let null = headers.first().ok_or(Malformed::new("no sections", 0))?;
+        if null.kind != 0 {
+            return Err(Malformed::new("the first section is not the null section", class.get(head, &E_SHOFF)));
+        }
         let names = match class.get(head, &E_SHSTRNDX) {
             SHN_XINDEX => null.link as usize,
             index => index as usize,
@@ -243,7 +248,17 @@ impl<'a> Object<'a> {
             sections.push(Section { header: *header, name: string(strings, header.name, at)?, body });
         }
         let split_info = class.wide && !class.big && class.get(head, &E_MACHINE) == EM_MIPS;
-        Ok(Object { class, split_info, head, sections, names, symbols })
+        Ok(Object { class, split_info, head, sections, names, symbols, size: data.len() as u64 })
+    }
+
+    /// That no bytes are in more than one section: each would be copied and written as often as it is lent, so that a small file
+    /// could ask for terabytes.
+    pub fn check_overlap(&self) -> Result<(), Malformed> {
+        let lent: u64 = self.sections.iter().map(|section| section.body.len() as u64).sum();
+        if lent > self.size {
+            return Err(Malformed::new("sections overlap", self.class.get(self.head, &E_SHOFF)));
+        }
+        Ok(())
     }
 }
 
@@ -274,7 +289,11 @@ fn headers(data: &[u8], class: Class, head: &[u8]) -> Result<Vec<Header>, Malfor
     Ok(table.chunks_exact(size).map(|record| Header::read(class, record)).collect())
 }
 
+/// The fields of a section that is none mean nothing.
 fn check_links(header: &Header, count: usize, at: u64) -> Result<(), Malformed> {
+    if header.kind == 0 {
+        return Ok(());
+    }
     if header.link as usize >= count {
         return Err(Malformed::new("a section's link leads past the sections", at));
     }
