@@ -10,6 +10,7 @@ use super::names;
 use super::*;
 use crate::formats::offload_binary::tests::{compress, write_shared};
 use crate::model::ImageKind;
+use crate::piece::Piece;
 use crate::session::{Session, SessionOptions};
 use crate::shell::Shell;
 
@@ -77,7 +78,7 @@ fn pk_01_pk_03_pk_11_packed_is_read() -> Outcome {
     fs::write(path("b.bc"), vec![7; 200_000])?;
     for format in [Format::Separate, Format::Shared] {
         packed(folder.path(), "out", format, &["file=a.o,triple=t,x=1,kind=hip", "file=b.bc,triple=u,arch=v"])?;
-        let found = images(&path("out"), &Piece::open(&path("out"))?)?;
+        let found = images(&path("out"), &Piece::open(&path("out"))?, &session())?;
         assert_eq!(found.len(), 2, "{format:?}");
         assert_eq!((found[0].contents.bytes(), found[0].offload_kind, found[0].get(b"x")), (&b"one"[..], 4, &b"1"[..]));
         assert_eq!((found[1].contents.bytes(), found[1].image_kind), (&vec![7; 200_000][..], ImageKind::Bitcode));
@@ -110,14 +111,14 @@ fn compressed_containers_are_read_among_others() -> Outcome {
         data.resize(data.len().next_multiple_of(8), 0);
     }
     fs::write(&path, &data)?;
-    let found = images(&path, &Piece::open(&path)?)?;
+    let found = images(&path, &Piece::open(&path)?, &session())?;
     let bytes: Vec<_> = found.iter().map(|image| image.contents.bytes()).collect();
     assert_eq!(bytes, [&b"one"[..], b"two", b"one", b"two", b"one", b"two"]);
     let at = compress(&plain, true)?.len() - 1;
     data[at] ^= 0x55;
     data[at - 8] ^= 0x55;
     fs::write(&path, &data)?;
-    assert!(images(&path, &Piece::open(&path)?).is_err());
+    assert!(images(&path, &Piece::open(&path)?, &session()).is_err());
     Ok(())
 }
 
@@ -131,7 +132,7 @@ fn p2_the_hip_of_older_releases() -> Outcome {
         &path,
         [binary(3, "amdgcn-amd-amdhsa"), binary(3, "x86_64-pc-linux-gnu"), binary(4, "amdgcn-amd-amdhsa")].concat(),
     )?;
-    let found = images(&path, &Piece::open(&path)?)?;
+    let found = images(&path, &Piece::open(&path)?, &session())?;
     assert_eq!(found.iter().map(|image| image.offload_kind).collect::<Vec<_>>(), [4, 3, 4]);
     Ok(())
 }
@@ -139,7 +140,7 @@ fn p2_the_hip_of_older_releases() -> Outcome {
 #[test]
 fn p1_damaged_files_are_errors_or_images_but_never_more() -> Outcome {
     let folder = tempfile::tempdir()?;
-    let path = |name: &str| folder.path().join(name);
+    let (session, path) = (session(), |name: &str| folder.path().join(name));
     fs::write(path("a.o"), b"one")?;
     packed(folder.path(), "in.bin", Format::Separate, &["file=a.o,triple=t", "file=a.o,triple=u"])?;
     let whole = fs::read(path("in.bin"))?;
@@ -148,15 +149,36 @@ fn p1_damaged_files_are_errors_or_images_but_never_more() -> Outcome {
     for (name, data) in [("in.bin", whole), ("lib.a", archive)] {
         for len in 0..data.len() {
             let cut = Piece::owned(data[..len].to_vec());
-            let found = images(&path(name), &cut).map_or(0, |found| found.len());
+            let found = images(&path(name), &cut, &session).map_or(0, |found| found.len());
             assert!(found < 2, "{name}: {len}");
         }
-        assert_eq!(images(&path(name), &Piece::owned(data.clone()))?.len(), 2);
+        assert_eq!(images(&path(name), &Piece::owned(data.clone()), &session)?.len(), 2);
         for at in 0..data.len() {
             let mut bad = data.clone();
             bad[at] ^= 0xff;
-            let _any = images(&path(name), &Piece::owned(bad));
+            let _any = images(&path(name), &Piece::owned(bad), &session);
         }
     }
     Ok(())
+}
+
+#[test]
+fn containers_that_share_bytes_do_not_multiply() {
+    // Each level is 64 times the one in it, told by 64 entries.
+    let mut data = write_shared(2, &[(0, &[], b"innermost")]);
+    for _ in 0..6 {
+        let mut many = write_shared(2, &vec![(0, &[][..], &[][..]); 64]);
+        let at = many.len() as u64;
+        for entry in 0..64 {
+            many[32 + 40 * entry + 24..][..8].copy_from_slice(&at.to_le_bytes());
+            many[32 + 40 * entry + 32..][..8].copy_from_slice(&(data.len() as u64).to_le_bytes());
+        }
+        many.extend(&data);
+        many.resize(many.len().next_multiple_of(8), 0);
+        let size = many.len() as u64;
+        many[8..16].copy_from_slice(&size.to_le_bytes());
+        data = many;
+    }
+    let found = images(Path::new("in.bin"), &Piece::owned(data), &session());
+    assert!(found.is_err_and(|error| error.to_string().contains("more than")));
 }

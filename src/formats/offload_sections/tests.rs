@@ -72,3 +72,17 @@ fn names_of_llvm_14() {
         (None, None, None)
     );
 }
+
+#[test]
+fn sections_may_not_share_bytes_or_have_endless_names() {
+    let mut shared =
+        object_of(BinaryFormat::Coff, &[(".llvm.offloading", false, &[7; 500]), (".llvm.offloading", false, &[8; 500])]);
+    assert_eq!(sections(&shared).unwrap().len(), 2);
+    // Sizes in the section headers, which follow the file's.
+    for header in 0..2 {
+        shared[20 + 40 * header + 16..][..4].copy_from_slice(&900u32.to_le_bytes());
+    }
+    assert!(sections(&shared).is_err());
+    let long = format!(".llvm.offloading.a-b.{}", "c".repeat(5000));
+    assert!(sections(&object_of(BinaryFormat::Elf, &[(&long, false, b"x")])).is_err());
+}
