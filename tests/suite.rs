@@ -31,6 +31,8 @@ mod kinds;
 mod kit;
 #[path = "suite/many.rs"]
 mod many;
+#[path = "suite/packager.rs"]
+mod packager;
 #[path = "suite/programs.rs"]
 mod programs;
 #[path = "suite/releases.rs"]
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
     trials.extend(many::trials());
     trials.extend(kinds::trials());
     trials.extend(cuda::trials());
+    trials.extend(packager::trials());
     trials.extend(releases::trials());
     trials.extend(reproduce::trials());
     let conclusion = libtest_mimic::run(&arguments, trials);
