@@ -29,7 +29,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("session", "progress run scratch shell signals trace"),
     ("outputs", "error session signals"),
     ("toolchain", "run session"),
-    ("bundler", "bytes error formats outputs session shell toolchain"),
+    ("bundler", "bytes error formats llvm outputs session shell toolchain"),
     ("inputs", "args bytes error formats model session target trace"),
     ("scan", "args error formats model session target trace inputs llvm"),
     ("select", "args error formats model session target trace inputs scan"),

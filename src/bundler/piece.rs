@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
@@ -20,9 +20,26 @@ const SMALL: u64 = 64 << 10;
 #[derive(Clone)]
 pub struct Piece {
     bytes: Bytes,
-    file: Arc<Mutex<File>>,
+    file: Arc<Place>,
     at: u64,
     size: u64,
+}
+
+/// A file that bytes are copied from. One that is one of many is opened anew for that: an archive may name more files than can be open
+/// at once.
+enum Place {
+    Open(Mutex<File>),
+    Path(PathBuf),
+}
+
+impl Place {
+    /// Hands the file to `read`; nobody else moves its place meanwhile.
+    fn with<T>(&self, read: impl FnOnce(&mut File) -> io::Result<T>) -> io::Result<T> {
+        match self {
+            Place::Open(file) => read(&mut file.lock().unwrap_or_else(PoisonError::into_inner)),
+            Place::Path(path) => read(&mut File::open(path)?),
+        }
+    }
 }
 
 impl Piece {
@@ -44,7 +61,15 @@ impl Piece {
         }
         let bytes = Bytes::map(&file, about.len()).map_err(named)?;
         let size = bytes.as_slice().len() as u64;
-        Ok(Piece { bytes, file: Arc::new(Mutex::new(file)), at: 0, size })
+        Ok(Piece { bytes, file: Arc::new(Place::Open(Mutex::new(file))), at: 0, size })
+    }
+
+    /// The same for a file that is one of many, of which no handle is kept.
+    pub fn open_one_of_many(path: &Path, spool: &mut Spool) -> Result<Piece> {
+        let piece = Piece::open(path, spool)?;
+        let spooled = spool.file.as_ref().is_some_and(|spooled| Arc::ptr_eq(&spooled.read, &piece.file));
+        let file = if spooled { piece.file } else { Arc::new(Place::Path(path.to_owned())) };
+        Ok(Piece { file, ..piece })
     }
 
     /// How many bytes there are.
@@ -68,9 +93,10 @@ impl Piece {
         if self.size < SMALL {
             return out.write_all(self.bytes());
         }
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        file.seek(SeekFrom::Start(self.at))?;
-        let copied = io::copy(&mut (&mut *file).take(self.size), out)?;
+        let copied = self.file.with(|file| {
+            file.seek(SeekFrom::Start(self.at))?;
+            io::copy(&mut file.take(self.size), out)
+        })?;
         if copied != self.size {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "a file became shorter while it was copied"));
         }
@@ -88,7 +114,7 @@ pub struct Spool<'s> {
 /// The file, opened twice: what is read while something is written must not move the place that is written to.
 struct Spooled {
     write: File,
-    read: Arc<Mutex<File>>,
+    read: Arc<Place>,
 }
 
 impl<'s> Spool<'s> {
@@ -118,7 +144,7 @@ impl<'s> Spool<'s> {
         let told = || format!("cannot make a temporary file in `{}`", session::temp_folder().display());
         let named = tempfile::NamedTempFile::new_in(session::temp_folder()).with_context(told)?;
         let read = named.reopen().with_context(told)?;
-        Ok(Spooled { write: named.into_file(), read: Arc::new(Mutex::new(read)) })
+        Ok(Spooled { write: named.into_file(), read: Arc::new(Place::Open(Mutex::new(read))) })
     }
 }
 
@@ -127,13 +153,12 @@ impl Piece {
     pub fn of(file: File, size: u64) -> io::Result<Piece> {
         let bytes = Bytes::map(&file, size)?;
         let size = bytes.as_slice().len() as u64;
-        Ok(Piece { bytes, file: Arc::new(Mutex::new(file)), at: 0, size })
+        Ok(Piece { bytes, file: Arc::new(Place::Open(Mutex::new(file))), at: 0, size })
     }
 
     /// Writes the bytes to an output, as `copy_to` does; a signal is noticed on the way.
     pub fn write_to(&self, out: &mut Output) -> io::Result<()> {
-        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        out.copy_range(&file, self.at, self.size)
+        self.file.with(|file| out.copy_range(file, self.at, self.size))
     }
 
     /// Reads the bytes from their file, so that what has been read is in nobody's memory.
@@ -159,8 +184,8 @@ impl Read for Reader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = usize::try_from(self.piece.size - self.at).unwrap_or(usize::MAX);
         let len = left.min(buffer.len());
-        let file = self.piece.file.lock().unwrap_or_else(PoisonError::into_inner);
-        let len = file.read_at(buffer.get_mut(..len).unwrap_or_default(), self.piece.at + self.at)?;
+        let buffer = buffer.get_mut(..len).unwrap_or_default();
+        let len = self.piece.file.with(|file| file.read_at(buffer, self.piece.at + self.at))?;
         self.at += len as u64;
         Ok(len)
     }
