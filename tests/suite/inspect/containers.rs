@@ -90,7 +90,7 @@ fn bundle(work: &Work, name: &str, words: &[&str], env: &[(&str, &str)]) -> Resu
 /// What `told` says of a bundle that `bundle` made.
 fn expect_bundle(work: &Work, told: &Told, file: usize, times: usize) -> Result<(), Failed> {
     let (one, two) = (sha256(work, "one")?, sha256(work, "two")?);
-    let hip = "hip|amdgcn-amd-amdhsa-|";
+    let hip = "hip|amdgcn-amd-amdhsa|";
     let all = format!("{hip}gfx906|{one}\n").repeat(times) + &format!("{hip}gfx90a:xnack-|{two}\n").repeat(times);
     expect_equal("images", &all, &lines(told.device(file), &FACTS))
 }
