@@ -49,13 +49,32 @@ impl Image {
 
 /// All images in the file `path`, which `piece` is, in its order. A file that can hold none has none.
 pub fn images(path: &Path, piece: &Piece) -> Result<Vec<Image>> {
-    let mut reader = Reader { images: Vec::new() };
+    let mut reader = Reader { images: Vec::new(), left: Left::of(piece) };
     reader.read(&Origin::file(path), path, piece, 0)?;
     Ok(reader.images)
 }
 
 struct Reader {
     images: Vec<Image>,
+    left: Left,
+}
+
+/// How many more images may be taken. Binaries whose images share their bytes, and hold binaries again, could else make a small file
+/// endless.
+struct Left(u64);
+
+impl Left {
+    fn of(piece: &Piece) -> Self {
+        const FEW: u64 = 4096;
+        const BYTES_EACH: u64 = 16;
+        Left(FEW + piece.bytes().len() as u64 / BYTES_EACH)
+    }
+
+    fn take(&mut self, origin: &Origin) -> Result<()> {
+        self.0 =
+            self.0.checked_sub(1).ok_or(anyhow::anyhow!("{origin}: more images, in one another, than a file of its size has"))?;
+        Ok(())
+    }
 }
 
 impl Reader {
@@ -65,7 +84,7 @@ impl Reader {
             bail!("{origin}: nested more than {DEEPEST} deep");
         }
         match magic(piece.bytes()) {
-            Magic::OffloadBinary => self.images.append(&mut binaries(origin, piece, depth)?),
+            Magic::OffloadBinary => self.images.append(&mut binaries(origin, piece, depth, &mut self.left)?),
             Magic::Elf | Magic::ElfShared | Magic::Coff => self.object(origin, piece, depth)?,
             Magic::Bitcode => self.bitcode(origin, piece, depth)?,
             Magic::Archive => self.archive(origin, at, piece, depth)?,
@@ -81,7 +100,7 @@ impl Reader {
                 bail!("{origin}: the section is past the end of the file, at offset {:#x} of it", section.offset);
             };
             if offload_binary::is_offload_binary(contents.bytes()) {
-                self.images.append(&mut linked_or_fat(&origin, &contents, section.allocated, depth)?);
+                self.images.append(&mut linked_or_fat(&origin, &contents, section.allocated, depth, &mut self.left)?);
             } else if offload_sections::named(&section.name).is_some() || !section.allocated {
                 self.section(&origin, &section.name, contents, depth)?;
             }
@@ -94,7 +113,7 @@ impl Reader {
     fn section(&mut self, origin: &Origin, name: &str, contents: Piece, depth: usize) -> Result<()> {
         match offload_sections::named(name) {
             Some((triple, arch)) => self.images.push(bare(origin, triple, arch, contents)),
-            None => self.images.append(&mut binaries(origin, &contents, depth)?),
+            None => self.images.append(&mut binaries(origin, &contents, depth, &mut self.left)?),
         }
         Ok(())
     }
@@ -147,17 +166,17 @@ fn bare(origin: &Origin, triple: &str, arch: &str, contents: Piece) -> Image {
 }
 
 /// The images of the containers in a section, back to back. In memory's sections other things may follow.
-fn linked_or_fat(origin: &Origin, contents: &Piece, allocated: bool, depth: usize) -> Result<Vec<Image>> {
+fn linked_or_fat(origin: &Origin, contents: &Piece, allocated: bool, depth: usize, left: &mut Left) -> Result<Vec<Image>> {
     if !allocated {
-        return binaries(origin, contents, depth);
+        return binaries(origin, contents, depth, left);
     }
     let whole = offload_binary::extent(contents.bytes());
     let part = contents.part(0, whole).filter(|_| whole > 0);
-    binaries(origin, part.as_ref().unwrap_or(contents), depth)
+    binaries(origin, part.as_ref().unwrap_or(contents), depth, left)
 }
 
 /// The images of the containers that `piece` is made of.
-fn binaries(origin: &Origin, piece: &Piece, depth: usize) -> Result<Vec<Image>> {
+fn binaries(origin: &Origin, piece: &Piece, depth: usize, left: &mut Left) -> Result<Vec<Image>> {
     if depth > DEEPEST {
         bail!("{origin}: nested more than {DEEPEST} deep");
     }
@@ -168,13 +187,14 @@ fn binaries(origin: &Origin, piece: &Piece, depth: usize) -> Result<Vec<Image>> 
         let packed = Packed::of(rest).map_err(|fault| fault.shifted(at as u64)).with_context(place)?;
         let size = if let Some(packed) = packed {
             let plain = inflate(&packed, at as u64).with_context(place)?;
-            images.append(&mut binaries(origin, &plain, depth + 1).context("in a compressed binary")?);
+            images.append(&mut binaries(origin, &plain, depth + 1, left).context("in a compressed binary")?);
             usize::try_from(packed.size())?
         } else {
             let mut stored = Vec::new();
             let size = offload_binary::read_first(rest, &mut stored, at as u64).with_context(place)?;
             for image in stored {
-                images.push(taken(origin, piece, image, depth));
+                left.take(origin)?;
+                images.push(taken(origin, piece, image, depth, left));
             }
             size
         };
@@ -196,7 +216,7 @@ fn inflate(packed: &Packed<'_>, at: u64) -> Result<Piece> {
 }
 
 /// What is stored in `piece`, as an image of ours.
-fn taken(origin: &Origin, piece: &Piece, stored: offload_binary::Image<'_>, depth: usize) -> Image {
+fn taken(origin: &Origin, piece: &Piece, stored: offload_binary::Image<'_>, depth: usize, left: &mut Left) -> Image {
     let kinds = OffloadKinds::from_stored(stored.offload_kind, &stored.triple());
     let old_hip = stored.offload_kind == OLD_HIP && kinds.contains(OffloadKind::Hip);
     let offload_kind = if old_hip { OffloadKind::Hip as u16 } else { stored.offload_kind };
@@ -206,7 +226,7 @@ fn taken(origin: &Origin, piece: &Piece, stored: offload_binary::Image<'_>, dept
     let contents = part.unwrap_or_else(|| Piece::owned(stored.image.into_owned()));
     // What only begins like a container is an image like any other.
     let inner = match offload_binary::is_offload_binary(contents.bytes()) {
-        true => binaries(origin, &contents, depth + 1).unwrap_or_default(),
+        true => binaries(origin, &contents, depth + 1, left).unwrap_or_default(),
         false => Vec::new(),
     };
     let (image_kind, flags) = (stored.image_kind, stored.flags);
