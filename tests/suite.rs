@@ -25,6 +25,8 @@ mod hip_builds;
 mod kinds;
 #[path = "suite/kit.rs"]
 mod kit;
+#[path = "suite/malformed/mod.rs"]
+mod malformed;
 #[path = "suite/many.rs"]
 mod many;
 #[path = "suite/programs.rs"]
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
     trials.extend(dry_run::trials());
     trials.extend(gpu::trials());
     trials.extend(hip_builds::trials());
+    trials.extend(malformed::trials());
     trials.extend(many::trials());
     trials.extend(kinds::trials());
     trials.extend(cuda::trials());
