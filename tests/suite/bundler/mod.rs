@@ -1,6 +1,7 @@
 //! `clang-offload-bundler` beside LLVM's: the same messages for the same command lines, bundles that each reads of the other, with the
 //! bundlers of LLVM 14 to 22; and what LLVM's gets wrong (containers spec 6.1, faults B1 to B24).
 
+mod damaged;
 mod faults;
 mod large;
 mod messages;
@@ -13,7 +14,7 @@ use std::process::{Command, Output};
 
 use libtest_mimic::{Failed, Trial};
 
-use crate::support::{Work, expect_equal, llvm, made, output, text};
+use crate::support::{Work, expect_equal, expect_in, llvm, made, output, run_failing, text};
 
 pub const HOST: &str = "host-x86_64-unknown-linux-gnu-";
 pub const GFX906: &str = "hip-amdgcn-amd-amdhsa--gfx906";
@@ -24,6 +25,7 @@ pub fn trials() -> Vec<Trial> {
     trials.extend(types::trials());
     trials.extend(releases::trials());
     trials.extend(faults::trials());
+    trials.extend(damaged::trials());
     trials.extend(large::trials());
     trials
 }
@@ -77,4 +79,28 @@ pub fn same(work: &Work, line: &str, envs: &[(&str, &str)]) -> Result<(), Failed
         seen.push(told(&command, &ended));
     }
     expect_equal(&format!("{line} with {envs:?}"), &seen[0], &seen[1])
+}
+
+/// What is in a file of `work`.
+pub fn read(work: &Work, name: &str) -> Result<String, Failed> {
+    let bytes = std::fs::read(work.path().join(name)).map_err(|error| format!("{name}: {error}"))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// A line that ours must refuse, with these words.
+pub fn fails(work: &Work, line: &str, with: &str) -> Result<(), Failed> {
+    expect_in(&run_failing(&mut bundler(work, ours(), &words(line)))?, with)
+}
+
+/// Three files to bundle.
+pub fn files(work: &Work) {
+    for (name, contents) in [("host", "the host"), ("one", "the first code object"), ("two", "the second")] {
+        work.file(name, contents);
+    }
+}
+
+/// A bundle `name` of the three files under these ids.
+pub fn bundle(work: &Work, kind: &str, ids: [&str; 3], name: &str) -> Result<(), Failed> {
+    let line = format!("-type={kind} -targets={} -input=host -input=one -input=two -output={name}", ids.join(","));
+    done(work, ours(), &line).map(drop)
 }
