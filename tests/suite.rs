@@ -29,6 +29,8 @@ mod inspect;
 mod kinds;
 #[path = "suite/kit.rs"]
 mod kit;
+#[path = "suite/malformed/mod.rs"]
+mod malformed;
 #[path = "suite/many.rs"]
 mod many;
 #[path = "suite/packager.rs"]
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
     trials.extend(gpu::trials());
     trials.extend(inspect::trials());
     trials.extend(hip_builds::trials());
+    trials.extend(malformed::trials());
     trials.extend(many::trials());
     trials.extend(kinds::trials());
     trials.extend(cuda::trials());
