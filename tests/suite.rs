@@ -31,6 +31,8 @@ mod releases;
 mod reproduce;
 #[path = "suite/support.rs"]
 mod support;
+#[path = "suite/wrapper.rs"]
+mod wrapper;
 
 use std::process::ExitCode;
 
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
     trials.extend(cuda::trials());
     trials.extend(releases::trials());
     trials.extend(reproduce::trials());
+    trials.extend(wrapper::trials());
     let conclusion = libtest_mimic::run(&arguments, trials);
     support::unmake();
     conclusion.exit_code()
