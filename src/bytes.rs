@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use memmap2::Mmap;
+use memmap2::{Mmap, MmapOptions};
 
 /// Part of a file; cheap to clone.
 #[derive(Clone)]
@@ -47,18 +47,23 @@ impl Bytes {
 
     /// All of an open file of `size` bytes, from its start. Takes the size because whoever has opened a file has asked the system about
     /// it already: a link opens thousands, and each question counts.
+    pub fn map(file: &File, size: u64) -> std::io::Result<Bytes> {
+        Bytes::map_part(file, 0, size)
+    }
+
+    /// `size` bytes of an open file from `offset`, or as many as there are.
     #[expect(
         unsafe_code,
         reason = "a memory map: a file that another process cuts short while we link it is a broken build in any linker"
     )]
-    pub fn map(file: &File, size: u64) -> std::io::Result<Bytes> {
+    pub fn map_part(file: &File, offset: u64, size: u64) -> std::io::Result<Bytes> {
         const SMALL: u64 = 16 << 10;
-        let large = size > SMALL;
+        let large = usize::try_from(size).ok().filter(|_| size > SMALL);
         // SAFETY: the map is only read; see the reason above for files that change below us.
-        let all = match large.then(|| unsafe { Mmap::map(file) }) {
+        let all = match large.map(|len| unsafe { MmapOptions::new().offset(offset).len(len).map(file) }) {
             Some(Ok(map)) => Contents::Map(map),
             // Not every file system has maps.
-            _ => Contents::Copy(read(file, size)?),
+            _ => Contents::Copy(read(file, offset, size)?),
         };
         let range = 0..all.as_slice().len();
         Ok(Bytes { all: Arc::new(all), range })
@@ -77,12 +82,25 @@ impl Bytes {
     }
 }
 
-/// As many of `size` bytes as there are.
-fn read(file: &File, size: u64) -> std::io::Result<Vec<u8>> {
+impl From<Vec<u8>> for Bytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        let range = 0..bytes.len();
+        Bytes { all: Arc::new(Contents::Copy(bytes)), range }
+    }
+}
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+/// As many of `size` bytes from `offset` as there are.
+fn read(file: &File, offset: u64, size: u64) -> std::io::Result<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(size).map_err(std::io::Error::other)?];
     let mut at = 0;
     while at < bytes.len() {
-        match file.read_at(&mut bytes[at..], at as u64) {
+        match file.read_at(&mut bytes[at..], offset + at as u64) {
             Ok(0) => break,
             Ok(count) => at += count,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}

@@ -1,7 +1,7 @@
 //! How bad input and failed steps are told: `Malformed` for bytes that break a format, and the one place that turns a chain
 //! of causes into text. Formats do not know file names; whoever opened the file adds it (`Origin`).
 
-use std::fmt;
+use std::{fmt, io};
 
 /// Bytes that break a format: what is wrong, and how far into the data given to the reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +21,24 @@ impl Malformed {
     /// The same fault seen from data in which the reader's data starts at `base`.
     pub fn shifted(self, base: u64) -> Self {
         Malformed { what: self.what, at: self.at.saturating_add(base) }
+    }
+}
+
+impl Malformed {
+    /// The fault that a reader of a stream tells as an error of reading (`io::Error::from`), if it is one.
+    pub fn of(error: &io::Error) -> Option<Malformed> {
+        error.get_ref()?.downcast_ref().copied()
+    }
+
+    /// An error of reading as the fault that it stands for, where it does.
+    pub fn or_io(error: io::Error) -> anyhow::Error {
+        Malformed::of(&error).map_or_else(|| error.into(), anyhow::Error::from)
+    }
+}
+
+impl From<Malformed> for io::Error {
+    fn from(fault: Malformed) -> Self {
+        io::Error::other(fault)
     }
 }
 
@@ -50,9 +68,25 @@ impl fmt::Display for StepFailed {
 
 impl std::error::Error for StepFailed {}
 
+/// An exit status that says all there is to say: nothing failed, or it has been told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Silent {
+    /// The exit status offld ends with.
+    pub status: u8,
+}
+
+impl fmt::Display for Silent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "exit status {}", self.status)
+    }
+}
+
+impl std::error::Error for Silent {}
+
 /// The exit status an error asks for: that of the step that failed, else 1.
 pub fn exit_status(error: &anyhow::Error) -> u8 {
-    error.chain().find_map(|cause| cause.downcast_ref::<StepFailed>()).map_or(1, |step| step.status)
+    let of_step = error.chain().find_map(|cause| cause.downcast_ref::<StepFailed>()).map(|step| step.status);
+    of_step.or(error.downcast_ref::<Silent>().map(|silent| silent.status)).unwrap_or(1)
 }
 
 /// One line: the causes joined by `: `, outermost first, each said once. A `Malformed` is glued to its origin (`a.o: .llvm.offloading+0x20: …`).

@@ -13,6 +13,7 @@
 
 pub mod args;
 pub mod bundle;
+pub mod bundler;
 pub mod bytes;
 pub mod cli;
 pub mod device;
@@ -20,9 +21,12 @@ pub mod error;
 pub mod formats;
 pub mod host;
 pub mod inputs;
+pub mod inspect;
 pub mod llvm;
 pub mod model;
 pub mod outputs;
+pub mod packager;
+pub mod piece;
 pub mod pipeline;
 pub mod progress;
 pub mod reproduce;

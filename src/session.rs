@@ -27,6 +27,16 @@ pub const PATH: &str = "PATH";
 pub const VIRTUAL_ENV: &str = "VIRTUAL_ENV";
 /// Where Microsoft's linkers, and lld-link, look for libraries after the folders on the line, separated by semicolons.
 pub const LIB: &str = "LIB";
+/// `1`: the bundler takes no notice of its other variables.
+pub const OFFLOAD_BUNDLER_IGNORE_ENV_VAR: &str = "OFFLOAD_BUNDLER_IGNORE_ENV_VAR";
+/// `1`: the bundler tells of compressing and decompressing.
+pub const OFFLOAD_BUNDLER_VERBOSE: &str = "OFFLOAD_BUNDLER_VERBOSE";
+/// `1`: the bundler compresses.
+pub const OFFLOAD_BUNDLER_COMPRESS: &str = "OFFLOAD_BUNDLER_COMPRESS";
+/// How hard the bundler compresses.
+pub const OFFLOAD_BUNDLER_COMPRESSION_LEVEL: &str = "OFFLOAD_BUNDLER_COMPRESSION_LEVEL";
+/// `2` or `3`: the header of compressed bundles that are written.
+pub const COMPRESSED_BUNDLE_FORMAT_VERSION: &str = "COMPRESSED_BUNDLE_FORMAT_VERSION";
 /// Where temporary files go: the first that is set, in LLVM's order.
 const TEMP: [&str; 4] = ["TMPDIR", "TMP", "TEMP", "TEMPDIR"];
 
@@ -80,6 +90,7 @@ impl Session {
     }
 }
 
-fn temp_folder() -> PathBuf {
+/// The folder for temporary files.
+pub fn temp_folder() -> PathBuf {
     TEMP.iter().find_map(|name| Session::env(name)).map_or_else(|| PathBuf::from("/tmp"), PathBuf::from)
 }

@@ -27,7 +27,10 @@ impl Signals {
     pub fn watch(self: &Arc<Self>) {
         self.watching.get_or_init(|| {
             let ignored = ignored_signals();
-            let wanted = [1, 2, 15].into_iter().filter(|signal| ignored & (1 << (signal - 1)) == 0);
+            let wanted: Vec<i32> = [1, 2, 15].into_iter().filter(|signal| ignored & (1 << (signal - 1)) == 0).collect();
+            if wanted.is_empty() {
+                return;
+            }
             let Ok(mut source) = signal_hook::iterator::Signals::new(wanted) else { return };
             let state = Arc::clone(self);
             std::thread::spawn(move || source.forever().for_each(|signal| state.arrived(signal)));

@@ -131,10 +131,21 @@ fn clang_of_driver(exe: &Path) -> Option<PathBuf> {
 
 /// A clang in our own folder, with our symlink followed or not.
 fn beside_us() -> Option<PathBuf> {
+    our_folders().map(|folder| folder.join("clang")).find(|clang| clang.is_file())
+}
+
+/// Where we were called, if by a path, and where we are.
+fn our_folders() -> impl Iterator<Item = PathBuf> {
     let called =
         std::env::args_os().next().map(PathBuf::from).filter(|name| name.parent().is_some_and(|dir| dir != Path::new("")));
-    let folders = [called, std::env::current_exe().ok()];
-    folders.into_iter().flatten().map(|me| me.with_file_name("clang")).find(|clang| clang.is_file())
+    let ours = [called, std::env::current_exe().ok()];
+    ours.into_iter().flatten().filter_map(|me| me.parent().map(Path::to_path_buf))
+}
+
+/// The program `name`: beside us, as LLVM's tools have it beside them, else on `PATH`, else by its name alone.
+pub fn beside_us_or_on_path(name: &str) -> PathBuf {
+    let beside = our_folders().map(|folder| folder.join(name)).find(|path| path.is_file());
+    beside.or_else(|| which::which(name).ok()).unwrap_or_else(|| name.into())
 }
 
 /// The linker that does the host link for `ld.offld`: `explicit` (`--offld-linker=`), `OFFLD_LINKER`, else `ld.lld`, else `ld`

@@ -3,6 +3,8 @@
 //! LLVM 14, 15, 16 and 19 or NVIDIA's tools; the others LLVM 22 alone. A missing tool is a test marked as ignored that says what is missing;
 //! `REQUIRE_TOOLS=1` makes it a failure.
 
+#[path = "suite/bundler/mod.rs"]
+mod bundler;
 #[path = "suite/cases.rs"]
 mod cases;
 #[path = "suite/coff/mod.rs"]
@@ -17,6 +19,10 @@ mod dry_run;
 mod faults;
 #[path = "suite/gpu.rs"]
 mod gpu;
+#[path = "suite/hip_builds.rs"]
+mod hip_builds;
+#[path = "suite/inspect/mod.rs"]
+mod inspect;
 #[path = "suite/kinds.rs"]
 mod kinds;
 #[path = "suite/kit.rs"]
@@ -43,11 +49,14 @@ fn main() -> ExitCode {
     let mut trials = Vec::new();
     trials.extend(programs::trials());
     trials.extend(cases::trials());
+    trials.extend(bundler::trials());
     trials.extend(coff::trials());
     trials.extend(drivers::trials());
     trials.extend(faults::trials());
     trials.extend(dry_run::trials());
     trials.extend(gpu::trials());
+    trials.extend(inspect::trials());
+    trials.extend(hip_builds::trials());
     trials.extend(many::trials());
     trials.extend(kinds::trials());
     trials.extend(cuda::trials());

@@ -40,7 +40,7 @@ pub struct Opt {
     pub kind: Kind,
     /// What the help calls its value: `<string>`; empty for a flag.
     pub value: &'static str,
-    /// The help; further lines are indented as they are here.
+    /// The help; further lines are indented as they are here. No help tells of an option without one.
     pub help: &'static str,
     /// Whether the tool cannot work without it.
     pub required: bool,

@@ -34,6 +34,11 @@ pub(super) fn version(role: Role) -> Result<()> {
     Ok(())
 }
 
+/// `--version` of a tool that LLVM 22 has as well: scripts look for what follows `version`.
+pub(super) fn llvm_version(tool: &str) -> String {
+    format!("offld {tool} version 22.1.8 (offld {})\n", env!("CARGO_PKG_VERSION"))
+}
+
 fn name(role: Role) -> &'static str {
     match role {
         Role::Wrapper => "clang-linker-wrapper",

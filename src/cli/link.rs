@@ -51,13 +51,13 @@ fn run(argv: &[OsString], shell: &Arc<Shell>, role: Role, ld_first: bool) -> Res
     result.and(session.trace.write())
 }
 
-/// What `argv` asks of the personality `name`, if that is a linker, done before `main` when it is a link without device code (see `early`).
+/// What `argv` asks of the linker personality `name`, done before `main` when it is a link without device code (see `early`).
 #[cfg(all(feature = "llvm", target_os = "linux"))]
 pub(super) fn replace_if_plain(argv: Vec<OsString>, name: &str, shell: &Arc<Shell>) -> Result<()> {
     let role = match name {
         "clang-linker-wrapper" => Role::Wrapper,
         "ld.offld" | "ld" => Role::Ld,
-        // The other names are no linkers.
+        // The other tools have no host linker.
         _ => return Ok(()),
     };
     let ledger = Ledger::read(role, argv)?;

@@ -1,12 +1,16 @@
 //! What the binary is called by, and what it then is. A personality turns its command line into a request to the library; the
 //! one function here that turns a result into an exit status is `main`.
 
+mod bundler;
 #[cfg(all(feature = "llvm", target_os = "linux"))]
 mod early;
 mod help;
+mod inspect;
 mod link;
 mod links;
+mod manual;
 mod own;
+mod packager;
 mod wrapper;
 
 use std::ffi::{OsStr, OsString};
@@ -33,7 +37,7 @@ pub struct Personality {
 }
 
 /// All names, in the order the help text lists them.
-pub const PERSONALITIES: [Personality; 5] = [
+pub const PERSONALITIES: [Personality; 8] = [
     Personality {
         name: "clang-linker-wrapper",
         about: "the drop-in for LLVM's, found by clang through -B DIR",
@@ -53,6 +57,18 @@ pub const PERSONALITIES: [Personality; 5] = [
         run: link::ld,
     },
     Personality {
+        name: "llvm-offload-binary",
+        about: "packs device images into OffloadBinaries, and extracts them from any file",
+        only_as_ld: false,
+        run: packager::llvm_offload_binary,
+    },
+    Personality {
+        name: "clang-offload-packager",
+        about: "the same, by the name it had up to LLVM 21",
+        only_as_ld: false,
+        run: packager::clang_offload_packager,
+    },
+    Personality {
         name: "llvm-offload-wrapper",
         about: "registration code for device images, as LLVM 22 has it",
         only_as_ld: false,
@@ -63,6 +79,12 @@ pub const PERSONALITIES: [Personality; 5] = [
         about: "the same, as LLVM 14 and 15 had it, with --offload-arch",
         only_as_ld: false,
         run: wrapper::clang_offload_wrapper,
+    },
+    Personality {
+        name: "clang-offload-bundler",
+        about: "the drop-in for LLVM's: code objects of several targets in one file, and out of it",
+        only_as_ld: false,
+        run: bundler::run,
     },
 ];
 
@@ -81,6 +103,7 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
         Err(error) => {
             match error.downcast_ref::<Refused>() {
                 Some(refused) => refused.lines.iter().for_each(|line| shell.line(line)),
+                None if error.is::<error::Silent>() => {}
                 None => shell.error(&error::chain(&error)),
             }
             ExitCode::from(error::exit_status(&error))

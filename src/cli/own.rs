@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use super::{PERSONALITIES, by_word, links};
+use super::{PERSONALITIES, by_word, inspect, links, manual};
 use crate::shell::Shell;
 
 /// The offload linker: links the device code embedded in host objects, registers it with its runtime, and runs the host link.
@@ -34,6 +34,20 @@ enum Command {
         #[arg(long)]
         as_ld: bool,
     },
+    /// Show what device code is in files: objects, libraries, programs, archives, bundles, images
+    #[command(after_help = inspect::AFTER_HELP)]
+    Inspect(inspect::Options),
+    /// Write completions for a shell to stdout
+    Completions {
+        /// The shell
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Write manual pages to a folder: of offld, of its commands, and of every name it is called by
+    Man {
+        /// The folder, made if it is not there
+        dir: PathBuf,
+    },
 }
 
 /// Runs `argv`.
@@ -49,7 +63,10 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
         }
         Err(error) if error.use_stderr() => {
             let text = error.render().to_string();
-            return Err(anyhow::anyhow!("{}", text.trim_start_matches("error: ").trim_end()));
+            let refused = anyhow::anyhow!("{}", text.trim_start_matches("error: ").trim_end());
+            // There, 1 has a meaning of its own.
+            let inspects = argv.get(1).is_some_and(|word| word == "inspect");
+            return Err(if inspects { inspect::trouble(refused) } else { refused });
         }
         Err(help) => {
             // Help and version go to stdout; a closed pipe is no failure.
@@ -64,6 +81,14 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
             }
             Ok(())
         }
+        Command::Inspect(options) => inspect::run(options, shell),
+        Command::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut command(), "offld", &mut text);
+            let _ = std::io::stdout().write_all(&text);
+            Ok(())
+        }
+        Command::Man { dir } => manual::write(command(), &dir),
     }
 }
 

@@ -162,9 +162,10 @@ impl Bits<'_> {
         let mut rest = ops.iter().copied();
         while let Some(op) = rest.next() {
             if matches!(op, Op::Array) {
+                // An array is the last of a record. Its elements may take no bits at all, so the data does not bound their number.
                 let element = rest.next()?;
                 let count = self.vbr(6)?;
-                if count > MAX_STRING {
+                if count > MAX_STRING || rest.next().is_some() {
                     return None;
                 }
                 for _ in 0..count {
@@ -218,6 +219,24 @@ mod tests {
         }
         wrapped.extend(CLANG_19);
         assert_eq!(producer_major(&wrapped), Some(19));
+    }
+
+    /// Bits as fields of a value and a width, after the magic.
+    fn stream(fields: &[(u64, u32)]) -> Vec<u8> {
+        let bits: Vec<bool> =
+            fields.iter().flat_map(|(value, width)| (0..*width).map(move |bit| value >> bit & 1 == 1)).collect();
+        let bytes = bits.chunks(8).map(|byte| byte.iter().rev().fold(0, |value, bit| value << 1 | u8::from(*bit)));
+        MAGIC.iter().copied().chain(bytes).collect()
+    }
+
+    #[test]
+    fn arrays_that_take_no_bits_do_not_add_up() {
+        // The block's head, then an abbreviation of arrays of one literal each, then a record of it with 1000 elements an array.
+        let mut fields = vec![(1, 2), (13, 8), (3, 4), (0, 18), (100, 32), (2, 3), (4, 5)];
+        fields.extend([[(0, 1), (3, 3)], [(1, 1), (65, 8)]].iter().flatten().cycle().take(8));
+        fields.push((4, 3));
+        fields.extend([(1000 & 31 | 32, 6), (1000 >> 5 & 31, 6)].iter().cycle().take(4));
+        assert_eq!(producer(&stream(&fields)), None);
     }
 
     #[test]

@@ -2,16 +2,23 @@
 //! `kind-triple-targetid` (containers spec 2.4, 2.9). Read with every bound checked; written as a stream, byte for byte as
 //! clang-offload-bundler does. Ids are kept as they stand; what they mean is in `Id`.
 //!
-//! Text bundles, bundles in object sections and archives of them are not read here.
+//! Bundles of text are in `text`; bundles in object sections and archives of them are not read here.
 
+mod compat;
+mod enumerated;
+mod head;
 mod id;
 mod processors;
+pub mod text;
 mod triple;
 mod write;
 
 #[cfg(test)]
 mod tests;
 
+pub use compat::{Verdict, best, compatibility};
+pub use enumerated::compatible_triples;
+pub use head::{Head, Slot, read_head};
 pub use id::{Id, IdFault, bundle_id, check};
 pub use processors::canonical_target_id;
 pub use triple::is_known_arch;
@@ -86,33 +93,15 @@ pub fn read_at(data: &[u8], at: u64) -> Result<Bundle<'_>, Malformed> {
 }
 
 fn read(data: &[u8]) -> Result<Bundle<'_>, Malformed> {
-    let count = number(data, MAGIC.len() as u64, "header past the end")?;
-    let mut headers = Vec::new();
-    let mut next = HEADER_SIZE;
-    // A count that lies runs into the end: an entry takes 24 bytes.
-    for _ in 0..count {
-        let [offset, size, id_len] = [0, 8, 16].map(|field| number(data, next + field, "bundle entry past the end"));
-        let id = slice(data, next + ENTRY_SIZE, id_len?, "bundle id past the end", next)?;
-        let id = std::str::from_utf8(id).map_err(|_| Malformed::new("bundle id is not text", next))?;
-        headers.push((id, offset?, size?, next));
-        next += ENTRY_SIZE + id.len() as u64;
-    }
-    let header_end = next;
-    let mut size = header_end;
-    let mut entries = Vec::with_capacity(headers.len());
-    for (id, offset, len, at) in headers {
+    let told = |error: std::io::Error| Malformed::of(&error).unwrap_or(Malformed::new("bundle past the end", 0));
+    let head = read_head(data, data.len() as u64).map_err(told)?;
+    let mut entries = Vec::with_capacity(head.slots.len());
+    for slot in head.slots {
+        let id = slice(data, slot.at + ENTRY_SIZE, slot.id.len() as u64, "bundle id past the end", slot.at)?;
+        let id = std::str::from_utf8(id).map_err(|_| Malformed::new("bundle id is not text", slot.at))?;
         // An empty object's offset means nothing.
-        let object = if len == 0 { &[][..] } else { slice(data, offset, len, "code object past the end", at)? };
-        if len > 0 && offset < header_end {
-            return Err(Malformed::new("code object inside the header", at));
-        }
-        size = size.max(if len == 0 { 0 } else { offset + len });
-        entries.push(Entry { id, object, at: if len == 0 { offset.min(data.len() as u64) } else { offset } });
+        let object = if slot.size == 0 { &[] } else { slice(data, slot.offset, slot.size, "code object past the end", slot.at)? };
+        entries.push(Entry { id, object, at: slot.offset.min(data.len() as u64) });
     }
-    Ok(Bundle { entries, at: 0, size })
-}
-
-fn number(data: &[u8], at: u64, what: &'static str) -> Result<u64, Malformed> {
-    let bytes = slice(data, at, 8, what, at)?;
-    Ok(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+    Ok(Bundle { entries, at: 0, size: head.size })
 }

@@ -8,7 +8,7 @@
 mod entry_tables;
 mod layout;
 mod names;
-mod read;
+pub(in crate::formats) mod read;
 mod relocations;
 mod symbols;
 
@@ -17,9 +17,9 @@ mod tests;
 
 pub use entry_tables::{entry_table_tag, is_fat_section, rename_entry_tables};
 pub use layout::Rewritten;
+pub(in crate::formats) use layout::{Edited, renumber};
 
 use crate::error::Malformed;
-use layout::Edited;
 use names::Names;
 use read::{Object, SHT_GROUP, SHT_STRTAB, SHT_SYMTAB, SHT_SYMTAB_SHNDX};
 use std::borrow::Cow;
@@ -69,9 +69,32 @@ impl Default for Edit<'_> {
 /// The object `data` with `edit` made, ready to be written. The same bytes when there is nothing to change. A section that others
 /// need (a relocation, a link, a group's signature) cannot be removed: that is an error, told where it is needed.
 pub fn plan<'a>(data: &'a [u8], edit: &Edit<'_>) -> Result<Rewritten<'a>, Malformed> {
-    let object = Object::parse(data)?;
-    let removed = removed(&object, edit);
-    let numbers = Numbers::without(&removed);
+    let Changed { object, numbers, mut edited, names } = change(Object::parse(data)?, edit)?;
+    if names.is_empty() && numbers.all_stay() {
+        return Ok(Rewritten::unchanged(data));
+    }
+    object.check_overlap()?;
+    names.append_to(&mut edited)?;
+    layout::lay_out(&object, &numbers, edited)
+}
+
+/// An object with an edit made in its sections, which have no place in a new file yet.
+pub(in crate::formats) struct Changed<'a> {
+    /// The object as it was.
+    pub object: Object<'a>,
+    /// The new numbers of its sections.
+    pub numbers: Numbers,
+    /// Each section of the object, those included that go.
+    pub edited: Vec<Edited<'a>>,
+    names: Names,
+}
+
+/// Makes `edit` in the sections of `object`.
+pub(in crate::formats) fn change<'a>(object: Object<'a>, edit: &Edit<'_>) -> Result<Changed<'a>, Malformed> {
+    let numbers = Numbers::without(&removed(&object, edit));
+    if !numbers.all_stay() {
+        object.check_overlap()?;
+    }
     let mut names = Names::default();
     let mut edited: Vec<Edited<'a>> = object.sections.iter().map(Edited::unchanged).collect();
     let symbols = symbols::edit(&object, &numbers, edit, &mut names, &mut edited)?;
@@ -79,12 +102,8 @@ pub fn plan<'a>(data: &'a [u8], edit: &Edit<'_>) -> Result<Rewritten<'a>, Malfor
         relocations::renumber(&object, &numbers, kept, &mut edited)?;
     }
     names::rename_sections(&object, &numbers, edit, &mut names, &mut edited)?;
-    if names.is_empty() && !removed.contains(&true) {
-        return Ok(Rewritten::unchanged(data));
-    }
-    names.append_to(&mut edited)?;
     groups(&object, &numbers, &mut edited);
-    layout::lay_out(data, &object, &numbers, edited)
+    Ok(Changed { object, numbers, edited, names })
 }
 
 /// `plan`, written to memory.
@@ -141,7 +160,7 @@ fn groups(object: &Object<'_>, numbers: &Numbers, edited: &mut [Edited<'_>]) {
 }
 
 /// The new number of each thing that stays (sections, symbols).
-struct Numbers(Vec<Option<u32>>);
+pub(in crate::formats) struct Numbers(Vec<Option<u32>>);
 
 impl Numbers {
     fn without(removed: &[bool]) -> Self {
@@ -150,7 +169,7 @@ impl Numbers {
     }
 
     /// The new number of what was number `old`; none when it is gone, or never was.
-    fn of(&self, old: usize) -> Option<u32> {
+    pub fn of(&self, old: usize) -> Option<u32> {
         self.0.get(old).copied().flatten()
     }
 

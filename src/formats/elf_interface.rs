@@ -16,6 +16,9 @@ pub fn interface(data: &[u8]) -> Option<Vec<u8>> {
     }
     let sections = header.section_headers(endian, data).ok()?;
     let names_at = header.section_strings_index(endian, data).ok()?;
+    if names_at.0 >= sections.len() {
+        return None;
+    }
     let mut written = vec![0; size_of_val(header)];
     let mut headers = Vec::with_capacity(size_of_val(sections));
     for (index, section) in sections.iter().enumerate() {
@@ -25,6 +28,10 @@ pub fn interface(data: &[u8]) -> Option<Vec<u8>> {
             written.extend_from_slice(section.data(endian, data).ok()?);
             // The next one is aligned, whatever it holds.
             written.resize(written.len().next_multiple_of(16), 0);
+            // No library has the same bytes in several sections, but a small file that has them could ask for terabytes.
+            if written.len() > data.len() + 16 * sections.len() {
+                return None;
+            }
         } else if index != 0 {
             section.sh_type.set(endian, elf::SHT_NOBITS);
         }
@@ -78,9 +85,26 @@ mod tests {
     }
 
     #[test]
+    fn bytes_in_many_sections_are_not_copied_for_each() {
+        let mut data = library();
+        let header = *FileHeader64::<Endianness>::parse(&data[..]).unwrap();
+        let endian = header.endian().unwrap();
+        let (start, count) = (header.e_shoff(endian) as usize, header.e_shnum(endian) as usize);
+        let dynsym = (0..count).map(|index| start + 64 * index).find(|at| data[at + 4..at + 8] == [11, 0, 0, 0]).unwrap();
+        let size = data.len() as u64;
+        data[dynsym + 24..dynsym + 32].fill(0);
+        data[dynsym + 32..dynsym + 40].copy_from_slice(&size.to_le_bytes());
+        assert_eq!(interface(&data), None);
+    }
+
+    #[test]
     fn nothing_else_has_one() {
         assert_eq!(interface(b""), None);
         let whole = library();
+        let mut without_sections = whole[..64].to_vec();
+        without_sections[40..48].fill(0);
+        without_sections[60..62].fill(0);
+        assert_eq!(interface(&without_sections), None);
         for end in [10, 63, 64, 1000, whole.len() / 2] {
             assert_eq!(interface(&whole[..end]), None, "cut at {end}");
         }

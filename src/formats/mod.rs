@@ -1,6 +1,7 @@
 //! Bytes to values and back. No file, no process and no LLVM here: a reader is given bytes, lends what it finds in them, and
 //! says where a fault is (`Malformed`); it never indexes into what it was given without having checked.
 
+pub mod archive;
 pub mod bitcode_ident;
 pub mod bitstream;
 pub mod bundle;
@@ -8,9 +9,13 @@ pub mod compressed;
 pub mod drectve;
 pub mod elf_edit;
 pub mod elf_interface;
+pub mod fat_object;
+pub mod fatbin;
 pub mod intel_spirv;
+pub mod kernels;
 pub mod late_section;
 pub mod offload_binary;
+pub mod offload_sections;
 #[cfg(test)]
 mod reference;
 pub mod wrapper_notes;

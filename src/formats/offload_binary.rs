@@ -1,21 +1,24 @@
-//! OffloadBinary (`10 FF 10 AD`), the container of a device image and what it was built for: versions 1 to 3 are read, version 1
-//! is written (link-driver spec 4; containers spec 4.3, 4.5). Several may stand back to back, with zeros between them.
+//! OffloadBinary (`10 FF 10 AD`), the container of a device image and what it was built for: versions 1 to 3 are read, versions 1 and 2
+//! are written (link-driver spec 4; containers spec 4.3, 4.5). Several may stand back to back, with zeros between them.
 //!
 //! Integers are taken as little-endian, which is what every host that offloads writes. Strings and images are lent, except
 //! those of a compressed version 3 binary.
 
+mod head;
+mod packed;
 mod write;
 
 #[cfg(test)]
 mod tests;
 
-pub use write::{Frame, frame, write};
+pub use head::{Head, PackedPart};
+pub use packed::Packed;
+pub use write::{Entry, Frame, SharedFrame, frame, frame_of, shared_frame, write};
 
 use super::slice;
 use crate::error::Malformed;
 use crate::model::ImageKind;
 use std::borrow::Cow;
-use std::io::Read;
 
 /// The first four bytes.
 pub const MAGIC: [u8; 4] = [0x10, 0xff, 0x10, 0xad];
@@ -24,8 +27,6 @@ const HEADER_SIZE: u64 = 32;
 const ENTRY_SIZE: u64 = 40;
 /// Of an entry, version 2 on: it describes an image but holds none.
 const FLAG_METADATA_ONLY: u32 = 1;
-/// No stream of zstd or zlib grows by more: a zstd block of 128 KiB takes at least 4 bytes. What claims more is a lie.
-const MAX_GROWTH: u64 = 32 << 10;
 
 type Pair<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
 
@@ -90,16 +91,33 @@ pub fn read_all(data: &[u8]) -> Result<Vec<Image<'_>>, Malformed> {
     let mut images = Vec::new();
     let mut at = 0;
     while let Some(rest) = data.get(at..).filter(|rest| !rest.is_empty()) {
-        let size = read_one(rest, &mut images, at as u64)?;
-        // The magic has no zero at its front, so skipping zeros cannot skip a binary.
-        let padding = rest[size..].iter().take_while(|byte| **byte == 0).count();
-        at += size + padding;
+        let size = read_first(rest, &mut images, at as u64)?;
+        at += size + padding(&rest[size..]);
     }
     Ok(images)
 }
 
-/// Reads the binary at the start of `data`, which lies `base` bytes into what the caller was given; returns its size.
-fn read_one<'a>(data: &'a [u8], images: &mut Vec<Image<'a>>, base: u64) -> Result<usize, Malformed> {
+/// How far the binaries at the start of `data` reach, the zeros between them included: for sections in which other things follow.
+/// Only their sizes are looked at.
+pub fn extent(data: &[u8]) -> u64 {
+    let (mut at, mut end) = (0, 0);
+    while let Some(rest) = data.get(at..).filter(|rest| is_offload_binary(rest)) {
+        let Ok(header) = slice(rest, 0, HEADER_SIZE, "", 0) else { break };
+        let Ok(whole) = slice(rest, 0, u64_at(header, 8).max(HEADER_SIZE), "", 0) else { break };
+        end = at + whole.len();
+        at = end + padding(&rest[whole.len()..]);
+    }
+    end as u64
+}
+
+/// How many zeros `data` begins with. The magic has none at its front, so skipping them cannot skip a binary.
+pub fn padding(data: &[u8]) -> usize {
+    data.iter().take_while(|byte| **byte == 0).count()
+}
+
+/// Adds the images of the binary at the start of `data`, which lies `base` bytes into what the caller was given, to `images`; returns
+/// the binary's size.
+pub fn read_first<'a>(data: &'a [u8], images: &mut Vec<Image<'a>>, base: u64) -> Result<usize, Malformed> {
     if !is_offload_binary(data) {
         return Err(Malformed::new("not an offload binary", base));
     }
@@ -113,47 +131,22 @@ fn read_one<'a>(data: &'a [u8], images: &mut Vec<Image<'a>>, base: u64) -> Resul
     let size = u64_at(header, 8);
     let whole = slice(data, 0, size, "size field past the end", base)?;
     let entries_at = u64_at(header, 16);
-    let inflated_size = match version {
-        3 => u64_at(slice(whole, 0, HEADER_SIZE + 8, "size field too small", base)?, 32),
-        _ if size < HEADER_SIZE => return Err(Malformed::new("size field too small", base)),
-        _ => 0,
-    };
-    if inflated_size == 0 {
-        for image in layout.read(whole, entries_at, base) {
-            images.push(image.map_err(|fault| fault.shifted(base))?);
-        }
-    } else {
-        let plain = inflate(whole, entries_at, inflated_size).map_err(|fault| fault.shifted(base))?;
+    if size < HEADER_SIZE {
+        return Err(Malformed::new("size field too small", base));
+    }
+    if let Some(packed) = Packed::of(whole).map_err(|fault| fault.shifted(base))? {
+        let mut plain = Vec::new();
+        packed.inflate(&mut plain).map_err(|error| packed.fault(&error).shifted(base))?;
         // Offsets into inflated data mean nothing to the caller: such faults are told at the binary.
         for image in layout.read(&plain, entries_at, base) {
             images.push(image.map_err(|fault| Malformed::new(fault.what, base))?.into_owned());
         }
+    } else {
+        for image in layout.read(whole, entries_at, base) {
+            images.push(image.map_err(|fault| fault.shifted(base))?);
+        }
     }
     Ok(whole.len())
-}
-
-/// The plain form of a compressed binary: the header as it is, then what the rest inflates to.
-fn inflate(whole: &[u8], entries_at: u64, inflated_size: u64) -> Result<Vec<u8>, Malformed> {
-    let header = slice(whole, 0, entries_at, "entry past the end", 0)?;
-    let packed = &whole[header.len()..];
-    let fault = |what| Malformed::new(what, entries_at);
-    let wanted = inflated_size.checked_sub(entries_at).ok_or(fault("inflated size too small"))?;
-    if wanted > (packed.len() as u64).saturating_mul(MAX_GROWTH) {
-        return Err(fault("inflated size is more than the compressed data can hold"));
-    }
-    let mut plain = header.to_vec();
-    // One byte more than promised is asked for, so that too much is noticed. The vector grows as the data comes.
-    let done = if packed.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
-        zstd::stream::read::Decoder::with_buffer(packed)
-            .and_then(|decoder| decoder.single_frame().take(wanted + 1).read_to_end(&mut plain))
-    } else {
-        flate2::bufread::ZlibDecoder::new(packed).take(wanted + 1).read_to_end(&mut plain)
-    };
-    match done {
-        Ok(len) if len as u64 == wanted => Ok(plain),
-        Ok(_) => Err(fault("inflated size does not match the data")),
-        Err(_) => Err(fault("cannot inflate")),
-    }
 }
 
 /// What differs between the versions once a binary is plain.
@@ -173,16 +166,17 @@ impl Layout {
             Err(fault) => (&[][..], Some(Err(fault))),
         };
         let (entries, _) = entries.as_chunks::<{ ENTRY_SIZE as usize }>();
+        let mut budget = Budget::of(data);
         let images = entries.iter().zip(0..).map(move |(entry, index)| {
             let at = entries_at + index * ENTRY_SIZE;
-            self.image(data, entry, at, base)
+            self.image(data, entry, at, base, &mut budget)
         });
         images.chain(fault)
     }
 
-    fn image<'a>(self, data: &'a [u8], entry: &[u8], at: u64, base: u64) -> Result<Image<'a>, Malformed> {
+    fn image<'a>(self, data: &'a [u8], entry: &[u8], at: u64, base: u64, budget: &mut Budget) -> Result<Image<'a>, Malformed> {
         let flags = u32_at(entry, 4);
-        let strings = self.strings(data, u64_at(entry, 8), u64_at(entry, 16), at)?;
+        let strings = self.strings(data, u64_at(entry, 8), u64_at(entry, 16), at, budget)?;
         let (offset, size) = (u64_at(entry, 24), u64_at(entry, 32));
         let image = if flags & self.metadata_only != 0 {
             &[]
@@ -200,10 +194,18 @@ impl Layout {
         })
     }
 
-    fn strings<'a>(self, data: &'a [u8], offset: u64, count: u64, at: u64) -> Result<Vec<Pair<'a>>, Malformed> {
+    fn strings<'a>(
+        self,
+        data: &'a [u8],
+        offset: u64,
+        count: u64,
+        at: u64,
+        budget: &mut Budget,
+    ) -> Result<Vec<Pair<'a>>, Malformed> {
         slice(data, offset, 0, "string table past the end", at)?;
         let len = count.saturating_mul(self.string_entry);
         let table = slice(data, offset, len, "number of strings past the end", at)?;
+        budget.take(count, 0, at)?;
         let pairs = table.chunks_exact(self.string_entry as usize).zip(0..).map(|(pair, index)| {
             let at = offset + index * self.string_entry;
             let key = c_string(data, u64_at(pair, 0), at)?;
@@ -211,9 +213,31 @@ impl Layout {
                 24 => slice(data, u64_at(pair, 8), u64_at(pair, 16), "string past the end", at)?,
                 _ => c_string(data, u64_at(pair, 8), at)?,
             };
+            budget.take(0, (key.len() + value.len()) as u64, at)?;
             Ok((Cow::Borrowed(key), Cow::Borrowed(value)))
         });
         pairs.collect()
+    }
+}
+
+/// What the strings of one binary may come to. Images may share strings, and each image is told with its own: without a bound, a
+/// small file would ask for the product of both. This is more than any writer shares.
+struct Budget {
+    pairs: u64,
+    bytes: u64,
+}
+
+impl Budget {
+    fn of(data: &[u8]) -> Self {
+        let size = data.len() as u64;
+        Budget { pairs: (64 << 10) + size / 8, bytes: (16 << 20) + size }
+    }
+
+    fn take(&mut self, pairs: u64, bytes: u64, at: u64) -> Result<(), Malformed> {
+        let fault = Malformed::new("more strings than the binary can hold", at);
+        self.pairs = self.pairs.checked_sub(pairs).ok_or(fault)?;
+        self.bytes = self.bytes.checked_sub(bytes).ok_or(fault)?;
+        Ok(())
     }
 }
 

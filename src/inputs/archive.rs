@@ -36,7 +36,7 @@ impl Walk<'_> {
         let mut last = 0;
         for member in archive.members() {
             let member = member.map_err(|error| anyhow::anyhow!("{origin}: {error} (after offset {last:#x})"))?;
-            let name = String::from_utf8_lossy(member.name()).into_owned();
+            let name = shown(member.name());
             let (offset, size) = member.file_range();
             last = offset;
             let (inner, own, contents) = if member.is_thin() {
@@ -64,6 +64,14 @@ impl Walk<'_> {
     }
 }
 
+/// A member's name for messages. Any number of members may share one long name, so it is cut.
+fn shown(name: &[u8]) -> String {
+    const LONGEST: usize = 512;
+    let start = name.get(..LONGEST).unwrap_or(name);
+    let rest = if start.len() < name.len() { "…" } else { "" };
+    format!("{}{rest}", String::from_utf8_lossy(start))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,6 +82,12 @@ mod tests {
         let names = [names.as_slice(), if names.len() % 2 == 1 { b"\n" } else { b"" }].concat();
         let header = |name: &str, size: usize| format!("{name:<16}{:<12}{:<6}{:<6}{:<8}{size:<10}`\n", 0, 0, 0, 644).into_bytes();
         [b"!<thin>\n".to_vec(), header("//", names.len()), names, header("/0", 18)].concat()
+    }
+
+    #[test]
+    fn long_names_are_cut_in_messages() {
+        assert_eq!(shown(b"a.o"), "a.o");
+        assert_eq!(shown(&[b'a'; 513]), format!("{}…", "a".repeat(512)));
     }
 
     #[test]

@@ -51,12 +51,10 @@ pub fn symbols(bitcode: &[u8]) -> Result<ModuleSymbols> {
         let mut found = ModuleSymbols { triple: text(module.get_triple().as_str().to_bytes()), ..ModuleSymbols::default() };
         let data = TargetData::create(&data_layout(module));
         let prefix = name_prefix(&data_layout(module));
-        for global in module.get_globals() {
-            found.note_entries(global, &data);
-            found.note(global, prefix);
-        }
+        module.get_globals().for_each(|global| found.note_entries(global, &data));
+        // In the order of LLVM's symbol tables.
         let functions = module.get_functions().map(|function| function.as_global_value());
-        for value in functions.chain(aliases(module)) {
+        for value in functions.chain(module.get_globals()).chain(aliases(module)) {
             found.note(value, prefix);
         }
         for name in identifiers(&inline_asm(module)) {

@@ -4,6 +4,7 @@
 //!
 //! Without the feature `llvm` the twin `disabled.rs` has the same functions, and each one fails.
 
+mod archive;
 #[cfg(feature = "llvm")]
 mod bitcode;
 #[cfg(feature = "llvm")]
@@ -29,6 +30,7 @@ pub use self::{
     emit::{compile, compile_assembly, compile_bitcode, print_module},
     host::{check_host, default_triple},
 };
+pub use archive::BitcodeSymbols;
 #[cfg(not(feature = "llvm"))]
 pub use disabled::{
     check_host, compile, compile_assembly, compile_bitcode, default_triple, embedded_images, print_module, symbols,

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use object::read::coff::{CoffFile, CoffHeader, Symbol, SymbolTable};
 use object::{Object, ObjectSection, SymbolIndex, pe};
 
+use super::object::Shares;
 use super::{Definition, Found, HostFacts, Machine, Need, PLAIN_BOUNDS, packaged};
 use crate::formats::drectve::{self, Directives};
 use crate::inputs::Leaf;
@@ -23,9 +24,12 @@ const DIRECTIVES: &str = ".drectve";
 /// The device images of an object: in sections whose name starts `.llvm.offloading`.
 pub(super) fn images(index: usize, leaf: &Leaf) -> Result<Vec<Found<'_>>> {
     let mut found = Vec::new();
+    let mut shares = Shares::of(leaf.data());
     for section in sections(leaf.data()).with_context(|| leaf.origin.to_string())? {
         if section.name.starts_with(IMAGES) && section.name != RELOCATABLE {
-            found.append(&mut packaged(index, &leaf.origin.in_section(&section.name), section.contents)?);
+            let origin = leaf.origin.in_section(section.name);
+            shares.take(section.contents).with_context(|| origin.to_string())?;
+            found.append(&mut packaged(index, &origin, section.contents)?);
         }
     }
     Ok(found)
@@ -34,7 +38,9 @@ pub(super) fn images(index: usize, leaf: &Leaf) -> Result<Vec<Found<'_>>> {
 /// What an object asks of the linker.
 pub(super) fn directives(data: &[u8]) -> Result<Directives> {
     let mut text = Vec::new();
+    let mut shares = Shares::of(data);
     for section in sections(data)?.iter().filter(|section| section.name == DIRECTIVES) {
+        shares.take(section.contents)?;
         text.extend_from_slice(section.contents);
         text.push(b' ');
     }
@@ -44,7 +50,8 @@ pub(super) fn directives(data: &[u8]) -> Result<Directives> {
 struct Section<'a> {
     /// Counted from 1, as symbols do.
     number: usize,
-    name: String,
+    /// Empty when it is no text; those we look for are.
+    name: &'a str,
     contents: &'a [u8],
 }
 
@@ -52,7 +59,7 @@ fn sections(data: &[u8]) -> Result<Vec<Section<'_>>> {
     fn list<'a, C: CoffHeader>(file: &CoffFile<'a, &'a [u8], C>) -> Result<Vec<Section<'a>>> {
         let mut all = Vec::new();
         for section in file.sections() {
-            let name = String::from_utf8_lossy(section.name_bytes()?).into_owned();
+            let name = std::str::from_utf8(section.name_bytes()?).unwrap_or_default();
             let contents = section.data().map_err(|error| anyhow!("{name}: {error}"))?;
             all.push(Section { number: section.index().0, name, contents });
         }

@@ -16,6 +16,8 @@ use crate::model::{Generation, ImageKind, OffloadKind, OffloadKinds, Origin};
 const SHT_LLVM_OFFLOADING: elf::SectionType = elf::SectionType(0x6fff_4c0b);
 /// Where a relocatable link keeps images that are linked already (fault F17).
 const RELOCATABLE: &str = ".llvm.offloading.relocatable";
+/// No triple and architecture are longer.
+const LONGEST_NAME: usize = 4096;
 /// What LLVM 14 puts before `<triple>.<arch>`.
 const NAMED_SECTION: &str = ".llvm.offloading.";
 const ELFCLASS32: u8 = 1;
@@ -32,6 +34,7 @@ fn images<'a, Elf: FileHeader<Endian = Endianness>>(index: usize, leaf: &'a Leaf
     let data = leaf.data();
     let (endian, sections) = open::<Elf>(data).with_context(|| leaf.origin.to_string())?;
     let mut found = Vec::new();
+    let mut shares = Shares::of(data);
     for section in sections.iter() {
         let kind = section.sh_type(endian);
         if kind != SHT_LLVM_OFFLOADING && kind != elf::SHT_PROGBITS {
@@ -42,8 +45,12 @@ fn images<'a, Elf: FileHeader<Endian = Endianness>>(index: usize, leaf: &'a Leaf
         if name == RELOCATABLE || (kind == elf::SHT_PROGBITS && !name.starts_with(NAMED_SECTION)) {
             continue;
         }
+        if name.len() > LONGEST_NAME {
+            return Err(anyhow!("{}: a section of device code has a name of {} bytes", leaf.origin, name.len()));
+        }
         let origin = leaf.origin.in_section(name);
         let contents = section.data(endian, data).map_err(|error| anyhow!("{origin}: {error}"))?;
+        shares.take(contents).with_context(|| origin.to_string())?;
         let allocated = section.sh_flags(endian).contains(elf::SHF_ALLOC);
         if kind == elf::SHT_PROGBITS {
             found.extend(llvm14_image(index, &origin, name, contents));
@@ -53,6 +60,22 @@ fn images<'a, Elf: FileHeader<Endian = Endianness>>(index: usize, leaf: &'a Leaf
         }
     }
     Ok(found)
+}
+
+/// How many bytes of a file may still be looked at as sections. Sections that share bytes could make a small file ask for any amount
+/// of memory, and no compiler writes them.
+pub(super) struct Shares(usize);
+
+impl Shares {
+    pub fn of(data: &[u8]) -> Self {
+        Shares(data.len())
+    }
+
+    /// Looks at the bytes of one more section.
+    pub fn take(&mut self, section: &[u8]) -> Result<()> {
+        self.0 = self.0.checked_sub(section.len()).ok_or(anyhow!("sections share their bytes"))?;
+        Ok(())
+    }
 }
 
 type Opened<'a, Elf> = (Endianness, SectionTable<'a, Elf>);
@@ -123,9 +146,12 @@ fn facts<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<HostFacts<
             facts.defined.push(Definition { name: Cow::Borrowed(name), weak, common });
         }
     }
+    let mut shares = Shares::of(data);
     for section in sections.iter() {
         if sections.section_name(endian, section).is_ok_and(|name| name.starts_with(b".gnu.lto_.symtab.")) {
-            gcc_symbols(section.data(endian, data)?, &mut facts);
+            let table = section.data(endian, data)?;
+            shares.take(table)?;
+            gcc_symbols(table, &mut facts);
         }
     }
     if facts.generation.is_none() {
@@ -162,7 +188,13 @@ pub(super) fn shared_needs(data: &[u8]) -> Result<Vec<Vec<u8>>> {
         let symbols = sections.symbols(endian, data, elf::SHT_DYNSYM)?;
         let open =
             symbols.iter().filter(|symbol| symbol.st_bind() == elf::STB_GLOBAL && symbol.st_shndx(endian) == elf::SHN_UNDEF);
-        open.map(|symbol| Ok(symbols.symbol_name(endian, symbol)?.to_vec())).collect()
+        let mut shares = Shares::of(data);
+        let names = open.map(|symbol| {
+            let name = symbols.symbol_name(endian, symbol)?;
+            shares.take(name)?;
+            Ok(name.to_vec())
+        });
+        names.collect()
     }
     match data.get(4) {
         Some(&ELFCLASS32) => read::<FileHeader32<Endianness>>(data),
@@ -216,6 +248,14 @@ fn is_bound(name: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sections_may_not_share_their_bytes() {
+        let file = [0; 100];
+        let mut shares = Shares::of(&file);
+        assert!(shares.take(&file[..60]).is_ok() && shares.take(&file[60..]).is_ok());
+        assert!(shares.take(&file[..1]).is_err());
+    }
 
     #[test]
     fn symbols_of_gccs_intermediate_code() {

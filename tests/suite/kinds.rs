@@ -179,20 +179,21 @@ impl Case {
         let _ = std::fs::remove_file(&ledger);
         let libraries = std::env::join_paths([work.path(), stubs()]).expect("folders without colons");
         let printed = run(work.command("./program").env("OFFLD_LEDGER", &ledger).env("LD_LIBRARY_PATH", libraries))?;
-        let cleaned = run(work.command("sed").arg("-f").arg(folder().join("normalize.sed")).arg(&ledger))?;
-        Ok((printed, normalized(&cleaned)))
+        Ok((printed, normalized(work, &ledger)?))
     }
 }
 
-/// Each runtime's lines for themselves, and in each table its image lines sorted.
-fn normalized(ledger: &str) -> String {
-    let mut lines: Vec<&str> = ledger.lines().collect();
+/// The ledger in a file without what differs between equal registrations: each runtime's lines for themselves, and in each table its
+/// image lines sorted.
+pub fn normalized(work: &Work, ledger: &Path) -> Result<String, Failed> {
+    let cleaned = run(work.command("sed").arg("-f").arg(folder().join("normalize.sed")).arg(ledger))?;
+    let mut lines: Vec<&str> = cleaned.lines().collect();
     lines.sort_by_key(|line| line.split(' ').next());
     let is_image = |line: &&str| line.split(' ').nth(1) == Some("image") && !line.starts_with("BAD");
     for images in lines.chunk_by_mut(|a, b| is_image(a) && is_image(b)) {
         images.sort_unstable();
     }
-    lines.iter().map(|line| format!("{line}\n")).collect()
+    Ok(lines.iter().map(|line| format!("{line}\n")).collect())
 }
 
 /// The compilers of a release, and NVIDIA's tools where a case needs them.

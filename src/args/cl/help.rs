@@ -27,7 +27,8 @@ pub(super) fn text(tool: &Tool, program: &str, hidden: bool, flat: bool) -> Stri
         .filter(|(_, _, is_hidden)| hidden || !is_hidden)
         .map(|(name, help, _)| Row { name, left: format!("--{name}"), help, choices: &[] })
         .collect();
-    let mut own: Vec<Row> = tool.options.iter().filter(|option| hidden || !option.hidden).map(row).collect();
+    let mut own: Vec<Row> =
+        tool.options.iter().filter(|option| (hidden || !option.hidden) && !option.help.is_empty()).map(row).collect();
     own.sort_by_key(|row| row.name);
     let rights = own.iter().flat_map(|row| row.choices).map(|(name, _)| name.len() + 3);
     let width = generic.iter().chain(&own).map(|row| row.left.len()).chain(rights).max().unwrap_or(0);
@@ -35,7 +36,7 @@ pub(super) fn text(tool: &Tool, program: &str, hidden: bool, flat: bool) -> Stri
     let usage = [" ", tool.usage].concat();
     let mut text = format!("OVERVIEW: {}\n\nUSAGE: {program} [options]{}\n\nOPTIONS:\n", tool.overview, usage.trim_end());
     if flat {
-        own.extend(generic);
+        own.extend(generic.into_iter().filter(|row| hidden || row.name != "help-list"));
         own.sort_by_key(|row| row.name);
         own.iter().for_each(|row| push(&mut text, row, width));
         return text;

@@ -24,7 +24,8 @@ pub fn parse(tool: &Tool, called: &str, args: &[OsString]) -> anyhow::Result<Out
         }
     }
     reader.check_missing();
-    let text = help::text(tool, &reader.program, false, false);
+    // Where nobody asks for it, LLVM prints it without categories.
+    let text = help::text(tool, &reader.program, false, true);
     if !reader.faults.is_empty() {
         return Err(Refused { lines: reader.faults }.into());
     }

@@ -57,3 +57,46 @@ pub fn canonical_target_id(text: &str) -> String {
     let features: String = features.values().map(|feature| format!(":{feature}")).collect();
     format!("{processor}{features}")
 }
+
+/// A target id of a known processor, taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TargetId<'a> {
+    /// By the name in use.
+    pub processor: &'a str,
+    /// The features it fixes, and whether they are on.
+    pub features: BTreeMap<&'a str, bool>,
+}
+
+/// Takes apart a target id for `triple`. None for one that means nothing: of AMD, without a known processor, or with a feature that
+/// the processor does not have, or has twice, or without a sign; of others, any with a feature.
+pub(super) fn parse_target_id<'a>(triple: &str, text: &'a str) -> Option<TargetId<'a>> {
+    let mut parts = text.split(':');
+    let name = parts.next().filter(|name| !name.is_empty())?;
+    let (processor, known): (&str, &[&str]) = match triple.split('-').next() {
+        Some("amdgcn") => amd(name).map(|processor| (processor, features(processor)))?,
+        // Its processors have no target ids.
+        Some("r600") => return None,
+        _ => (name, &[]),
+    };
+    let mut features = BTreeMap::new();
+    for feature in parts {
+        let (name, on) = match feature.strip_suffix('+') {
+            Some(name) => (name, true),
+            None => (feature.strip_suffix('-')?, false),
+        };
+        if !known.contains(&name) || features.insert(name, on).is_some() {
+            return None;
+        }
+    }
+    Some(TargetId { processor, features })
+}
+
+/// The features that a target id may fix for an AMD processor, by its name in use (containers spec 3.2).
+fn features(processor: &str) -> &'static [&'static str] {
+    match processor {
+        "gfx906" | "gfx908" | "gfx90a" | "gfx942" | "gfx950" | "gfx9-4-generic" => &["sramecc", "xnack"],
+        "gfx801" | "gfx810" | "gfx900" | "gfx902" | "gfx904" | "gfx909" | "gfx90c" | "gfx1010" | "gfx1011" | "gfx1012"
+        | "gfx1013" | "gfx9-generic" | "gfx10-1-generic" => &["xnack"],
+        _ => &[],
+    }
+}

@@ -1,5 +1,7 @@
 //! Written is read, and is what LLVM's bundler writes; what is cut, flipped or lying is an error or the like, never a panic.
 
+mod compat;
+
 use super::*;
 use crate::formats::reference::{Outcome, run, tools};
 use proptest::prelude::*;

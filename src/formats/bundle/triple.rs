@@ -2,12 +2,12 @@
 //! what LLVM's normaliser does to four components; the names are those that the one of LLVM 22 knows.
 
 /// Vendors, by their whole name.
-const VENDORS: [&str; 16] =
+pub(super) const VENDORS: [&str; 16] =
     ["amd", "apple", "csr", "fsl", "ibm", "img", "intel", "mesa", "meta", "mti", "nvidia", "oe", "pc", "scei", "sie", "suse"];
 
 /// Operating systems, by the start of their name: what follows is a version.
 #[rustfmt::skip]
-const SYSTEMS: &[&str] = &[
+pub(super) const SYSTEMS: &[&str] = &[
     "aix", "amdhsa", "amdpal", "bridgeos", "cheriotrtos", "cuda", "cygwin", "darwin", "dragonfly", "driverkit", "elfiamcu",
     "emscripten", "freebsd", "fuchsia", "haiku", "hermit", "hurd", "ios", "kfreebsd", "linux", "liteos", "lv2", "macos", "managarm",
     "mesa3d", "mingw", "msys", "netbsd", "nvcl", "openbsd", "ps4", "ps5", "rtems", "serenity", "shadermodel", "solaris", "tvos",
@@ -67,7 +67,7 @@ fn is_environment(name: &str) -> bool {
     ENVIRONMENTS.iter().any(|environment| name.starts_with(environment))
 }
 
-fn format_of(name: &str) -> Option<&'static str> {
+pub(super) fn format_of(name: &str) -> Option<&'static str> {
     FORMATS.into_iter().find(|format| name.ends_with(format))
 }
 

@@ -11,7 +11,7 @@ use std::io::{self, Write};
 const MAX_FILE_ALIGN: u64 = 4096;
 
 /// A section as it is to be.
-pub(super) struct Edited<'a> {
+pub(in crate::formats) struct Edited<'a> {
     pub header: Header,
     pub body: Cow<'a, [u8]>,
 }
@@ -63,17 +63,7 @@ impl<'a> Rewritten<'a> {
 }
 
 /// Lays out the sections that stay and numbers them anew.
-pub(super) fn lay_out<'a>(
-    data: &[u8],
-    object: &Object<'a>,
-    numbers: &Numbers,
-    edited: Vec<Edited<'a>>,
-) -> Result<Rewritten<'a>, Malformed> {
-    let lent: u64 = object.sections.iter().map(|section| section.body.len() as u64).sum();
-    if lent > data.len() as u64 {
-        // Each would be written as often as it is lent; a small file could ask for terabytes.
-        return Err(Malformed::new("sections overlap", object.class.get(object.head, &E_SHOFF)));
-    }
+pub(super) fn lay_out<'a>(object: &Object<'a>, numbers: &Numbers, edited: Vec<Edited<'a>>) -> Result<Rewritten<'a>, Malformed> {
     let mut kept: Vec<(usize, Edited<'a>)> =
         edited.into_iter().enumerate().filter(|(index, _)| numbers.of(*index).is_some()).collect();
     for (_, section) in &mut kept {
@@ -113,7 +103,7 @@ fn file_align(align: u64) -> u64 {
 }
 
 /// Gives a section's link and info the new numbers of the sections they lead to.
-fn renumber(header: &mut Header, numbers: &Numbers) -> Result<(), Malformed> {
+pub(in crate::formats) fn renumber(header: &mut Header, numbers: &Numbers) -> Result<(), Malformed> {
     let fault = Malformed::new("a section that is needed by another cannot be removed", header.offset);
     if header.kind != 0 {
         header.link = numbers.of(header.link as usize).ok_or(fault)?;

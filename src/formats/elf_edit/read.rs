@@ -4,27 +4,29 @@
 use crate::error::Malformed;
 use crate::formats::slice;
 
-pub(super) const SHT_SYMTAB: u32 = 2;
-pub(super) const SHT_STRTAB: u32 = 3;
-pub(super) const SHT_RELA: u32 = 4;
-pub(super) const SHT_NOBITS: u32 = 8;
-pub(super) const SHT_REL: u32 = 9;
-pub(super) const SHT_GROUP: u32 = 17;
-pub(super) const SHT_SYMTAB_SHNDX: u32 = 18;
+pub(in crate::formats) const SHT_PROGBITS: u32 = 1;
+pub(in crate::formats) const SHT_SYMTAB: u32 = 2;
+pub(in crate::formats) const SHT_STRTAB: u32 = 3;
+pub(in crate::formats) const SHT_RELA: u32 = 4;
+pub(in crate::formats) const SHT_NOBITS: u32 = 8;
+pub(in crate::formats) const SHT_REL: u32 = 9;
+pub(in crate::formats) const SHT_GROUP: u32 = 17;
+pub(in crate::formats) const SHT_SYMTAB_SHNDX: u32 = 18;
 /// Relocations packed into differences (LLVM 20 on, experimental).
-pub(super) const SHT_CREL: u32 = 0x4000_0014;
+pub(in crate::formats) const SHT_CREL: u32 = 0x4000_0014;
 /// Symbol indices as ULEB128: those whose address matters.
-pub(super) const SHT_LLVM_ADDRSIG: u32 = 0x6fff_4c03;
-pub(super) const SHF_INFO_LINK: u64 = 0x40;
-pub(super) const SHN_LORESERVE: u64 = 0xff00;
-pub(super) const SHN_XINDEX: u64 = 0xffff;
+pub(in crate::formats) const SHT_LLVM_ADDRSIG: u32 = 0x6fff_4c03;
+pub(in crate::formats) const SHF_ALLOC: u64 = 2;
+pub(in crate::formats) const SHF_INFO_LINK: u64 = 0x40;
+pub(in crate::formats) const SHN_LORESERVE: u64 = 0xff00;
+pub(in crate::formats) const SHN_XINDEX: u64 = 0xffff;
 
 const ET_REL: u64 = 1;
 const EM_MIPS: u64 = 8;
 
 /// How numbers stand in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Class {
+pub(in crate::formats) struct Class {
     /// 64-bit.
     pub wide: bool,
     /// Big-endian.
@@ -32,7 +34,7 @@ pub(super) struct Class {
 }
 
 /// Where a field stands in its record: offset and length, by class.
-pub(super) struct Field {
+pub(in crate::formats) struct Field {
     narrow: (usize, usize),
     wide: (usize, usize),
 }
@@ -43,11 +45,17 @@ const fn field(narrow: (usize, usize), wide: (usize, usize)) -> Field {
 
 const E_TYPE: Field = field((16, 2), (16, 2));
 const E_MACHINE: Field = field((18, 2), (18, 2));
-pub(super) const E_SHOFF: Field = field((32, 4), (40, 8));
-const E_PHNUM: Field = field((44, 2), (56, 2));
+pub(in crate::formats) const E_SHOFF: Field = field((32, 4), (40, 8));
+pub(in crate::formats) const E_PHOFF: Field = field((28, 4), (32, 8));
+pub(in crate::formats) const E_EHSIZE: Field = field((40, 2), (52, 2));
+pub(in crate::formats) const E_PHENTSIZE: Field = field((42, 2), (54, 2));
+pub(in crate::formats) const E_PHNUM: Field = field((44, 2), (56, 2));
 const E_SHENTSIZE: Field = field((46, 2), (58, 2));
-pub(super) const E_SHNUM: Field = field((48, 2), (60, 2));
-pub(super) const E_SHSTRNDX: Field = field((50, 2), (62, 2));
+pub(in crate::formats) const E_SHNUM: Field = field((48, 2), (60, 2));
+pub(in crate::formats) const E_SHSTRNDX: Field = field((50, 2), (62, 2));
+
+pub(in crate::formats) const P_OFFSET: Field = field((4, 4), (8, 8));
+pub(in crate::formats) const P_FILESZ: Field = field((16, 4), (32, 8));
 
 const SH_NAME: Field = field((0, 4), (0, 4));
 const SH_TYPE: Field = field((4, 4), (4, 4));
@@ -60,9 +68,9 @@ const SH_INFO: Field = field((28, 4), (44, 4));
 const SH_ADDRALIGN: Field = field((32, 4), (48, 8));
 const SH_ENTSIZE: Field = field((36, 4), (56, 8));
 
-pub(super) const ST_NAME: Field = field((0, 4), (0, 4));
-pub(super) const ST_INFO: Field = field((12, 1), (4, 1));
-pub(super) const ST_SHNDX: Field = field((14, 2), (6, 2));
+pub(in crate::formats) const ST_NAME: Field = field((0, 4), (0, 4));
+pub(in crate::formats) const ST_INFO: Field = field((12, 1), (4, 1));
+pub(in crate::formats) const ST_SHNDX: Field = field((14, 2), (6, 2));
 
 impl Class {
     /// The `len` bytes at `at` as a number.
@@ -107,14 +115,18 @@ impl Class {
         if self.wide { 64 } else { 40 }
     }
 
+    pub fn program_header_size(self) -> usize {
+        if self.wide { 56 } else { 32 }
+    }
+
     pub fn symbol_size(self) -> usize {
         if self.wide { 24 } else { 16 }
     }
 }
 
 /// A section header.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Header {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(in crate::formats) struct Header {
     pub name: u32,
     pub kind: u32,
     pub flags: u64,
@@ -170,7 +182,7 @@ impl Header {
 
 /// A section: its header, name and bytes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Section<'a> {
+pub(in crate::formats) struct Section<'a> {
     pub header: Header,
     pub name: &'a [u8],
     /// Empty for a section without bytes in the file.
@@ -179,7 +191,7 @@ pub(super) struct Section<'a> {
 
 /// A relocatable object. Links between its sections lead to sections that are there.
 #[derive(Debug)]
-pub(super) struct Object<'a> {
+pub(in crate::formats) struct Object<'a> {
     pub class: Class,
     /// MIPS64, little-endian: relocations keep the symbol's index apart from the type.
     pub split_info: bool,
@@ -191,24 +203,31 @@ pub(super) struct Object<'a> {
     pub names: usize,
     /// The symbol table.
     pub symbols: Option<usize>,
+    /// How large the file is.
+    pub size: u64,
 }
 
 impl<'a> Object<'a> {
+    /// Reads a relocatable object.
     pub fn parse(data: &'a [u8]) -> Result<Self, Malformed> {
-        let ident = slice(data, 0, 16, "not an ELF file", 0)?;
-        let class = match (ident.starts_with(b"\x7fELF"), ident[4], ident[5]) {
-            (true, 1 | 2, 1 | 2) => Class { wide: ident[4] == 2, big: ident[5] == 2 },
-            _ => return Err(Malformed::new("not an ELF file", 0)),
-        };
-        let head = slice(data, 0, class.header_size() as u64, "ELF header past the end", 0)?;
+        let (class, head) = class_and_head(data)?;
         if class.get(head, &E_TYPE) != ET_REL {
             return Err(Malformed::new("not a relocatable object", 16));
         }
         if class.get(head, &E_PHNUM) != 0 {
             return Err(Malformed::new("a relocatable object with program headers", 0));
         }
+        Object::parse_any(data)
+    }
+
+    /// Reads an object, a library or a program.
+    pub fn parse_any(data: &'a [u8]) -> Result<Self, Malformed> {
+        let (class, head) = class_and_head(data)?;
         let headers = headers(data, class, head)?;
         let null = headers.first().ok_or(Malformed::new("no sections", 0))?;
+        if null.kind != 0 {
+            return Err(Malformed::new("the first section is not the null section", class.get(head, &E_SHOFF)));
+        }
         let names = match class.get(head, &E_SHSTRNDX) {
             SHN_XINDEX => null.link as usize,
             index => index as usize,
@@ -229,8 +248,27 @@ impl<'a> Object<'a> {
             sections.push(Section { header: *header, name: string(strings, header.name, at)?, body });
         }
         let split_info = class.wide && !class.big && class.get(head, &E_MACHINE) == EM_MIPS;
-        Ok(Object { class, split_info, head, sections, names, symbols })
+        Ok(Object { class, split_info, head, sections, names, symbols, size: data.len() as u64 })
     }
+
+    /// That no bytes are in more than one section: each would be copied and written as often as it is lent, so that a small file
+    /// could ask for terabytes.
+    pub fn check_overlap(&self) -> Result<(), Malformed> {
+        let lent: u64 = self.sections.iter().map(|section| section.body.len() as u64).sum();
+        if lent > self.size {
+            return Err(Malformed::new("sections overlap", self.class.get(self.head, &E_SHOFF)));
+        }
+        Ok(())
+    }
+}
+
+fn class_and_head(data: &[u8]) -> Result<(Class, &[u8]), Malformed> {
+    let ident = slice(data, 0, 16, "not an ELF file", 0)?;
+    let class = match (ident.starts_with(b"\x7fELF"), ident[4], ident[5]) {
+        (true, 1 | 2, 1 | 2) => Class { wide: ident[4] == 2, big: ident[5] == 2 },
+        _ => return Err(Malformed::new("not an ELF file", 0)),
+    };
+    Ok((class, slice(data, 0, class.header_size() as u64, "ELF header past the end", 0)?))
 }
 
 fn headers(data: &[u8], class: Class, head: &[u8]) -> Result<Vec<Header>, Malformed> {
@@ -251,7 +289,11 @@ fn headers(data: &[u8], class: Class, head: &[u8]) -> Result<Vec<Header>, Malfor
     Ok(table.chunks_exact(size).map(|record| Header::read(class, record)).collect())
 }
 
+/// The fields of a section that is none mean nothing.
 fn check_links(header: &Header, count: usize, at: u64) -> Result<(), Malformed> {
+    if header.kind == 0 {
+        return Ok(());
+    }
     if header.link as usize >= count {
         return Err(Malformed::new("a section's link leads past the sections", at));
     }
@@ -269,7 +311,7 @@ fn body<'a>(data: &'a [u8], header: &Header, at: u64) -> Result<&'a [u8], Malfor
 }
 
 /// The string at `offset` of a string table; `at` is where the offset was read.
-pub(super) fn string(table: &[u8], offset: u32, at: u64) -> Result<&[u8], Malformed> {
+pub(in crate::formats) fn string(table: &[u8], offset: u32, at: u64) -> Result<&[u8], Malformed> {
     if offset == 0 && table.is_empty() {
         return Ok(&[]);
     }

@@ -235,3 +235,45 @@ fn a_tag_keeps_names_c_identifiers() {
         assert!(rename_entry_tables(&data, tag, &mut Vec::new()).is_err());
     }
 }
+
+/// Where the header of section `index` stands in a little-endian object of 64 bits.
+fn header_at(data: &[u8], index: usize) -> usize {
+    u64::from_le_bytes(data[40..48].try_into().unwrap()) as usize + 64 * index
+}
+
+#[test]
+fn a_section_that_is_none_may_say_anything() -> Outcome {
+    let mut data = sample(Architecture::X86_64, Endianness::Little);
+    let at = header_at(&data, 1);
+    data[at + 4..at + 64].fill(0xee);
+    data[at + 4..at + 8].fill(0);
+    // Nothing leads to it.
+    let edit = Edit { rename_section: &|section| (section.name == b".bss").then(|| b".bss2".to_vec()), ..Edit::default() };
+    let after = rewrite(&data, &edit)?;
+    assert_eq!(plan(&after, &Edit::default())?.size(), after.len() as u64);
+    Ok(())
+}
+
+#[test]
+fn the_first_section_is_none() {
+    let mut data = sample(Architecture::X86_64, Endianness::Little);
+    let at = header_at(&data, 0);
+    data[at + 4] = 3;
+    assert_eq!(plan(&data, &Edit::default()).unwrap_err().what, "the first section is not the null section");
+}
+
+#[test]
+fn bytes_in_two_sections_are_not_copied_twice() {
+    let mut data = sample(Architecture::X86_64, Endianness::Little);
+    let (first, second) = (header_at(&data, 1), header_at(&data, 3));
+    // The third section is the whole file.
+    data[second + 24..second + 32].fill(0);
+    let size = data.len() as u64;
+    data[second + 32..second + 40].copy_from_slice(&size.to_le_bytes());
+    let remove = Edit { remove: &is_fat_section, ..Edit::default() };
+    let rename = Edit { rename_section: &|section| Some([section.name, b"2"].concat()), ..Edit::default() };
+    for edit in [remove, rename] {
+        assert_eq!(plan(&data, &edit).unwrap_err().what, "sections overlap");
+    }
+    assert_ne!(first, second);
+}

@@ -156,6 +156,25 @@ fn f24_an_inflated_size_that_lies_takes_no_memory() -> std::io::Result<()> {
 }
 
 #[test]
+fn strings_that_images_share_do_not_multiply() {
+    let (entries, pairs) = (4000u64, 4000u64);
+    let strings_at = HEADER_SIZE + entries * ENTRY_SIZE;
+    let size = strings_at + pairs * 24;
+    let mut data = MAGIC.to_vec();
+    data.extend(2u32.to_le_bytes());
+    [size, HEADER_SIZE, entries].iter().for_each(|field| data.extend(field.to_le_bytes()));
+    for _ in 0..entries {
+        [0, strings_at, pairs, size, 0].iter().for_each(|field| data.extend(field.to_le_bytes()));
+    }
+    data.resize(size as usize, 0);
+    assert_eq!(read_all(&data).unwrap_err().what, "more strings than the binary can hold");
+    // A few do no harm.
+    data[48..56].copy_from_slice(&3u64.to_le_bytes());
+    data[24..32].copy_from_slice(&1u64.to_le_bytes());
+    assert_eq!(read_all(&data).unwrap().first().map(|image| image.strings.len()), Some(3));
+}
+
+#[test]
 fn reads_versions_2_and_3() -> std::io::Result<()> {
     let images = [(0, STRINGS, &b"one"[..]), (1, &[("triple", "spirv64"), ("x", "a\0b")], b"ignored"), (0, &[], b"")];
     let v3 = write_shared(3, &images);

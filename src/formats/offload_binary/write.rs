@@ -1,5 +1,8 @@
-//! Writes version 1, the one that every release reads. The string table is LLVM's to the byte (containers spec 4.3); the
-//! strings' order is the caller's, where LLVM has its hash order.
+//! Writes version 1, the one that every release reads, and version 2, which LLVM 23 reads: all images in one binary, which share
+//! one string table. The string tables are LLVM's to the byte (containers spec 4.3, 4.5); the strings' order is the caller's, where LLVM
+//! has its hash order.
+//!
+//! A frame is all of a binary but the images: who has it can stream gigabytes.
 
 use super::{ENTRY_SIZE, HEADER_SIZE, MAGIC};
 use crate::model::ImageKind;
@@ -18,35 +21,51 @@ pub struct Frame {
     pub total_size: u64,
 }
 
-/// The frame of a binary for an image of `image_size` bytes.
-pub fn frame(image_kind: ImageKind, offload_kind: u16, flags: u32, strings: &[(&str, &str)], image_size: u64) -> Frame {
-    let strings_at = HEADER_SIZE + ENTRY_SIZE;
-    let table_at = strings_at + 16 * strings.len() as u64;
-    let (table, offsets) = string_table(strings);
-    let image_offset = (table_at + table.len() as u64).next_multiple_of(8);
-    let total_size = (image_offset + image_size).next_multiple_of(8);
-
-    let mut head = Vec::with_capacity(image_offset as usize);
-    head.extend(MAGIC);
-    head.extend(1u32.to_le_bytes());
-    for field in [total_size, HEADER_SIZE, ENTRY_SIZE] {
-        head.extend(field.to_le_bytes());
-    }
-    head.extend(image_kind.raw().to_le_bytes());
-    head.extend(offload_kind.to_le_bytes());
-    head.extend(flags.to_le_bytes());
-    for field in [strings_at, strings.len() as u64, image_offset, image_size] {
-        head.extend(field.to_le_bytes());
-    }
-    for string in strings.iter().flat_map(|(key, value)| [key, value]) {
-        head.extend((table_at + offsets.get(string).copied().unwrap_or(0)).to_le_bytes());
-    }
-    head.extend(&table);
-    head.resize(image_offset as usize, 0);
-    Frame { head, image_offset, image_size, total_size }
+/// An image as an entry tells of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// What the image's bytes are.
+    pub image_kind: ImageKind,
+    /// The programming models' bits.
+    pub offload_kind: u16,
+    /// The entry's flags.
+    pub flags: u32,
+    /// Key and value, in the order they are to be stored. Version 1 ends strings with a zero, so none may hold one.
+    pub strings: Vec<(&'a [u8], &'a [u8])>,
+    /// How long the image is.
+    pub image_size: u64,
 }
 
-/// A binary that holds `image`.
+/// All of a version 2 binary but its images, which follow `head` back to back, in the order of the entries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedFrame {
+    /// What comes before the first image.
+    pub head: Vec<u8>,
+    /// Size of the whole binary; zeros fill it up after the last image.
+    pub total_size: u64,
+}
+
+/// The frame of a version 1 binary for an image of `image_size` bytes.
+pub fn frame(image_kind: ImageKind, offload_kind: u16, flags: u32, strings: &[(&str, &str)], image_size: u64) -> Frame {
+    let strings = strings.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes())).collect();
+    frame_of(&Entry { image_kind, offload_kind, flags, strings, image_size })
+}
+
+/// The frame of a version 1 binary.
+pub fn frame_of(entry: &Entry<'_>) -> Frame {
+    let layout = Layout { header: [1, ENTRY_SIZE], string_entry: 16 };
+    let head = layout.head(std::slice::from_ref(entry));
+    Frame { image_offset: head.bytes.len() as u64, head: head.bytes, image_size: entry.image_size, total_size: head.total_size }
+}
+
+/// The frame of a version 2 binary.
+pub fn shared_frame(entries: &[Entry<'_>]) -> SharedFrame {
+    let layout = Layout { header: [2, entries.len() as u64], string_entry: 24 };
+    let head = layout.head(entries);
+    SharedFrame { head: head.bytes, total_size: head.total_size }
+}
+
+/// A version 1 binary that holds `image`.
 pub fn write(image_kind: ImageKind, offload_kind: u16, flags: u32, strings: &[(&str, &str)], image: &[u8]) -> Vec<u8> {
     let frame = frame(image_kind, offload_kind, flags, strings, image.len() as u64);
     let mut binary = frame.head;
@@ -56,21 +75,75 @@ pub fn write(image_kind: ImageKind, offload_kind: u16, flags: u32, strings: &[(&
     binary
 }
 
+/// What differs between the versions.
+struct Layout {
+    /// The version, and the field that is the size of an entry in version 1 and their number in version 2.
+    header: [u64; 2],
+    string_entry: u64,
+}
+
+struct Head {
+    bytes: Vec<u8>,
+    total_size: u64,
+}
+
+impl Layout {
+    /// Header, entries, string entries, string table and padding.
+    fn head(&self, entries: &[Entry<'_>]) -> Head {
+        let [version, field] = self.header;
+        let pairs = || entries.iter().flat_map(|entry| &entry.strings);
+        let mut strings_at = HEADER_SIZE + ENTRY_SIZE * entries.len() as u64;
+        let table_at = strings_at + self.string_entry * pairs().count() as u64;
+        let (table, offsets) = string_table(pairs().flat_map(|(key, value)| [*key, *value]));
+        let mut image_at = (table_at + table.len() as u64).next_multiple_of(8);
+        let head_size = image_at as usize;
+        let images: u64 = entries.iter().map(|entry| entry.image_size).sum();
+        let total_size = (image_at + images).next_multiple_of(8);
+
+        let mut bytes = Vec::with_capacity(head_size);
+        bytes.extend(MAGIC);
+        bytes.extend((version as u32).to_le_bytes());
+        put(&mut bytes, &[total_size, HEADER_SIZE, field]);
+        for entry in entries {
+            bytes.extend(entry.image_kind.raw().to_le_bytes());
+            bytes.extend(entry.offload_kind.to_le_bytes());
+            bytes.extend(entry.flags.to_le_bytes());
+            put(&mut bytes, &[strings_at, entry.strings.len() as u64, image_at, entry.image_size]);
+            strings_at += self.string_entry * entry.strings.len() as u64;
+            image_at += entry.image_size;
+        }
+        let at = |text: &[u8]| table_at + offsets.get(text).copied().unwrap_or(0);
+        for (key, value) in pairs() {
+            put(&mut bytes, &[at(key), at(value)]);
+            if self.string_entry == 24 {
+                put(&mut bytes, &[value.len() as u64]);
+            }
+        }
+        bytes.extend(&table);
+        bytes.resize(head_size, 0);
+        Head { bytes, total_size }
+    }
+}
+
+fn put(bytes: &mut Vec<u8>, fields: &[u64]) {
+    fields.iter().for_each(|field| bytes.extend(field.to_le_bytes()));
+}
+
 /// The table of all keys and values, and where each one is in it; the empty string is the zero at the front.
-fn string_table<'a>(strings: &[(&'a str, &'a str)]) -> (Vec<u8>, BTreeMap<&'a str, u64>) {
-    let mut sorted: Vec<&str> = strings.iter().flat_map(|(key, value)| [*key, *value]).filter(|text| !text.is_empty()).collect();
+fn string_table<'a>(strings: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, BTreeMap<&'a [u8], u64>) {
+    let mut sorted: Vec<&[u8]> = strings.filter(|text| !text.is_empty()).collect();
     // From the last byte backwards, larger and longer first: what is the end of another string comes right after it.
-    sorted.sort_by(|one, other| other.bytes().rev().cmp(one.bytes().rev()));
+    sorted.sort_by(|one, other| other.iter().rev().cmp(one.iter().rev()));
 
     let mut table = vec![0];
     let mut offsets = BTreeMap::new();
-    let mut appended = "";
+    let mut appended: &[u8] = &[];
     for text in sorted {
         if appended.ends_with(text) {
             offsets.insert(text, (table.len() - text.len() - 1) as u64);
         } else {
             offsets.insert(text, table.len() as u64);
-            table.extend(text.bytes());
+            table.extend(text);
             table.push(0);
             appended = text;
         }

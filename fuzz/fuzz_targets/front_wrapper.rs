@@ -1,0 +1,6 @@
+//! `llvm-offload-wrapper` and `clang-offload-wrapper`: their lines and the file that they read.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| offld_fuzz::tool(&[&["llvm-offload-wrapper"], &["clang-offload-wrapper"]], data));

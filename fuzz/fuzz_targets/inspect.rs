@@ -1,0 +1,15 @@
+//! `offld inspect`: everything that it looks into, and what it extracts.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| offld_fuzz::tool(
+    &[
+        &["offld", "inspect", "--json"],
+        &["offld", "inspect", "--kernels"],
+        &["offld", "inspect", "--extract=out"],
+        &["offld", "inspect", "--headers-only"],
+        &["offld", "inspect"],
+    ],
+    data
+));

@@ -1,0 +1,30 @@
+//! A file on a link line, whatever it is: archive, linker script, ELF or COFF object, shared library, OffloadBinary. It is opened,
+//! spread, scanned for device images and asked for its symbols, as a link does.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use offld::args::request::{InputName, InputSpec};
+use offld::inputs::{
+    self,
+    search::{Naming, Search},
+};
+use offld::scan;
+
+fuzz_target!(|data: &[u8]| {
+    let path = offld_fuzz::file("input", data);
+    offld_fuzz::bounded(data.len(), || {
+        let folder = offld_fuzz::folder();
+        let spec = InputSpec { name: InputName::File(path), ..InputSpec::library("x".into()) };
+        let search = Search::new(&[folder.to_path_buf()], Some(folder), Naming::Unix, "none");
+        let Ok(inputs) = inputs::open(&[spec], &search) else { return };
+        if let Ok(found) = scan::scan(&inputs) {
+            for image in found.iter().take(16) {
+                let _ = scan::device_symbols(image);
+            }
+        }
+        scan::has_images(&inputs);
+        let _ = scan::host_facts(&inputs, true);
+        scan::shared_needs(&inputs);
+        scan::default_libraries(&inputs);
+    });
+});

@@ -1,0 +1,31 @@
+//! What `-type` says of files (containers spec 2.7).
+
+use std::ffi::OsStr;
+
+use anyhow::{Result, bail};
+
+/// How bundles of files of a type are laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// As text, with this start of a comment.
+    Text(&'static str),
+    /// As a binary bundle.
+    Binary,
+    /// In sections of an object where the reference input is one, else as a binary bundle.
+    Object,
+    /// An archive of the like of `Object`.
+    Archive,
+}
+
+/// That of `-type=name`.
+pub(super) fn layout(name: &OsStr) -> Result<Layout> {
+    Ok(match name.to_str() {
+        Some("i" | "ii" | "cui" | "hipi") => Layout::Text("//"),
+        Some("d" | "s") => Layout::Text("#"),
+        Some("ll") => Layout::Text(";"),
+        Some("bc" | "gch" | "ast") => Layout::Binary,
+        Some("o") => Layout::Object,
+        Some("a") => Layout::Archive,
+        _ => bail!("'{}': invalid file type specified", name.to_string_lossy()),
+    })
+}

@@ -1,0 +1,210 @@
+//! Bundling: several inputs into one output, streamed from file to file (containers spec 2.8, 2.9).
+
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use super::kinds::{Layout, layout};
+use super::{Request, object, targets, verbose};
+use crate::formats::bundle::{self, text};
+use crate::formats::compressed::{Compressor, Header, Options};
+use crate::formats::fat_object;
+use crate::outputs::{Output, Outputs, trouble};
+use crate::piece::{Piece, Spool};
+use crate::session::Session;
+
+/// Makes the bundle.
+pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
+    let ids = targets::read(&request.targets, request.task)?;
+    let inputs = request.inputs.iter().map(|path| Input::open(path)).collect::<Result<Vec<_>>>()?;
+    let [output] = &request.outputs[..] else { bail!("only one output file supported in bundling mode") };
+    if inputs.len() != ids.len() {
+        bail!("number of input files and targets should match in bundling mode");
+    }
+    let parts: Vec<Part<'_>> =
+        ids.iter().zip(&inputs).map(|(id, input)| Part { id: id.to_string(), is_host: id.kind == "host", input }).collect();
+    let parts = &parts[..];
+    match layout(&request.file_type)? {
+        Layout::Text(comment) => write(request, session, output, &Plan::text(parts, comment)),
+        Layout::Object => match reference_object(parts, session)? {
+            Some(host) => object::bundle(request, session, output, host, parts),
+            None => write(request, session, output, &Plan::binary(parts, request.align)?),
+        },
+        Layout::Binary => write(request, session, output, &Plan::binary(parts, request.align)?),
+        Layout::Archive => bail!("Archive files are only supported for unbundling"),
+    }
+}
+
+/// A code object to be bundled.
+pub(super) struct Part<'a> {
+    /// Its id, as it is written.
+    pub(super) id: String,
+    /// Whether it is the host's.
+    pub(super) is_host: bool,
+    /// Its bytes.
+    pub(super) input: &'a Input,
+}
+
+/// An input. Only those that cannot be opened again stay open: there may be more of them than a process may have open files.
+pub(super) struct Input {
+    pub(super) path: PathBuf,
+    pub(super) size: u64,
+    /// What was read from a pipe or the like.
+    kept: Option<File>,
+}
+
+impl Input {
+    fn open(path: &Path) -> Result<Input> {
+        let told = |error: io::Error| trouble(path, &error);
+        let mut from: Box<dyn Read> = if path == Path::new("-") {
+            Box::new(io::stdin().lock())
+        } else {
+            let file = File::open(path).map_err(told)?;
+            let about = file.metadata().map_err(told)?;
+            // Files below /proc are regular, too, and have no size.
+            if about.is_file() && about.len() > 0 {
+                return Ok(Input { path: path.to_owned(), size: about.len(), kept: None });
+            }
+            Box::new(file)
+        };
+        let mut first = [0; 1];
+        let len = from.read(&mut first).map_err(told)?;
+        if len == 0 {
+            return Ok(Input { path: path.to_owned(), size: 0, kept: None });
+        }
+        let mut kept = tempfile::tempfile().context("cannot make a temporary file")?;
+        let size = io::copy(&mut first[..len].chain(from), &mut kept).map_err(told)?;
+        Ok(Input { path: path.to_owned(), size, kept: Some(kept) })
+    }
+
+    /// The input from its start; it must have some bytes.
+    pub(super) fn file(&self) -> Result<File> {
+        let told = |error: io::Error| trouble(&self.path, &error);
+        match &self.kept {
+            None => File::open(&self.path).map_err(told),
+            Some(kept) => {
+                let mut file = kept.try_clone().map_err(told)?;
+                file.rewind().map_err(told)?;
+                Ok(file)
+            }
+        }
+    }
+
+    /// All of it, to be looked into.
+    pub(super) fn piece(&self, spool: &mut Spool<'_>) -> Result<Piece> {
+        if self.size == 0 { spool.add(|_| Ok(())) } else { Piece::of(self.file()?).map_err(|error| trouble(&self.path, &error)) }
+    }
+}
+
+/// The host's code object, if it is an object. Without a host there is no object to put sections into: a binary bundle is made,
+/// whatever the inputs are (B3).
+fn reference_object<'a>(parts: &'a [Part<'a>], session: &Session) -> Result<Option<&'a Part<'a>>> {
+    let Some(host) = parts.iter().find(|part| part.is_host) else { return Ok(None) };
+    let is_object = fat_object::kind(host.input.piece(&mut Spool::new(session))?.bytes()).is_some();
+    Ok(is_object.then_some(host))
+}
+
+/// What is written, in order.
+struct Plan<'a> {
+    steps: Vec<Step<'a>>,
+    size: u64,
+}
+
+enum Step<'a> {
+    Bytes(Vec<u8>),
+    Input(&'a Input),
+    /// Zeros up to this place.
+    PadTo(u64),
+}
+
+impl<'a> Plan<'a> {
+    fn text(parts: &'a [Part<'a>], comment: &str) -> Plan<'a> {
+        let mut plan = Plan { steps: Vec::new(), size: 0 };
+        for part in parts {
+            plan.bytes(text::start_marker(comment, &part.id).into_bytes());
+            plan.input(part.input);
+            plan.bytes(text::end_marker(comment, &part.id).into_bytes());
+        }
+        plan
+    }
+
+    fn binary(parts: &'a [Part<'a>], align: u32) -> Result<Plan<'a>> {
+        let objects: Vec<(&str, u64)> = parts.iter().map(|part| (part.id.as_str(), part.input.size)).collect();
+        let frame = bundle::frame(&objects, align.into())?;
+        let mut plan = Plan { steps: Vec::new(), size: 0 };
+        plan.bytes(frame.head);
+        for (part, offset) in parts.iter().zip(frame.offsets) {
+            plan.steps.push(Step::PadTo(offset));
+            plan.size = offset;
+            plan.input(part.input);
+        }
+        Ok(plan)
+    }
+
+    fn bytes(&mut self, bytes: Vec<u8>) {
+        self.size += bytes.len() as u64;
+        self.steps.push(Step::Bytes(bytes));
+    }
+
+    fn input(&mut self, input: &'a Input) {
+        self.size += input.size;
+        if input.size > 0 {
+            self.steps.push(Step::Input(input));
+        }
+    }
+}
+
+fn write(request: &Request, session: &Session, path: &Path, plan: &Plan<'_>) -> Result<()> {
+    let mut outputs = Outputs::new(session);
+    let output = outputs.create_or_stdout(path)?;
+    match request.compression {
+        None => plain(output, plan, path)?,
+        Some(options) => packed(output, plan, path, options, request.verbose, session)?,
+    }
+    outputs.commit()
+}
+
+fn plain(mut output: Output, plan: &Plan<'_>, path: &Path) -> Result<()> {
+    let told = |error: io::Error| trouble(path, &error);
+    for step in &plan.steps {
+        match step {
+            Step::Bytes(bytes) => output.write_all(bytes).map_err(told)?,
+            Step::PadTo(offset) => output.pad_to(*offset).map_err(told)?,
+            Step::Input(input) => output.copy_range(&input.file()?, 0, input.size).map_err(told)?,
+        }
+    }
+    Ok(())
+}
+
+fn packed(output: Output, plan: &Plan<'_>, path: &Path, options: Options, tell: bool, session: &Session) -> Result<()> {
+    let told = |error: io::Error| trouble(path, &error);
+    let started = Instant::now();
+    let mut out = Compressor::new(BufWriter::new(output), plan.size, options)?;
+    let mut at = 0;
+    for step in &plan.steps {
+        at += match step {
+            Step::Bytes(bytes) => {
+                out.write_all(bytes).map_err(told)?;
+                bytes.len() as u64
+            }
+            Step::PadTo(offset) => io::copy(&mut io::repeat(0).take(offset.saturating_sub(at)), &mut out).map_err(told)?,
+            Step::Input(input) => {
+                let copied = io::copy(&mut input.file()?.take(input.size), &mut out).map_err(told)?;
+                if copied != input.size {
+                    bail!("'{}' changed its size while it was bundled", input.path.display());
+                }
+                copied
+            }
+        };
+    }
+    let mut output = out.finish()?.into_inner().map_err(|error| told(error.into_error()))?;
+    if tell {
+        let mut start = Vec::new();
+        output.rewind().and_then(|()| (&mut output).take(Header::LONGEST).read_to_end(&mut start)).map_err(told)?;
+        verbose::compressed(&Header::read(&start, 0)?, options.level, started.elapsed(), &session.shell);
+    }
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! `clang-offload-bundler`: LLVM's options, and what it checks of a command line before it looks at any file, in its order and words
+//! (containers spec 2.1 to 2.3).
+
+mod compression;
+
+use std::ffi::{OsStr, OsString};
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow, bail};
+
+use super::help;
+use crate::args::cl::{self, Kind, Line, Opt, Outcome, Positional};
+use crate::bundler::{self, Request, Task};
+use crate::session::{Session, SessionOptions};
+use crate::shell::Shell;
+
+const NAME: &str = "clang-offload-bundler";
+/// The one name that LLVM's `-debug-only` has for this tool.
+const COMPATIBILITY: &str = "CodeObjectCompatibility";
+
+static TOOL: cl::Tool = cl::Tool {
+    name: NAME,
+    // The first two lines end in a blank.
+    overview: "A tool to bundle several input files of the specified type <type> \nreferring to the same source file but different \
+               targets into a single \none. The resulting file can also be unbundled into different files by \nthis tool if \
+               -unbundle is provided.",
+    usage: "",
+    category: "clang-offload-bundler options",
+    options: &[
+        Opt::new(
+            "###",
+            Kind::Flag,
+            "",
+            "Print any external commands that are to be executed instead of actually executing them - for testing purposes.",
+        ),
+        Opt::new("allow-missing-bundles", Kind::Flag, "", "Create empty files if bundles are missing when unbundling."),
+        Opt::new("bundle-align", Kind::Uint, "<uint>", "Alignment of bundle for binary files"),
+        Opt::new(
+            "check-input-archive",
+            Kind::Flag,
+            "",
+            "Check if input heterogeneous archive is valid in terms of TargetID rules.",
+        ),
+        Opt::new("compress", Kind::Flag, "", "Compress output file when bundling."),
+        Opt::new("compression-level", Kind::Int, "<n>", "Specify the compression level (integer)"),
+        // LLVM's help does not tell of it either.
+        Opt::new("debug-only", Kind::CommaList, "", ""),
+        Opt::new(
+            "hip-openmp-compatible",
+            Kind::Flag,
+            "",
+            "Treat hip and hipv4 offload kinds as compatible with openmp kind, and vice versa.",
+        ),
+        Opt::new("input", Kind::List, "<string>", "Input file. Can be specified multiple times for multiple input files."),
+        Opt::new("inputs", Kind::CommaList, "<string>", "[<input file>,...] (deprecated)"),
+        Opt::new("list", Kind::Flag, "", "List bundle IDs in the bundled file."),
+        Opt::new("output", Kind::List, "<string>", "Output file. Can be specified multiple times for multiple output files."),
+        Opt::new("outputs", Kind::CommaList, "<string>", "[<output file>,...] (deprecated)"),
+        Opt::new("targets", Kind::CommaList, "<string>", "[<offload kind>-<target triple>,...]"),
+        Opt::new("type", Kind::Text, "<string>", TYPES).required(),
+        Opt::new("unbundle", Kind::Flag, "", "Unbundle bundled file into several output files."),
+        Opt::new("verbose", Kind::Flag, "", "Print debug information."),
+    ],
+    positional: Positional::None,
+    version: || help::llvm_version(NAME),
+};
+
+const TYPES: &str = "\
+Type of the files to be bundled/unbundled.
+Current supported types are:
+  i    - cpp-output
+  ii   - c++-cpp-output
+  cui  - cuda-cpp-output
+  hipi - hip-cpp-output
+  d    - dependency
+  ll   - llvm
+  bc   - llvm-bc
+  s    - assembler
+  o    - object
+  a    - archive of objects
+  gch  - precompiled-header
+  ast  - clang AST file";
+
+/// LLVM's tool, by its own options.
+pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
+    let line = match cl::parse(&TOOL, shell.name(), argv)? {
+        Outcome::Print(text) => {
+            // A closed pipe is no failure.
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            return Ok(());
+        }
+        Outcome::Run(line) => line,
+    };
+    let request = request(&line, shell)?;
+    bundler::run(&request, &Session::new(Arc::clone(shell), SessionOptions::default()))
+}
+
+/// What `line` asks for.
+fn request(line: &Line, shell: &Shell) -> Result<Request> {
+    let settings = compression::Settings::new(line, shell);
+    let on = |name: &str| line.flag(name) == Some(true);
+    let files = Files::new(line, shell)?;
+    let task = check(line, &files)?;
+    let explain = line.list("debug-only");
+    if let Some(unknown) = explain.iter().find(|name| **name != COMPATIBILITY) {
+        shell.warn(&format!("-debug-only={}: the only name known is {COMPATIBILITY}", unknown.to_string_lossy()));
+    }
+    Ok(Request {
+        task,
+        file_type: line.text("type").unwrap_or_default().to_owned(),
+        targets: line.list("targets").into_iter().map(OsStr::to_owned).collect(),
+        inputs: files.inputs,
+        outputs: files.outputs,
+        align: line.uint("bundle-align").unwrap_or(1),
+        compression: settings.compression(),
+        verbose: settings.verbose,
+        show_commands: on("###"),
+        allow_missing: on("allow-missing-bundles"),
+        hip_openmp_compatible: on("hip-openmp-compatible"),
+        check_input_archive: on("check-input-archive"),
+        explain: explain.iter().any(|name| *name == COMPATIBILITY),
+    })
+}
+
+/// The files, which may be given in two ways.
+struct Files {
+    inputs: Vec<PathBuf>,
+    outputs: Vec<PathBuf>,
+}
+
+impl Files {
+    fn new(line: &Line, shell: &Shell) -> Result<Files> {
+        let inputs = Files::given(line, "input", "inputs", shell)?;
+        Ok(Files { inputs, outputs: Files::given(line, "output", "outputs", shell)? })
+    }
+
+    fn given(line: &Line, name: &str, old: &str, shell: &Shell) -> Result<Vec<PathBuf>> {
+        if line.count(name) > 0 && line.count(old) > 0 {
+            bail!("-{old} and -{name} cannot be used together, use only -{name} instead");
+        }
+        if line.count(old) > 0 {
+            shell.warn(&format!("-{old} is deprecated, use -{name} instead"));
+        }
+        Ok([name, old].into_iter().flat_map(|name| line.list(name)).map(PathBuf::from).collect())
+    }
+}
+
+/// LLVM's checks of what goes together, in its order. What is wrong with a target is found later, and then what is wrong with a file.
+fn check(line: &Line, files: &Files) -> Result<Task> {
+    let on = |name: &str| line.flag(name) == Some(true);
+    let (inputs, outputs, targets) = (files.inputs.len(), files.outputs.len(), line.list("targets").len());
+    let rules = |rules: &[(bool, &str)]| match rules.iter().find(|(broken, _)| *broken) {
+        Some((_, text)) => Err(anyhow!("{text}")),
+        None => Ok(()),
+    };
+    if on("list") {
+        rules(&[
+            (on("unbundle"), "-unbundle and -list cannot be used together"),
+            (inputs != 1, "only one input file supported for -list"),
+            (outputs > 0, "-outputs option is invalid for -list"),
+            (targets > 0, "-targets option is invalid for -list"),
+        ])?;
+        return Ok(Task::List);
+    }
+    let archive = line.text("type") == Some(OsStr::new("a"));
+    let check_archive = on("check-input-archive");
+    rules(&[
+        (check_archive && !on("unbundle"), "-check-input-archive cannot be used while bundling"),
+        (check_archive && !archive, "-check-input-archive can only be used for unbundling archives (-type=a)"),
+        (outputs == 0, "no output file specified!"),
+        (targets == 0, "for the --targets option: must be specified at least once!"),
+    ])?;
+    if on("unbundle") {
+        rules(&[
+            (inputs != 1, "only one input file supported in unbundling mode"),
+            (outputs != targets, "number of output files and targets should match in unbundling mode"),
+        ])?;
+        return Ok(Task::Unbundle);
+    }
+    rules(&[
+        (archive, "Archive files are only supported for unbundling"),
+        (outputs != 1, "only one output file supported in bundling mode"),
+        (inputs != targets, "number of input files and targets should match in bundling mode"),
+    ])?;
+    Ok(Task::Bundle)
+}

@@ -1,0 +1,89 @@
+//! `offld inspect FILE…`: what device code is in files, as a table or as JSON; the exit status tells whether there is any.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::error::{self, Silent, StepFailed};
+use crate::inspect::report::Report;
+use crate::inspect::table::{self, Style};
+use crate::inspect::{Request, inspect};
+use crate::session::{Session, SessionOptions};
+use crate::shell::Shell;
+
+/// The exit status for files without device code.
+const NONE_FOUND: u8 = 1;
+/// The exit status where a file, or part of one, could not be read.
+const TROUBLE: u8 = 2;
+
+/// What stands below the options in the help.
+pub(super) const AFTER_HELP: &str = "Exit status: 0 where device code was found, 1 where there is none, 2 where something could not be read. \
+    What could not be read is told on stderr; what could be is shown all the same.";
+
+/// The options of `offld inspect`.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// Objects, libraries, programs, archives, bundles, device code by itself
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Show the kernels of ELF images: registers, shared memory, scratch memory, size of the code
+    #[arg(long)]
+    kernels: bool,
+    /// Write the report as JSON (docs/inspect-json.md)
+    #[arg(long)]
+    json: bool,
+    /// Write each image to a file in DIR; all of them or none, and never over a file that is there
+    #[arg(long, value_name = "DIR")]
+    extract: Option<PathBuf>,
+    /// Read headers alone: no hashes, and nothing is inflated but what says what is in a compressed bundle
+    #[arg(long, conflicts_with_all = ["kernels", "extract"])]
+    headers_only: bool,
+    /// Show sizes in bytes
+    #[arg(long)]
+    bytes: bool,
+}
+
+/// Does it.
+pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
+    let Options { files, kernels, json, extract, headers_only, bytes } = options;
+    let session = Session::new(Arc::clone(shell), SessionOptions::default());
+    let request = Request { files, kernels, headers_only, extract };
+    let report = inspect(&request, &session).map_err(trouble)?;
+    let text = if json {
+        let mut text = serde_json::to_string_pretty(&report).context("cannot write the report as JSON")?;
+        text.push('\n');
+        text
+    } else {
+        table::text(&report, Style { bytes })
+    };
+    // A closed pipe is no failure.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    report.files.iter().flat_map(|file| &file.errors).for_each(|error| shell.error(error));
+    match status(&report) {
+        0 => Ok(()),
+        status => Err(Silent { status }.into()),
+    }
+}
+
+/// What grep's would be: 0 where something was found, 1 where nothing was, 2 where something could not be read.
+fn status(report: &Report) -> u8 {
+    let mut files = report.files.iter();
+    if files.clone().any(|file| !file.errors.is_empty()) {
+        TROUBLE
+    } else if files.any(|file| file.images.iter().any(|image| image.is_device())) {
+        0
+    } else {
+        NONE_FOUND
+    }
+}
+
+/// An error as one that ends with the status for trouble; one that has a status of its own keeps it.
+pub(super) fn trouble(error: anyhow::Error) -> anyhow::Error {
+    match error::exit_status(&error) {
+        1 => StepFailed { report: error::chain(&error), status: TROUBLE }.into(),
+        _ => error,
+    }
+}

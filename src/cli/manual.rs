@@ -1,0 +1,55 @@
+//! `offld man DIR`: manual pages. Those of offld and its commands are made of their command lines; the names that offld is called by have
+//! a page each that tells what it is and what to ask for its options.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
+
+use super::{PERSONALITIES, Personality};
+
+/// Writes the pages to `folder`.
+pub(super) fn write(command: clap::Command, folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make the folder `{}`", folder.display()))?;
+    let mut command = command.disable_help_subcommand(true);
+    command.build();
+    page(folder, "offld", |out| Man::new(command.clone()).render(out))?;
+    for own in command.get_subcommands() {
+        let name = format!("offld-{}", own.get_name());
+        page(folder, &name, |out| Man::new(own.clone()).render(out))?;
+    }
+    for personality in PERSONALITIES.iter().filter(|personality| !personality.only_as_ld) {
+        page(folder, personality.name, |out| of_personality(personality).to_writer(out))?;
+    }
+    Ok(())
+}
+
+fn page(folder: &Path, name: &str, render: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> Result<()> {
+    let path = folder.join(format!("{name}.1"));
+    let mut text = Vec::new();
+    render(&mut text)?;
+    fs::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))
+}
+
+fn of_personality(personality: &Personality) -> Roff {
+    let Personality { name, about, .. } = personality;
+    let version = concat!("offld ", env!("CARGO_PKG_VERSION"));
+    let mut page = Roff::new();
+    page.control("TH", [*name, "1", "", version]);
+    page.control("SH", ["NAME"]).text([roman(format!("{name} - {about}"))]);
+    page.control("SH", ["SYNOPSIS"]).text([bold(*name), roman(" [options] <arguments>")]);
+    page.control("SH", ["DESCRIPTION"]).text([
+        bold(*name),
+        roman(" is one of the names that "),
+        bold("offld"),
+        roman(" is called by. It takes the command line of the tool that it stands in for; "),
+        bold(format!("{name} --help")),
+        roman(" lists the options, "),
+        bold(format!("offld {name}")),
+        roman(" is the same by another name."),
+    ]);
+    page.control("SH", ["SEE ALSO"]).text([bold("offld"), roman("(1), "), bold("offld-links"), roman("(1)")]);
+    page
+}

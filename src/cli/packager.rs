@@ -1,0 +1,101 @@
+//! `llvm-offload-binary` and, by its old name, `clang-offload-packager`: packs device images, and extracts them.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+
+use crate::args::cl::{self, Kind, Line, Opt, Outcome, Positional};
+use crate::packager::{self, Extract, Format, ImageArguments, Pack};
+use crate::session::{Session, SessionOptions};
+use crate::shell::Shell;
+
+static TOOL: cl::Tool = cl::Tool {
+    name: "llvm-offload-binary",
+    overview: "A utility for bundling several object files into a single binary.\n\
+               The output binary can then be embedded into the host section table\n\
+               to create a fatbinary containing offloading code.",
+    usage: "Extract from <file>.",
+    category: "llvm-offload-binary options",
+    options: &[
+        Opt::new("archive", Kind::Flag, "", "Write extracted files to a static archive"),
+        Opt::new("error-on-no-match", Kind::Flag, "", "Fail, and write nothing, when an --image matches nothing").hidden(),
+        Opt::new("format-version", Kind::Uint, "<uint>", "Version to write: 1 (default), or 2, one binary for all images")
+            .hidden(),
+        Opt::new(
+            "image",
+            Kind::List,
+            "<<key>=<value>,...>",
+            "List of key and value arguments. Required keywords are 'file' and 'triple'.",
+        ),
+        Opt::new("legacy-kinds", Kind::Flag, "", "Number kinds as LLVM 15 to 19 do (hip is 3)").hidden(),
+        Opt::new("o", Kind::Text, "<file>", "Write output to <file>."),
+    ],
+    positional: Positional::One,
+    version: || format!("offld {} LLVM version 22 (compatible)\n", env!("CARGO_PKG_VERSION")),
+};
+
+/// LLVM's tool, by its name.
+pub(super) fn llvm_offload_binary(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
+    run(argv, shell, false)
+}
+
+/// LLVM's tool, by the name it had up to LLVM 21.
+pub(super) fn clang_offload_packager(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
+    run(argv, shell, true)
+}
+
+fn run(argv: &[OsString], shell: &Arc<Shell>, old_name: bool) -> Result<()> {
+    let line = match cl::parse(&TOOL, shell.name(), argv)? {
+        Outcome::Print(text) => return print(&text),
+        Outcome::Run(line) => line,
+    };
+    if old_name && is_deprecated(shell.name()) {
+        shell.line("warning: 'clang-offload-packager' is deprecated. Use 'llvm-offload-binary' instead.");
+    }
+    // An empty name is none, for LLVM as well.
+    let output = line.text("o").filter(|name| !name.is_empty()).map(PathBuf::from);
+    let input = line.positionals().first().filter(|name| !name.is_empty()).map(PathBuf::from);
+    let session = Session::new(Arc::clone(shell), SessionOptions::default());
+    let images = line.list("image").into_iter().map(ImageArguments::parse).collect();
+    match (input, output) {
+        (None, None) => print(line.help()),
+        (Some(_), Some(_)) => {
+            bail!("Packaging to an output file and extracting from an input file are mutually exclusive.")
+        }
+        (None, Some(output)) => {
+            let legacy_kinds = line.flag("legacy-kinds").unwrap_or_default();
+            packager::pack(&Pack { images, output, format: format(&line)?, legacy_kinds }, &session)
+        }
+        (Some(input), None) => {
+            let archive = line.flag("archive").unwrap_or_default();
+            let all_must_match = line.flag("error-on-no-match").unwrap_or_default();
+            let all = images.is_empty();
+            let done = packager::extract(&Extract { input, images, archive, all_must_match }, &session)?;
+            let names = done.generated.iter().filter(|_| all).map(|name| format!("Extracted: {name}\n"));
+            print(&names.collect::<String>())
+        }
+    }
+}
+
+fn format(line: &Line) -> Result<Format> {
+    match line.uint("format-version") {
+        None | Some(1) => Ok(Format::Separate),
+        Some(2) => Ok(Format::Shared),
+        Some(other) => bail!("version {other} cannot be written: --format-version= takes 1 and 2"),
+    }
+}
+
+/// LLVM warns of the plain name alone: `clang-offload-packager-22` is as old, and silent.
+fn is_deprecated(called: &str) -> bool {
+    let stem = Path::new(called).file_stem().unwrap_or_default().to_string_lossy();
+    stem.ends_with("clang-offload-packager") || !stem.contains("clang-offload-packager")
+}
+
+fn print(text: &str) -> Result<()> {
+    // A closed pipe is no failure.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    Ok(())
+}

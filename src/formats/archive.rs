@@ -1,0 +1,130 @@
+//! Writes GNU archives as `llvm-ar rcsD` does, to the byte: times and owners 0, mode 644, the symbol index `/` first (`/SYM64/` from
+//! 4 GiB on), then the long names `//`, then the members. An archive in which nothing has symbols has no index.
+//!
+//! Members that are native objects are read here. Bitcode needs LLVM, which is none of a format's business: the caller brings
+//! the reader ([`Symbols`]).
+
+use std::io::{self, Seek, SeekFrom, Write};
+
+use ar_archive_writer::{ArchiveKind, DEFAULT_OBJECT_READER, NewArchiveMember, ObjectReader, write_archive_to_stream};
+use object::{Object, ObjectSymbol, SymbolKind};
+
+#[cfg(test)]
+mod tests;
+
+/// One member.
+pub struct Member<'a> {
+    /// The name it is stored under. Two members may have the same one.
+    pub name: String,
+    /// Its contents: owned, lent, or a file's map.
+    pub bytes: Box<dyn AsRef<[u8]> + 'a>,
+}
+
+/// Reads the symbols of members that are no native objects: of bitcode.
+pub trait Symbols {
+    /// Whether `bytes` is something this reader reads.
+    fn reads(bytes: &[u8]) -> bool;
+    /// The names that `bytes` defines for other objects, as an object made of it would have them.
+    fn names(bytes: &[u8]) -> io::Result<Vec<String>>;
+}
+
+/// No other reader: only native objects are in the index.
+pub struct NativeOnly;
+
+impl Symbols for NativeOnly {
+    fn reads(_bytes: &[u8]) -> bool {
+        false
+    }
+
+    fn names(_bytes: &[u8]) -> io::Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+}
+
+/// Writes an archive of `members`, in their order, to `out`. Fails when a member is larger than a header can say (10 digits),
+/// when `S` cannot read what it said it reads, or when `out` fails.
+pub fn write<S: Symbols>(members: Vec<Member<'_>>, out: &mut (impl Write + Seek)) -> io::Result<()> {
+    let indexed = members.iter().any(|member| is_native((*member.bytes).as_ref()) || S::reads((*member.bytes).as_ref()));
+    let members: Vec<NewArchiveMember<'_>> = members
+        .into_iter()
+        .map(|member| NewArchiveMember {
+            buf: member.bytes,
+            object_reader: Reader::<S>::READER,
+            member_name: member.name,
+            mtime: 0,
+            uid: 0,
+            gid: 0,
+            perms: 0o644,
+        })
+        .collect();
+    let mut out = Unindexed { out, skip: if indexed || members.is_empty() { 0 } else { EMPTY_INDEX }, at: 0 };
+    write_archive_to_stream(&mut out, &members, ArchiveKind::Gnu, false, None)
+}
+
+/// The crate asks for functions without state, so the reader is a type.
+struct Reader<S>(std::marker::PhantomData<S>);
+
+impl<S: Symbols> Reader<S> {
+    const READER: &'static ObjectReader = &ObjectReader { get_symbols: Self::symbols, ..DEFAULT_OBJECT_READER };
+
+    fn symbols(bytes: &[u8], take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<bool> {
+        if S::reads(bytes) {
+            S::names(bytes)?.iter().try_for_each(|name| take(name.as_bytes()))?;
+            return Ok(true);
+        }
+        // What is no object, or a damaged one, is a member like any other, only without symbols.
+        let Ok(file) = object::File::parse(bytes) else { return Ok(false) };
+        for symbol in file.symbols() {
+            let special = matches!(symbol.kind(), SymbolKind::File | SymbolKind::Section);
+            if !special && symbol.is_global() && !symbol.is_undefined() {
+                take(symbol.name_bytes().map_err(io::Error::other)?)?;
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Whether `bytes` is a native object.
+fn is_native(bytes: &[u8]) -> bool {
+    object::File::parse(bytes).is_ok()
+}
+
+/// An index without a symbol: a header, the number 0, and the three zeros and the padding that LLVM puts after it.
+const EMPTY_INDEX: u64 = 60 + 8;
+/// `!<arch>\n`
+const MAGIC: u64 = 8;
+
+/// Passes on all but `skip` bytes after the magic. The crate writes an index even for an archive of texts, where `llvm-ar` writes
+/// none; no offset points past an empty index, so it can be left out.
+struct Unindexed<'a, W> {
+    out: &'a mut W,
+    skip: u64,
+    at: u64,
+}
+
+impl<W: Write> Write for Unindexed<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let gap = MAGIC..MAGIC + self.skip;
+        let len = bytes.len() as u64;
+        let written = if gap.contains(&self.at) {
+            len.min(gap.end - self.at) as usize
+        } else if self.at < gap.start {
+            let until = len.min(gap.start - self.at) as usize;
+            self.out.write(&bytes[..until])?
+        } else {
+            self.out.write(bytes)?
+        };
+        self.at += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+impl<W: Seek> Seek for Unindexed<'_, W> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.out.seek(to)
+    }
+}

@@ -1,0 +1,122 @@
+//! Archives against `llvm-ar`, to the byte, and read back by our own reader of archives.
+
+use super::*;
+use object::{BinaryFormat, SymbolScope};
+use std::io::Cursor;
+use std::path::Path;
+use std::process::Command;
+
+fn llvm_ar() -> Option<&'static str> {
+    ["/usr/lib/llvm-22/bin/llvm-ar", "/usr/lib/llvm-19/bin/llvm-ar"].into_iter().find(|path| Path::new(path).exists())
+}
+
+fn ours(members: &[(&str, Vec<u8>)]) -> Vec<u8> {
+    let members = members.iter().map(|(name, bytes)| Member { name: (*name).into(), bytes: Box::new(bytes.clone()) }).collect();
+    let mut out = Cursor::new(Vec::new());
+    write::<NativeOnly>(members, &mut out).unwrap();
+    out.into_inner()
+}
+
+/// What `llvm-ar rcsD` makes of the same members; files of one name must not be in the list.
+fn theirs(members: &[(&str, Vec<u8>)]) -> Option<Vec<u8>> {
+    let tool = llvm_ar()?;
+    let dir = tempfile::tempdir().unwrap();
+    for (name, bytes) in members {
+        std::fs::write(dir.path().join(name), bytes).unwrap();
+    }
+    let mut command = Command::new(tool);
+    command.current_dir(dir.path()).args(["rcsD", "--format=gnu", "out.a"]).args(members.iter().map(|(name, _)| name));
+    assert!(command.status().unwrap().success());
+    Some(std::fs::read(dir.path().join("out.a")).unwrap())
+}
+
+fn object(format: BinaryFormat, defined: &[&str], common: bool) -> Vec<u8> {
+    use object::write::{Object, StandardSection, Symbol, SymbolSection};
+    let mut made = Object::new(format, object::Architecture::X86_64, object::Endianness::Little);
+    let section = made.section_id(StandardSection::Text);
+    let symbol = |name: &str, scope, section, weak| Symbol {
+        name: name.as_bytes().to_vec(),
+        value: 0,
+        size: 1,
+        kind: SymbolKind::Text,
+        scope,
+        weak,
+        section,
+        flags: object::SymbolFlags::None,
+    };
+    let text = SymbolSection::Section(section);
+    for name in defined {
+        made.add_symbol(symbol(name, SymbolScope::Linkage, text, false));
+    }
+    made.add_symbol(symbol("local", SymbolScope::Compilation, text, false));
+    made.add_symbol(symbol("missing", SymbolScope::Unknown, SymbolSection::Undefined, false));
+    if format == BinaryFormat::Elf {
+        made.add_symbol(symbol("weak", SymbolScope::Dynamic, text, true));
+    }
+    if common {
+        let symbol = symbol("common", SymbolScope::Linkage, SymbolSection::Undefined, false);
+        made.add_common_symbol(Symbol { kind: SymbolKind::Data, ..symbol }, 8, 8);
+    }
+    made.write().unwrap()
+}
+
+#[test]
+fn the_bytes_are_those_of_llvm_ar() {
+    let elf = object(BinaryFormat::Elf, &["one", "two"], false);
+    let coff = object(BinaryFormat::Coff, &["three"], false);
+    let text = b"nothing with symbols, and of odd length".to_vec();
+    let cases: Vec<Vec<(&str, Vec<u8>)>> = vec![
+        vec![],
+        vec![("a.o", elf.clone())],
+        vec![("a.o", elf.clone()), ("b.o", coff.clone()), ("c.txt", text.clone())],
+        vec![("exactly-15-longs", elf.clone()), ("exactly-15-long", text.clone()), ("a-name-that-is-much-longer.o", coff)],
+        vec![("c.txt", text.clone())],
+        vec![("a-text-with-a-very-long-name.txt", text.clone()), ("empty", Vec::new())],
+        vec![("no-symbols.o", object(BinaryFormat::Elf, &[], true))],
+    ];
+    for members in cases {
+        let names: Vec<&str> = members.iter().map(|(name, _)| *name).collect();
+        if let Some(theirs) = theirs(&members) {
+            assert_eq!(ours(&members), theirs, "{names:?}");
+        }
+    }
+}
+
+#[test]
+fn members_of_one_name_are_all_kept() {
+    let archive = ours(&[("same-name-and-a-long-one.o", b"first".to_vec()), ("same-name-and-a-long-one.o", b"second".to_vec())]);
+    let file = object::read::archive::ArchiveFile::parse(&*archive).unwrap();
+    let members: Vec<_> = file.members().map(|member| member.unwrap().data(&*archive).unwrap()).collect();
+    assert_eq!(members, [&b"first"[..], b"second"]);
+}
+
+#[test]
+fn bitcode_is_read_by_the_callers_reader() {
+    struct Texts;
+    impl Symbols for Texts {
+        fn reads(bytes: &[u8]) -> bool {
+            bytes.starts_with(b"text")
+        }
+
+        fn names(bytes: &[u8]) -> io::Result<Vec<String>> {
+            if bytes.ends_with(b"broken") { Err(io::Error::other("broken")) } else { Ok(vec!["from_text".into()]) }
+        }
+    }
+    let archive = |bytes: &'static [u8]| {
+        let mut out = Cursor::new(Vec::new());
+        write::<Texts>(vec![Member { name: "m".into(), bytes: Box::new(bytes) }], &mut out).map(|()| out.into_inner())
+    };
+    let made = archive(b"text").unwrap();
+    let file = object::read::archive::ArchiveFile::parse(&*made).unwrap();
+    let symbols: Vec<_> = file.symbols().unwrap().unwrap().map(|symbol| symbol.unwrap().name().to_vec()).collect();
+    assert_eq!(symbols, [b"from_text"]);
+    assert!(archive(b"text, broken").is_err());
+}
+
+/// `llvm-ar` refuses such a member; for us it is a member without symbols.
+#[test]
+fn a_damaged_object_is_a_member_without_symbols() {
+    let elf = object(BinaryFormat::Elf, &["one"], false);
+    let archive = ours(&[("damaged.o", elf[..elf.len() / 2].to_vec())]);
+    assert!(archive.starts_with(b"!<arch>\ndamaged.o/"), "no index");
+}

@@ -1,0 +1,153 @@
+//! Triples as LLVM compares them: each component is one of the names that it knows, or unknown, whatever it says then; versions
+//! count for nothing (containers spec 2.5).
+
+use super::triple::{SYSTEMS, VENDORS, format_of, standard};
+
+/// Environments by the start of their name: the first that fits, so longer ones come before those they start with.
+#[rustfmt::skip]
+const ENVIRONMENTS: &[&str] = &[
+    "eabihf", "eabi", "gnuabin32", "gnuabi64", "gnueabihft64", "gnueabihf", "gnueabit64", "gnueabi", "gnuf32", "gnuf64", "gnusf",
+    "gnux32", "gnu_ilp32", "code16", "gnut64", "gnu", "android", "muslabin32", "muslabi64", "musleabihf", "musleabi", "muslf32",
+    "muslsf", "muslx32", "muslwali", "musl", "msvc", "itanium", "cygnus", "coreclr", "simulator", "macabi", "pixel", "vertex",
+    "geometry", "hull", "domain", "compute", "library", "raygeneration", "intersection", "anyhit", "closesthit", "miss", "callable",
+    "mesh", "amplification", "rootsignature", "opencl", "ohos", "pauthtest", "llvm", "mlibc", "mtia",
+];
+
+/// Names of one architecture, the one that stands for it first.
+#[rustfmt::skip]
+const SAME: &[&[&str]] = &[
+    &["x86_64", "amd64", "x86_64h"],
+    &["ppc", "powerpc", "powerpcspe", "ppc32"],
+    &["ppcle", "powerpcle", "ppc32le"],
+    &["ppc64", "powerpc64", "ppu"],
+    &["ppc64le", "powerpc64le"],
+    &["aarch64", "arm64", "arm64e", "arm64ec", "aarch64_lfi"],
+    &["aarch64_32", "arm64_32"],
+    &["mips", "mipseb", "mipsallegrex", "mipsisa32r6", "mipsr6"],
+    &["mipsel", "mipsallegrexel"],
+    &["mips64", "mips64eb", "mipsn32", "mipsisa64r6", "mips64r6"],
+    &["mips64el", "mipsn32el"],
+    &["s390x", "systemz"],
+    &["sparcv9", "sparc64"],
+    &["bpfel", "bpf"],
+    &["kalimba", "kalimba3"],
+    &["arm", "xscale"],
+];
+
+/// A triple, component by component.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Enumerated<'a> {
+    arch: &'a str,
+    subarch: &'a str,
+    vendor: &'static str,
+    system: &'static str,
+    environment: &'static str,
+    format: &'static str,
+}
+
+/// What nobody knows is all the same.
+const UNKNOWN: &str = "unknown";
+
+impl<'a> Enumerated<'a> {
+    /// Reads a triple of four components.
+    fn read(triple: &'a str) -> Self {
+        let mut parts = triple.splitn(4, '-');
+        let mut part = || parts.next().unwrap_or_default();
+        let [arch, vendor, system, environment] = [part(), part(), part(), part()];
+        let (arch, subarch) = architecture(arch);
+        let vendor = VENDORS.into_iter().find(|name| *name == vendor).unwrap_or(UNKNOWN);
+        let system = operating_system(system);
+        let starts = |name: &&&str| environment.starts_with(**name);
+        let format = format_of(environment).unwrap_or_else(|| usual_format(arch, system));
+        let environment = ENVIRONMENTS.iter().find(starts).copied().unwrap_or(UNKNOWN);
+        Enumerated { arch, subarch, vendor, system, environment, format }
+    }
+
+    /// Whether code for this triple is code for `other`, too.
+    fn fits(&self, other: &Enumerated<'_>) -> bool {
+        let machine = self.family() == other.family() && self.subarch == other.subarch && self.system == other.system;
+        // C is usually compiled for `w64`, and Rust for `pc`.
+        let vendor = self.vendor == other.vendor || self.system == "windows" && self.environment == "gnu";
+        let rest = self.vendor == "apple" || self.environment == other.environment && self.format == other.format;
+        machine && vendor && rest
+    }
+
+    /// ARM and Thumb are two modes of one processor.
+    fn family(&self) -> &str {
+        match self.arch {
+            "thumb" => "arm",
+            "thumbeb" => "armeb",
+            arch => arch,
+        }
+    }
+}
+
+/// Whether code for the triple `object` is code for `requested`, too. Both may be in any of the forms that ids have.
+pub fn compatible_triples(object: &str, requested: &str) -> bool {
+    let (object, requested) = (standard(object), standard(requested));
+    object == requested || Enumerated::read(&object).fits(&Enumerated::read(&requested))
+}
+
+/// An architecture and its version, if that makes a difference.
+fn architecture(name: &str) -> (&str, &str) {
+    if let Some(same) = SAME.iter().find(|same| same.contains(&name)) {
+        let subarch = match name {
+            "arm64e" | "arm64ec" | "aarch64_lfi" | "powerpcspe" => name,
+            "xscale" => "v5te",
+            _ if name.ends_with("r6") => "r6",
+            _ => "",
+        };
+        return (same.first().copied().unwrap_or(name), subarch);
+    }
+    let x86 = name.strip_prefix('i').and_then(|rest| rest.strip_suffix("86")).is_some_and(|digit| digit.len() == 1);
+    if x86 {
+        return ("i386", "");
+    }
+    for family in ["armeb", "thumbeb", "arm", "thumb"] {
+        if let Some(version) = name.strip_prefix(family).filter(|version| version.is_empty() || version.starts_with('v')) {
+            return (&name[..family.len()], arm_version(version));
+        }
+    }
+    for family in ["spirv32", "spirv64", "spirv", "dxil"] {
+        if let Some(version) = name.strip_prefix(family) {
+            return (&name[..family.len()], version.trim_start_matches('v'));
+        }
+    }
+    (name, "")
+}
+
+/// Profiles for applications are what a version means by itself.
+fn arm_version(version: &str) -> &str {
+    match version {
+        "v4" => "",
+        "v7a" | "v7r" => "v7",
+        "v8a" => "v8",
+        "v9a" => "v9",
+        _ => version,
+    }
+}
+
+fn operating_system(name: &str) -> &'static str {
+    let starts = |system: &&&str| name.starts_with(**system);
+    match SYSTEMS.iter().find(starts).copied() {
+        Some("win32") => "windows",
+        Some("visionos") => "xros",
+        // Later versions of it are systems of their own.
+        Some("wasi") => ["wasip1", "wasip2", "wasip3"].into_iter().find(|later| name.starts_with(later)).unwrap_or("wasi"),
+        Some(system) => system,
+        None => UNKNOWN,
+    }
+}
+
+/// The format of objects where the environment does not say.
+fn usual_format(arch: &str, system: &str) -> &'static str {
+    match (arch, system) {
+        ("wasm32" | "wasm64", _) => "wasm",
+        ("spirv" | "spirv32" | "spirv64", _) => "spirv",
+        ("s390x", "zos") => "goff",
+        ("ppc" | "ppc64", "aix") => "xcoff",
+        ("i386" | "x86_64" | "arm" | "thumb" | "aarch64" | "mipsel", "windows" | "uefi") => "coff",
+        (_, "darwin" | "macos" | "ios" | "tvos" | "watchos" | "driverkit" | "xros" | "bridgeos") => "macho",
+        _ => "elf",
+    }
+}

@@ -1,0 +1,79 @@
+//! The header of a binary bundle, read from a stream: what a bundle holds is known from its first bytes alone.
+
+use std::io::{self, ErrorKind, Read};
+
+use super::{ENTRY_SIZE, HEADER_SIZE, MAGIC};
+use crate::error::Malformed;
+
+/// What a bundle's header says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    /// Its code objects, in order.
+    pub slots: Vec<Slot>,
+    /// The size of the bundle: up to the end of the code object that ends last.
+    pub size: u64,
+}
+
+/// Where a code object is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slot {
+    /// Its id, as stored.
+    pub id: String,
+    /// Where it starts in the bundle; says nothing for an empty one.
+    pub offset: u64,
+    /// Its size.
+    pub size: u64,
+    /// Where the header's entry for it stands.
+    pub at: u64,
+}
+
+/// Reads the header of the bundle that `input` starts with. The bundle has at most `available` bytes; what does not fit into them is an
+/// error, as is everything else that cannot be (B6). Errors of the format are told as `Malformed::of` understands them.
+pub fn read_head(mut input: impl Read, available: u64) -> io::Result<Head> {
+    let mut magic = [0; MAGIC.len()];
+    fill(&mut input, &mut magic, "not an offload bundle", 0)?;
+    if magic != MAGIC {
+        return Err(Malformed::new("not an offload bundle", 0).into());
+    }
+    let count = number(&mut input, "header past the end", MAGIC.len() as u64)?;
+    let mut slots = Vec::new();
+    let mut next = HEADER_SIZE;
+    // A count that lies runs into the end: an entry takes 24 bytes.
+    for _ in 0..count {
+        let mut field = || number(&mut input, "bundle entry past the end", next);
+        let (offset, size, id_len) = (field()?, field()?, field()?);
+        let id = text(&mut input, id_len, next)?;
+        slots.push(Slot { id, offset, size, at: next });
+        next = next.saturating_add(ENTRY_SIZE).saturating_add(id_len);
+    }
+    let mut size = next;
+    for slot in slots.iter().filter(|slot| slot.size > 0) {
+        let end = slot.offset.checked_add(slot.size).filter(|end| *end <= available);
+        size = size.max(end.ok_or(Malformed::new("code object past the end", slot.at))?);
+        if slot.offset < next {
+            return Err(Malformed::new("code object inside the header", slot.at).into());
+        }
+    }
+    Ok(Head { slots, size })
+}
+
+fn number(input: &mut impl Read, what: &'static str, at: u64) -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    fill(input, &mut bytes, what, at)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+fn fill(input: &mut impl Read, bytes: &mut [u8], what: &'static str, at: u64) -> io::Result<()> {
+    let told = |error: io::Error| if error.kind() == ErrorKind::UnexpectedEof { Malformed::new(what, at).into() } else { error };
+    input.read_exact(bytes).map_err(told)
+}
+
+/// `len` bytes of text. Memory is taken as they come, because the length may be a lie.
+fn text(input: &mut impl Read, len: u64, at: u64) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    input.take(len).read_to_end(&mut bytes)?;
+    if (bytes.len() as u64) < len {
+        return Err(Malformed::new("bundle id past the end", at).into());
+    }
+    String::from_utf8(bytes).map_err(|_| Malformed::new("bundle id is not text", at).into())
+}

@@ -1,0 +1,155 @@
+//! Reads compressed bundles as a stream: the header from their first bytes, the plain data as it comes out, with its size and its hash
+//! held against the header at the end.
+
+use std::io::{self, BufRead, Read};
+
+use super::{MAGIC, Method, hash_of};
+use crate::error::Malformed;
+use crate::formats::slice;
+use md5::{Digest, Md5};
+
+/// No stream of zstd or zlib grows by more: a zstd block of 128 KiB takes at least 4 bytes. What claims more is a lie.
+const MAX_GROWTH: u64 = 32 << 10;
+/// How far back data may refer: what zstd allows at most. Memory for it is taken as it is used.
+const MAX_WINDOW_LOG: u32 = 31;
+
+/// The header of a compressed bundle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// Its version: 1, 2 or 3.
+    pub version: u16,
+    /// How the data is compressed.
+    pub method: Method,
+    /// How large the compressed bundle is, header included; version 1 does not say.
+    pub total: Option<u64>,
+    /// How large the data is when it is not compressed.
+    pub plain_size: u64,
+    /// The first 8 bytes of the MD5 of the plain data, as a little-endian number.
+    pub hash: u64,
+    /// How large the header is.
+    pub size: u64,
+}
+
+impl Header {
+    /// No header is larger.
+    pub const LONGEST: u64 = 32;
+
+    /// The header that `start` begins with; faults are told as `at`.
+    pub fn read(start: &[u8], at: u64) -> Result<Header, Malformed> {
+        let fault = |what| Malformed::new(what, at);
+        if !start.starts_with(MAGIC) {
+            return Err(fault("not a compressed bundle"));
+        }
+        let field = |offset: u64, len: u64| -> Result<u64, Malformed> {
+            let bytes = slice(start, offset, len, "header past the end", at)?;
+            Ok(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+        };
+        let version = field(4, 2)? as u16;
+        let method = match field(6, 2)? {
+            0 => Method::Zlib,
+            1 => Method::Zstd,
+            _ => return Err(fault("unknown compression method")),
+        };
+        let (size, total, plain_size, hash) = match version {
+            1 => (20, None, field(8, 4)?, field(12, 8)?),
+            2 => (24, Some(field(8, 4)?), field(12, 4)?, field(16, 8)?),
+            3 => (32, Some(field(8, 8)?), field(16, 8)?, field(24, 8)?),
+            _ => return Err(fault("unsupported compressed bundle version")),
+        };
+        if total.is_some_and(|total| total < size) {
+            return Err(fault("size field too small"));
+        }
+        Ok(Header { version, method, total, plain_size, hash, size })
+    }
+
+    /// Whether `packed` bytes can be as much data as the header says.
+    pub fn is_likely(&self, packed: u64) -> bool {
+        self.plain_size <= packed.saturating_mul(MAX_GROWTH)
+    }
+}
+
+/// Gives the plain data of a compressed bundle. An error is told in place of the end, when all has been read and is not what the header
+/// says; what was read until then is not to be used.
+pub struct Unpack<R: BufRead> {
+    stream: Stream<R>,
+    header: Header,
+    /// Where the compressed data starts, for faults.
+    at: u64,
+    left: u64,
+    /// Taken when the end has been checked.
+    hash: Option<Md5>,
+}
+
+impl<R: BufRead> Unpack<R> {
+    /// Reads the data after `header` from `packed`; the header stands at `at`.
+    pub fn new(header: Header, packed: R, at: u64) -> Result<Self, Malformed> {
+        let at = at.saturating_add(header.size);
+        let stream = Stream::new(header.method, packed).map_err(|_| Malformed::new("cannot decompress", at))?;
+        Ok(Unpack { stream, header, at, left: header.plain_size, hash: Some(Md5::new()) })
+    }
+
+    /// What the compressed data is read from. When all has been read, it stands behind it.
+    pub fn get_ref(&self) -> &R {
+        match &self.stream {
+            Stream::Zlib(decoder) => decoder.get_ref(),
+            Stream::Zstd(decoder) => decoder.get_ref(),
+        }
+    }
+
+    /// How much plain data has been read.
+    pub fn position(&self) -> u64 {
+        self.header.plain_size - self.left
+    }
+
+    fn fault(&self, what: &'static str) -> io::Error {
+        Malformed::new(what, self.at).into()
+    }
+
+    /// What must hold when all has been read.
+    fn check(&mut self) -> io::Result<()> {
+        let Some(hash) = self.hash.take() else { return Ok(()) };
+        if self.left > 0 {
+            return Err(self.fault("less data than the header says"));
+        }
+        if hash_of(hash) != self.header.hash {
+            return Err(self.fault("the data does not match its hash"));
+        }
+        Ok(())
+    }
+}
+
+impl<R: BufRead> Read for Unpack<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = match &mut self.stream {
+            Stream::Zlib(decoder) => decoder.read(buffer),
+            Stream::Zstd(decoder) => decoder.read(buffer),
+        };
+        let len = read.map_err(|_| self.fault("cannot decompress"))?;
+        if len == 0 && !buffer.is_empty() {
+            self.check()?;
+        }
+        self.left = self.left.checked_sub(len as u64).ok_or_else(|| self.fault("more data than the header says"))?;
+        if let Some(hash) = &mut self.hash {
+            hash.update(buffer.get(..len).unwrap_or_default());
+        }
+        Ok(len)
+    }
+}
+
+enum Stream<R: BufRead> {
+    Zlib(flate2::bufread::ZlibDecoder<R>),
+    Zstd(zstd::stream::read::Decoder<'static, R>),
+}
+
+impl<R: BufRead> Stream<R> {
+    fn new(method: Method, packed: R) -> io::Result<Self> {
+        Ok(match method {
+            Method::Zlib => Stream::Zlib(flate2::bufread::ZlibDecoder::new(packed)),
+            Method::Zstd => {
+                let mut decoder = zstd::stream::read::Decoder::with_buffer(packed)?.single_frame();
+                decoder.window_log_max(MAX_WINDOW_LOG)?;
+                Stream::Zstd(decoder)
+            }
+        })
+    }
+}

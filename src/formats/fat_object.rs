@@ -1,0 +1,153 @@
+//! Bundles in the sections of host objects (containers spec 2.10): one section per code object, its name the bundler's magic and
+//! the entry's id. And `.hip_fatbin`, the section that HIP programs keep whole bundles in.
+//!
+//! Only headers, names and symbols are looked at: code objects are told by where they stand in the file, and a new object is a plan
+//! of what to copy. Objects come out as those of llvm-objcopy do, to the byte.
+
+mod coff;
+mod elf;
+mod read;
+mod strings;
+
+#[cfg(test)]
+mod tests;
+
+pub use read::{BundleSection, Kind, bundle_sections, hip_sections, kind};
+
+use std::fmt;
+use std::ops::Range;
+
+use super::bundle::MAGIC;
+use crate::error::Malformed;
+
+/// A section to be added to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewSection<'a> {
+    /// The id of the entry; the section's name is the magic and this.
+    pub id: &'a str,
+    /// How many bytes it has.
+    pub size: u64,
+}
+
+/// What to write, part after part.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Plan {
+    /// The parts, in order.
+    pub parts: Vec<Part>,
+}
+
+/// A part of a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// This range of the object that was given.
+    Object(Range<u64>),
+    /// The bytes of the new section with this index.
+    Section(usize),
+    /// These bytes.
+    Made(Vec<u8>),
+    /// This many zeros.
+    Zeros(u64),
+}
+
+impl Plan {
+    /// The size of the new file.
+    pub fn size(&self, new: &[NewSection<'_>]) -> u64 {
+        let sizes = self.parts.iter().map(|part| match part {
+            Part::Object(range) => range.end - range.start,
+            Part::Section(index) => new.get(*index).map_or(0, |section| section.size),
+            Part::Made(bytes) => bytes.len() as u64,
+            Part::Zeros(count) => *count,
+        });
+        sizes.sum()
+    }
+}
+
+/// Why an object cannot be rewritten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// It breaks its format.
+    Malformed(Malformed),
+    /// Bundles cannot be put into this kind of object.
+    Unsupported(Kind),
+    /// It is no object.
+    NoObject,
+}
+
+impl From<Malformed> for Fault {
+    fn from(fault: Malformed) -> Self {
+        Fault::Malformed(fault)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self {
+            Fault::Malformed(fault) => return fault.fmt(f),
+            Fault::NoObject => return f.write_str("not an object file"),
+            Fault::Unsupported(Kind::MachO) => "a Mach-O file",
+            Fault::Unsupported(Kind::Wasm) => "a WebAssembly file",
+            Fault::Unsupported(Kind::Xcoff) => "an XCOFF file",
+            Fault::Unsupported(Kind::Pe) => "a linked PE file",
+            Fault::Unsupported(Kind::Elf | Kind::Coff) => "this file",
+        };
+        write!(f, "the host object is {kind}, and bundles can only be put into ELF and COFF objects")
+    }
+}
+
+impl std::error::Error for Fault {}
+
+/// `object` with sections added for `new`, in order: without a type of their own, and excluded from linked files.
+pub fn with_sections(object: &[u8], new: &[NewSection<'_>]) -> Result<Plan, Fault> {
+    rewrite(object, &|_| false, new)
+}
+
+/// `object` without the sections of bundles: what the host's compiler made. If that was clang, it is the same to the byte.
+pub fn without_bundles(object: &[u8]) -> Result<Plan, Fault> {
+    rewrite(object, &|name| name.starts_with(MAGIC), &[])
+}
+
+fn rewrite(object: &[u8], remove: &dyn Fn(&[u8]) -> bool, new: &[NewSection<'_>]) -> Result<Plan, Fault> {
+    match kind(object) {
+        Some(Kind::Elf) => Ok(elf::rewrite(object, remove, new)?),
+        Some(Kind::Coff) => Ok(coff::rewrite(object, remove, new)?),
+        Some(other) => Err(Fault::Unsupported(other)),
+        None => Err(Fault::NoObject),
+    }
+}
+
+/// The name of a section for `id`.
+fn section_name(id: &str) -> Vec<u8> {
+    [MAGIC, id.as_bytes()].concat()
+}
+
+/// Collects the parts of a plan.
+#[derive(Default)]
+struct Planner {
+    plan: Plan,
+    end: u64,
+}
+
+impl Planner {
+    /// Zeros up to offset `at`, which must not be behind what is already there.
+    fn pad_to(&mut self, at: u64) {
+        if at > self.end {
+            self.plan.parts.push(Part::Zeros(at - self.end));
+            self.end = at;
+        }
+    }
+
+    fn made(&mut self, bytes: Vec<u8>) {
+        self.end += bytes.len() as u64;
+        self.plan.parts.push(Part::Made(bytes));
+    }
+
+    fn object(&mut self, at: u64, size: u64) {
+        self.end += size;
+        self.plan.parts.push(Part::Object(at..at + size));
+    }
+
+    fn section(&mut self, index: usize, size: u64) {
+        self.end += size;
+        self.plan.parts.push(Part::Section(index));
+    }
+}

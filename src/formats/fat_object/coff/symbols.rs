@@ -1,0 +1,201 @@
+//! The symbols of a COFF object that is rewritten: those of removed sections go, and all that counts symbols or sections is told
+//! their new numbers.
+
+use std::collections::BTreeSet;
+
+use super::is_long;
+use super::read::{Body, Object, RELOCATION_SIZE, Relocations, Symbol};
+use crate::error::Malformed;
+use crate::formats::fat_object::strings::Strings;
+use crate::formats::slice;
+
+/// A record that tells about its symbol has 18 bytes, in big objects, too.
+const AUX_SIZE: usize = 18;
+/// Storage classes.
+const STATIC: u8 = 3;
+const FILE: u8 = 103;
+const WEAK_EXTERNAL: u8 = 105;
+const EXTERNAL: u8 = 2;
+/// What a section goes with another by (COMDAT).
+const ASSOCIATIVE: u8 = 5;
+/// Sections that are but a list of symbols' indices.
+const INDEX_SECTIONS: [&[u8]; 4] = [b".gljmp$y", b".giats$y", b".gfids$y", b".gehcont$y"];
+
+/// The symbol table as it is to be written.
+pub(super) struct Table {
+    pub bytes: Vec<u8>,
+    /// How many records it has.
+    pub count: u32,
+}
+
+impl Symbol<'_> {
+    fn aux_count(&self, size: usize) -> usize {
+        self.aux.len() / size
+    }
+
+    /// For the symbol of a section: the number of the section that it goes with, and how.
+    fn section_definition(&self, big: bool) -> Option<(u32, u8)> {
+        // A section's symbol is static; anything else with a record of this kind is a function.
+        let defines = self.class == STATIC && !self.aux.is_empty() && self.section > 0;
+        let low = self.aux.get(12..14).filter(|_| defines)?;
+        let high = self.aux.get(16..18).filter(|_| big).unwrap_or(&[0, 0]);
+        let number = [low[0], low[1], high[0], high[1]];
+        Some((u32::from_le_bytes(number), *self.aux.get(14)?))
+    }
+
+    /// Whether its record says which symbol stands in for it.
+    fn is_weak(&self) -> bool {
+        self.class == WEAK_EXTERNAL || self.class == EXTERNAL && self.section == 0 && self.value == 0
+    }
+}
+
+/// Takes out the sections that `remove` names, those that only go with them, and the symbols of both.
+pub(super) fn remove_sections(object: &mut Object<'_>, remove: &dyn Fn(&[u8]) -> bool) -> Result<(), Malformed> {
+    let big = object.big;
+    let mut gone: BTreeSet<u32> = BTreeSet::new();
+    let mut next: BTreeSet<u32> =
+        (1..).zip(&object.sections).filter(|(_, section)| remove(section.name)).map(|(number, _)| number).collect();
+    if next.is_empty() {
+        return Ok(());
+    }
+    while !next.is_empty() {
+        gone.append(&mut next);
+        for symbol in &object.symbols {
+            if let Some((with, ASSOCIATIVE)) = symbol.section_definition(big)
+                && gone.contains(&with)
+                && !gone.contains(&(symbol.section as u32))
+            {
+                next.insert(symbol.section as u32);
+            }
+        }
+    }
+    let mut numbers = 1..;
+    object
+        .numbers
+        .iter_mut()
+        .zip(1..)
+        .for_each(|(new, number)| *new = if gone.contains(&number) { None } else { numbers.next() });
+    let mut number = 0;
+    object.sections.retain(|_| {
+        number += 1;
+        !gone.contains(&number)
+    });
+    let size = object.symbol_size();
+    let mut indices = Vec::new();
+    let mut index = 0;
+    for symbol in &object.symbols {
+        let records = 1 + symbol.aux_count(size) as u32;
+        let stays = symbol.section <= 0 || !gone.contains(&(symbol.section as u32));
+        for record in 0..records {
+            indices.push(stays.then_some(index + record));
+        }
+        index += if stays { records } else { 0 };
+    }
+    object.symbols.retain(|symbol| symbol.section <= 0 || !gone.contains(&(symbol.section as u32)));
+    if indices.contains(&None) {
+        renumber_lists(object, &indices)?;
+        object.indices = Some(indices);
+    }
+    Ok(())
+}
+
+/// Puts the new indices into sections that list symbols.
+fn renumber_lists(object: &mut Object<'_>, indices: &[Option<u32>]) -> Result<(), Malformed> {
+    for section in object.sections.iter_mut().filter(|section| INDEX_SECTIONS.contains(&section.name)) {
+        let Body::Lent(at) = section.body else { continue };
+        let mut bytes = slice(object.data, at, section.raw_size.into(), "section past the end", at)?.to_vec();
+        for (place, field) in bytes.chunks_exact_mut(4).enumerate() {
+            put_index(indices, field, at + 4 * place as u64)?;
+        }
+        section.body = Body::Made(bytes);
+    }
+    Ok(())
+}
+
+/// Replaces an index into the symbol table by the new one.
+fn put_index(indices: &[Option<u32>], field: &mut [u8], at: u64) -> Result<(), Malformed> {
+    let old = field.iter().rev().fold(0, |value, byte| value << 8 | usize::from(*byte));
+    let new = indices.get(old).ok_or(Malformed::new("an index past the symbols", at))?;
+    let new = new.ok_or(Malformed::new("a symbol of a removed section is needed", at))?;
+    field.iter_mut().zip(new.to_le_bytes()).for_each(|(to, from)| *to = from);
+    Ok(())
+}
+
+/// The relocations of a section with new indices of symbols; none when all are as they were.
+pub(super) fn relocations(object: &Object<'_>, relocations: &Relocations) -> Result<Option<Vec<u8>>, Malformed> {
+    let Some(indices) = object.indices.as_ref().filter(|_| relocations.count > 0) else { return Ok(None) };
+    let size = RELOCATION_SIZE * u64::from(relocations.count);
+    let mut bytes = slice(object.data, relocations.at, size, "relocations past the end", relocations.at)?.to_vec();
+    for (index, record) in bytes.chunks_exact_mut(RELOCATION_SIZE as usize).enumerate() {
+        put_index(indices, &mut record[4..8], relocations.at + RELOCATION_SIZE * index as u64)?;
+    }
+    Ok(Some(bytes))
+}
+
+/// The symbol table for an object that is `big` or not, whatever it was.
+pub(super) fn table(object: &Object<'_>, strings: &Strings<'_>, big: bool) -> Result<Table, Malformed> {
+    let old_size = object.symbol_size();
+    let size = if big { 20 } else { 18 };
+    let mut bytes = Vec::new();
+    for symbol in &object.symbols {
+        let section = match u32::try_from(symbol.section).unwrap_or(0) {
+            0 => symbol.section as u32,
+            number => new_section(object, number)?,
+        };
+        if is_long(symbol.name) {
+            let offset = u32::try_from(strings.offset(symbol.name)).map_err(|_| super::TOO_LARGE)?;
+            bytes.extend([0; 4]);
+            bytes.extend(offset.to_le_bytes());
+        } else {
+            bytes.extend(symbol.name);
+            bytes.resize(bytes.len() + 8 - symbol.name.len(), 0);
+        }
+        bytes.extend(symbol.value.to_le_bytes());
+        bytes.extend(&section.to_le_bytes()[..if big { 4 } else { 2 }]);
+        bytes.extend(symbol.kind.to_le_bytes());
+        bytes.push(symbol.class);
+        let aux = aux(object, symbol, section, old_size, size)?;
+        bytes.push((aux.len() / size) as u8);
+        bytes.extend(aux);
+    }
+    let count = u32::try_from(bytes.len() / size).map_err(|_| super::TOO_LARGE)?;
+    Ok(Table { bytes, count })
+}
+
+fn new_section(object: &Object<'_>, number: u32) -> Result<u32, Malformed> {
+    let new = object.numbers.get(number as usize - 1).copied().flatten();
+    new.ok_or(Malformed::new("a removed section is needed", 0))
+}
+
+/// The auxiliary records of a symbol, in records of `size` bytes.
+fn aux(object: &Object<'_>, symbol: &Symbol<'_>, section: u32, old_size: usize, size: usize) -> Result<Vec<u8>, Malformed> {
+    if symbol.class == FILE {
+        // One long text over all records.
+        let text = symbol.aux.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        let mut records = symbol.aux.get(..text).unwrap_or_default().to_vec();
+        let len = if text == 0 { symbol.aux_count(old_size) * size } else { text.next_multiple_of(size) };
+        records.resize(len, 0);
+        return Ok(records);
+    }
+    let mut records = Vec::new();
+    for record in symbol.aux.chunks_exact(old_size) {
+        let start = records.len();
+        records.extend_from_slice(record.get(..AUX_SIZE).unwrap_or_default());
+        records.resize(start + size, 0);
+    }
+    let one = symbol.aux_count(old_size) == 1;
+    if one && symbol.class == STATIC && symbol.section > 0 {
+        // Which section a COMDAT goes with, or the symbol's own.
+        let with = match symbol.section_definition(object.big) {
+            Some((with, ASSOCIATIVE)) if with > 0 => new_section(object, with)?,
+            _ => section,
+        };
+        let number = with.to_le_bytes();
+        records[12..14].copy_from_slice(&number[..2]);
+        records[16..18].copy_from_slice(&number[2..]);
+    }
+    if let Some(indices) = object.indices.as_ref().filter(|_| one && symbol.is_weak()) {
+        put_index(indices, &mut records[..4], 0)?;
+    }
+    Ok(records)
+}

@@ -1,0 +1,107 @@
+//! Finds the sections of bundles in ELF and COFF objects and in linked programs.
+
+use std::ops::Range;
+
+use object::read::coff::CoffFile;
+use object::{FileKind, Object, ObjectSection};
+
+use crate::error::Malformed;
+use crate::formats::bundle::MAGIC;
+use crate::formats::slice;
+
+/// What HIP's compilers put bundles into.
+const HIP_SECTION: &[u8] = b".hip_fatbin";
+/// What remains of the name in linked PE files, whose section names have 8 bytes.
+const HIP_SECTION_PE: &[u8] = b".hip_fat";
+
+/// What kind of object file bytes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// ELF: objects, libraries and programs.
+    Elf,
+    /// COFF objects, big or small.
+    Coff,
+    /// Linked for Windows.
+    Pe,
+    /// Apple's.
+    MachO,
+    /// WebAssembly.
+    Wasm,
+    /// AIX's.
+    Xcoff,
+}
+
+/// The kind of object file that `data` is; none for all else: bitcode, archives, bundles, text.
+pub fn kind(data: &[u8]) -> Option<Kind> {
+    if data.starts_with(b"\0asm") {
+        return Some(Kind::Wasm);
+    }
+    match FileKind::parse(data).ok()? {
+        FileKind::Elf32 | FileKind::Elf64 => Some(Kind::Elf),
+        // Its magic is a machine's number, which other files may start with.
+        FileKind::Coff => CoffFile::<&[u8]>::parse(data).is_ok().then_some(Kind::Coff),
+        FileKind::CoffBig => Some(Kind::Coff),
+        FileKind::Pe32 | FileKind::Pe64 => Some(Kind::Pe),
+        FileKind::MachO32 | FileKind::MachO64 => Some(Kind::MachO),
+        FileKind::Xcoff32 | FileKind::Xcoff64 => Some(Kind::Xcoff),
+        _ => None,
+    }
+}
+
+/// A code object in a section of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BundleSection<'a> {
+    /// The id of the entry: the section's name behind the magic.
+    pub id: &'a str,
+    /// Where its bytes start in the file.
+    pub at: u64,
+    /// How many there are.
+    pub size: u64,
+}
+
+/// The sections of `data` that are entries of a bundle, in the order of its section table. None for what is no ELF or COFF object.
+pub fn bundle_sections(data: &[u8]) -> Result<Vec<BundleSection<'_>>, Malformed> {
+    let mut found = Vec::new();
+    each_section(data, |name, range| {
+        if let Some(id) = name.strip_prefix(MAGIC) {
+            let id = std::str::from_utf8(id).map_err(|_| Malformed::new("bundle id is not text", range.start))?;
+            found.push(BundleSection { id, at: range.start, size: range.end - range.start });
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Where the `.hip_fatbin` sections of `data` stand: of ELF and COFF objects, and of libraries and programs. Empty ones are left out.
+pub fn hip_sections(data: &[u8]) -> Result<Vec<Range<u64>>, Malformed> {
+    let linked_pe = kind(data) == Some(Kind::Pe);
+    let mut found = Vec::new();
+    each_section(data, |name, range| {
+        if (name == HIP_SECTION || linked_pe && name == HIP_SECTION_PE) && !range.is_empty() {
+            found.push(range);
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Hands every section's name and place to `look`.
+fn each_section<'a>(
+    data: &'a [u8],
+    mut look: impl FnMut(&'a [u8], Range<u64>) -> Result<(), Malformed>,
+) -> Result<(), Malformed> {
+    if !matches!(kind(data), Some(Kind::Elf | Kind::Coff | Kind::Pe)) {
+        return Ok(());
+    }
+    let file = object::File::parse(data).map_err(|_| Malformed::new("headers that do not hold together", 0))?;
+    for section in file.sections() {
+        let name = section.name_bytes().map_err(|_| Malformed::new("a section's name is past the end", 0))?;
+        let (at, size) = section.file_range().unwrap_or_default();
+        let interesting = name.starts_with(MAGIC) || name.starts_with(HIP_SECTION_PE);
+        if interesting {
+            slice(data, at, size, "section past the end", at)?;
+            look(name, at..at + size)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! Kernels of NVIDIA's GPUs, from a cubin. NVIDIA documents none of it; what is read here is what `cuobjdump -res-usage` tells of cubins
+//! of CUDA 11 to 13: `.nv.info` has registers and stack of every function, `.nv.info.<name>` what one kernel takes, the size of
+//! `.nv.shared.<name>` is its shared memory. Before CUDA 12.8 the registers stand in the section header of the code, too.
+
+use std::collections::HashMap;
+
+use anyhow::{Result, anyhow};
+use object::Endianness;
+use object::elf;
+use object::read::elf::{FileHeader, SectionHeader};
+
+use super::{Image, Kernel};
+
+/// Of a symbol's `st_other`: a kernel, not a function that kernels call.
+const STO_CUDA_ENTRY: u8 = 0x10;
+/// Attributes of `.nv.info`.
+const PARAMETERS_SIZE: u8 = 0x19;
+const MAX_THREADS: u8 = 0x05;
+const MIN_STACK_SIZE: u8 = 0x12;
+const REGISTERS: u8 = 0x2f;
+const UNKNOWN: u64 = 0xffff_ffff;
+
+pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(elf: &Image<'_, Elf>) -> Result<Vec<Kernel>> {
+    let sections = sections(elf)?;
+    let all = attributes(sections.get(".nv.info").map_or(&[], |section| section.data))?;
+    // Registers and stack: pairs of a symbol and a number. A kernel that calls itself has a stack of no known size.
+    let pairs: HashMap<(u8, u64), u64> =
+        all.iter().rev().map(|(attribute, value)| ((*attribute, number(value, 0, 4)), number(value, 4, 4))).collect();
+    let of_symbol =
+        |attribute: u8, symbol: usize| pairs.get(&(attribute, symbol as u64)).copied().filter(|value| *value != UNKNOWN);
+    let mut kernels = Vec::new();
+    for function in elf.functions_of_type(elf::SHT_SYMTAB, &[elf::STT_FUNC])? {
+        if function.other & STO_CUDA_ENTRY == 0 {
+            continue;
+        }
+        let section = |prefix: &str| sections.get(format!("{prefix}{}", function.name).as_str());
+        let own = attributes(section(".nv.info.").map_or(&[], |section| section.data))?;
+        let of_kernel = |attribute: u8| own.iter().find(|(own, _)| *own == attribute).map(|(_, value)| *value);
+        let in_header = section(".text.").map(|section| u64::from(section.info >> 24)).filter(|count| *count > 0);
+        kernels.push(Kernel {
+            name: function.name.to_owned(),
+            code_size: Some(function.size),
+            registers: of_symbol(REGISTERS, function.symbol).or(in_header),
+            shared: Some(section(".nv.shared.").map_or(0, |section| section.size)),
+            scratch: of_symbol(MIN_STACK_SIZE, function.symbol),
+            arguments: of_kernel(PARAMETERS_SIZE).map(|value| number(value, 0, 2)),
+            max_workgroup: of_kernel(MAX_THREADS).map(|size| [0, 4, 8].map(|at| number(size, at, 4).max(1)).iter().product()),
+            ..Kernel::default()
+        });
+    }
+    Ok(kernels)
+}
+
+struct Section<'a> {
+    data: &'a [u8],
+    size: u64,
+    info: u32,
+}
+
+fn sections<'a, Elf: FileHeader<Endian = Endianness>>(elf: &Image<'a, Elf>) -> Result<HashMap<&'a str, Section<'a>>> {
+    let mut all = HashMap::new();
+    for section in elf.sections.iter() {
+        let Ok(name) = std::str::from_utf8(elf.sections.section_name(elf.endian, section)?) else { continue };
+        let data = if name.starts_with(".nv.info") { section.data(elf.endian, elf.data)? } else { &[] };
+        let (size, info) = (section.sh_size(elf.endian).into(), section.sh_info(elf.endian));
+        all.insert(name, Section { data, size, info });
+    }
+    Ok(all)
+}
+
+/// The attributes in a `.nv.info` section, with their values: a byte that tells how the value is written, a byte that names the
+/// attribute, then the value in two bytes, or its size in two bytes and then the value.
+pub(super) fn attributes(mut data: &[u8]) -> Result<Vec<(u8, &[u8])>> {
+    const VALUE_FOLLOWS: u8 = 4;
+    let mut all = Vec::new();
+    while !data.is_empty() {
+        let head = data.split_off(..4).ok_or_else(damaged)?;
+        let (format, attribute) = (number(head, 0, 1) as u8, number(head, 1, 1) as u8);
+        let value = if format == VALUE_FOLLOWS {
+            data.split_off(..number(head, 2, 2) as usize).ok_or_else(damaged)?
+        } else {
+            head.get(2..).unwrap_or_default()
+        };
+        all.push((attribute, value));
+    }
+    Ok(all)
+}
+
+fn damaged() -> anyhow::Error {
+    anyhow!("a .nv.info section is damaged")
+}
+
+fn number(data: &[u8], at: usize, len: usize) -> u64 {
+    data.iter().skip(at).take(len).rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
+}

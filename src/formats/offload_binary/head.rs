@@ -1,0 +1,80 @@
+//! The header of one OffloadBinary: enough to pass over it, or to inflate a compressed one elsewhere.
+
+use super::{HEADER_SIZE, is_offload_binary, u32_at, u64_at};
+use crate::error::Malformed;
+use crate::formats::slice;
+
+/// No stream of zstd or zlib grows by more: a zstd block of 128 KiB takes at least 4 bytes. What claims more is a lie.
+const MAX_GROWTH: u64 = 32 << 10;
+
+/// What the header of a binary says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// Its version: 1, 2 or 3.
+    pub version: u32,
+    /// Its size in the data.
+    pub size: u64,
+    /// Set for a compressed one.
+    pub packed: Option<PackedPart>,
+}
+
+/// Where the compressed data of a binary is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PackedPart {
+    /// How far into the binary it starts; it ends with the binary. What is before it is plain.
+    pub at: u64,
+    /// Whether it is a zstd frame; else it is a zlib stream.
+    pub zstd: bool,
+    /// The size of the whole binary once it is plain.
+    pub plain_size: u64,
+}
+
+impl Head {
+    /// The header of the binary that starts `at` bytes into `data`, whatever follows it.
+    pub fn read(data: &[u8], at: u64) -> Result<Head, Malformed> {
+        let fault = |what| Malformed::new(what, at);
+        let rest = slice(data, at, (data.len() as u64).saturating_sub(at), "offload binary past the end", at)?;
+        if !is_offload_binary(rest) {
+            return Err(fault("not an offload binary"));
+        }
+        let header = slice(rest, 0, HEADER_SIZE, "header past the end", at)?;
+        let (version, size) = (u32_at(header, 4), u64_at(header, 8));
+        if !(1..=3).contains(&version) {
+            return Err(fault("unsupported offload binary version"));
+        }
+        let whole = slice(rest, 0, size, "size field past the end", at)?;
+        if size < HEADER_SIZE {
+            return Err(fault("size field too small"));
+        }
+        let mut head = Head { version, size, packed: None };
+        if version < 3 {
+            return Ok(head);
+        }
+        let long = slice(whole, 0, HEADER_SIZE + 8, "size field too small", at)?;
+        let (packed_at, plain_size) = (u64_at(long, 16), u64_at(long, 32));
+        if plain_size == 0 {
+            return Ok(head);
+        }
+        let packed = slice(whole, packed_at, size.saturating_sub(packed_at), "entry past the end", at)?;
+        if packed_at < HEADER_SIZE + 8 {
+            return Err(fault("entry inside the header"));
+        }
+        let grown = plain_size.checked_sub(packed_at).ok_or(fault("inflated size too small"))?;
+        if grown > (packed.len() as u64).saturating_mul(MAX_GROWTH) {
+            return Err(fault("inflated size is more than the compressed data can hold"));
+        }
+        let zstd = packed.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]);
+        head.packed = Some(PackedPart { at: packed_at, zstd, plain_size });
+        Ok(head)
+    }
+
+    /// What a plain binary starts with that holds what the compressed binary `whole` does: its header up to the compressed data, which
+    /// now says that nothing is compressed. None for a plain one.
+    pub fn plain_start(&self, whole: &[u8]) -> Option<Vec<u8>> {
+        let packed = self.packed?;
+        let mut start = whole.get(..usize::try_from(packed.at).ok()?)?.to_vec();
+        start.get_mut(8..16)?.copy_from_slice(&packed.plain_size.to_le_bytes());
+        start.get_mut(32..40)?.fill(0);
+        Some(start)
+    }
+}

@@ -1,0 +1,85 @@
+//! The sections of native objects that hold device images (containers spec 4.4): ELF of any class, byte order and kind, by section
+//! type, COFF by name; and the sections of LLVM 14, whose names say what the image in them is for.
+
+use anyhow::{Context, Result};
+use object::elf::{self, FileHeader32, FileHeader64};
+use object::read::coff::{CoffFile, CoffHeader};
+use object::read::elf::{FileHeader, SectionHeader};
+use object::{Endianness, FileKind, Object, ObjectSection, pe};
+
+use super::offload_binary::is_offload_binary;
+
+#[cfg(test)]
+mod tests;
+
+/// The type of sections with images, whatever their names.
+const SHT_LLVM_OFFLOADING: elf::SectionType = elf::SectionType(0x6fff_4c0b);
+/// What the names of sections with images begin with.
+const NAME: &str = ".llvm.offloading";
+
+/// A section with device images.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FatSection {
+    /// Its name.
+    pub name: String,
+    /// Where its contents are in the file; they need not be all there.
+    pub offset: u64,
+    /// How many bytes.
+    pub size: u64,
+    /// It is part of the program in memory: a linker's work, in which other things may stand beside containers.
+    pub allocated: bool,
+}
+
+/// The sections with images of the ELF or COFF object `data`, in its order. Anything else has none.
+pub fn sections(data: &[u8]) -> Result<Vec<FatSection>> {
+    match FileKind::parse(data) {
+        Ok(FileKind::Elf32) => elf_sections::<FileHeader32<Endianness>>(data),
+        Ok(FileKind::Elf64) => elf_sections::<FileHeader64<Endianness>>(data),
+        Ok(FileKind::Coff) => coff_sections::<pe::ImageFileHeader>(data),
+        Ok(FileKind::CoffBig) => coff_sections::<pe::AnonObjectHeaderBigobj>(data),
+        _ => Ok(Vec::new()),
+    }
+}
+
+fn elf_sections<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<Vec<FatSection>> {
+    let header = Elf::parse(data)?;
+    let endian = header.endian()?;
+    let sections = header.sections(endian, data)?;
+    let mut found = Vec::new();
+    for section in sections.iter() {
+        let name = sections.section_name(endian, section).unwrap_or_default();
+        let by_type = section.sh_type(endian) == SHT_LLVM_OFFLOADING;
+        let by_name = section.sh_type(endian) == elf::SHT_PROGBITS && name.starts_with(NAME.as_bytes());
+        if !by_type && !by_name {
+            continue;
+        }
+        let name = String::from_utf8_lossy(name).into_owned();
+        let (offset, size) = section.file_range(endian).unwrap_or_default();
+        // A section that lost its type on the way is told by its name and by what is in it.
+        let contents = section.data(endian, data).unwrap_or_default();
+        if by_type || named(&name).is_some() || is_offload_binary(contents) {
+            found.push(FatSection { name, offset, size, allocated: section.sh_flags(endian).contains(elf::SHF_ALLOC) });
+        }
+    }
+    Ok(found)
+}
+
+fn coff_sections<Coff: CoffHeader>(data: &[u8]) -> Result<Vec<FatSection>> {
+    let file = CoffFile::<&[u8], Coff>::parse(data)?;
+    let mut found = Vec::new();
+    for section in file.sections() {
+        let name = String::from_utf8_lossy(section.name_bytes().context("a section's name")?).into_owned();
+        if name.starts_with(NAME) {
+            let (offset, size) = section.file_range().unwrap_or_default();
+            found.push(FatSection { name, offset, size, allocated: false });
+        }
+    }
+    Ok(found)
+}
+
+/// Triple and architecture in the name of a section of LLVM 14, `.llvm.offloading.<triple>.<arch>[.<what clang called the file>]`.
+pub fn named(section: &str) -> Option<(&str, &str)> {
+    let mut parts = section.strip_prefix(NAME)?.strip_prefix('.')?.splitn(3, '.');
+    let (triple, arch) = (parts.next()?, parts.next()?);
+    triple.contains('-').then_some((triple, arch))
+}

@@ -1,0 +1,53 @@
+//! Archives: each member is gone into, those of thin archives as files of their own.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, anyhow};
+use object::read::archive::ArchiveFile;
+
+use super::piece::Piece;
+use super::report::Step;
+use super::walk::{Spot, Walk};
+
+/// Goes into every member of the archive at `spot`, in order.
+pub(super) fn members(walk: &mut Walk<'_>, spot: &Spot) -> Result<()> {
+    let archive = ArchiveFile::parse(spot.piece.data()).with_context(|| spot.place.to_string())?;
+    let mut last = 0;
+    for member in archive.members() {
+        walk.signals.check()?;
+        let member = member.map_err(|error| anyhow!("{}: {error} (after offset {last:#x})", spot.place))?;
+        let name = String::from_utf8_lossy(member.name()).into_owned();
+        let (offset, size) = member.file_range();
+        last = offset;
+        let opened = if member.is_thin() { thin(spot, member.name()) } else { own(spot, &name, offset, size) };
+        match opened {
+            Ok((piece, file)) => {
+                let own = file.as_ref().map(|file| file.display().to_string());
+                let step = Step::Member { name, file: own, offset: piece.place(0), size: piece.size() };
+                let inner = spot.deeper(piece, spot.place.then(step), spot.facts.clone());
+                walk.enter(&Spot { file: file.unwrap_or(inner.file), ..inner });
+            }
+            Err(error) => walk.note(&error),
+        }
+    }
+    Ok(())
+}
+
+/// A member, and the file it is where it is one.
+type Opened = (Piece, Option<PathBuf>);
+
+/// A member in a file of its own, beside the archive's.
+fn thin(spot: &Spot, name: &[u8]) -> Result<Opened> {
+    let path = spot.file.with_file_name(OsStr::from_bytes(name));
+    let piece = Piece::open(&path);
+    let told = || format!("{}: cannot read the thin archive's member `{}`", spot.place, path.display());
+    Ok((piece.with_context(told)?, Some(path)))
+}
+
+fn own(spot: &Spot, name: &str, offset: u64, size: u64) -> Result<Opened> {
+    let piece = spot.piece.slice(offset, size);
+    let cut = || anyhow!("{}({name}): past the end of the archive, at offset {offset:#x} of it", spot.place);
+    Ok((piece.ok_or_else(cut)?, None))
+}

@@ -1,0 +1,242 @@
+//! Objects and programs: the sections that hold device code, and the variables that do where a wrapper of old, or one for SYCL, has left
+//! bare images without a section of their own.
+
+use anyhow::{Context, Result, anyhow};
+use object::{Object, ObjectSection, ObjectSymbol, SectionFlags};
+
+use super::containers::of_id;
+use super::leaf::{self, Facts};
+use super::report::Step;
+use super::walk::{Spot, Walk};
+use super::what::is_container;
+use crate::formats::bundle;
+
+/// The section type of fat objects; the name of such a section means nothing.
+const SHT_LLVM_OFFLOADING: u32 = 0x6fff_4c0b;
+/// Sections of OffloadBinaries, and in programs of bare images; what follows the dot is a relocatable link's, or LLVM 14's.
+const OFFLOADING: &str = ".llvm.offloading";
+/// Where LLVM 14 puts raw images: this, triple, arch, and sometimes a name.
+const NAMED: &str = ".llvm.offloading.";
+const RELOCATABLE: &str = ".llvm.offloading.relocatable";
+/// Bare images for SYCL.
+const SYCL: &str = ".sycl_offloading";
+/// Whole bundles, and whole fatbinaries; the last is for code that is linked on the device first.
+const HIP: &str = ".hip_fatbin";
+const CUDA: [&str; 3] = [".nv_fatbin", "__nv_fatbin", "__nv_relfatbin"];
+/// The sections with what HIP's and CUDA's runtimes are handed, whose names start like theirs.
+const SEGMENTS: [&str; 2] = [".hipFatBinSegment", ".nvFatBinSegment"];
+/// What wrappers call images.
+const OPENMP_VARIABLE: &str = ".omp_offloading.device_image";
+const SYCL_VARIABLE: &str = ".sycl_offloading.";
+/// A program for Windows has no room for longer names of sections, unless its linker added a table of them.
+const PE_NAME: usize = 8;
+
+/// What a section of device code holds.
+enum Holds {
+    /// Containers, for this kind of program where they do not say it themselves.
+    Containers(Option<&'static str>),
+    /// One image of a bundle, with its id.
+    Entry(String),
+    /// One bare image.
+    Image(Facts),
+    /// Containers or any number of bare images.
+    Images(Option<&'static str>),
+}
+
+struct Section {
+    name: String,
+    offset: u64,
+    size: u64,
+    holds: Holds,
+}
+
+/// Whether an object can be gone into.
+pub(super) fn is_readable(data: &[u8]) -> bool {
+    object::File::parse(data).is_ok()
+}
+
+/// Goes into every section of device code of the object at `spot`.
+pub(super) fn sections(walk: &mut Walk<'_>, spot: &Spot) -> Result<()> {
+    for section in found(spot)? {
+        let name = || format!("{}: {}", spot.place, section.name);
+        let piece = spot.piece.slice(section.offset, section.size);
+        let piece = piece.ok_or_else(|| anyhow!("{}: past the end of the file", name()))?;
+        let step = Step::Section { name: section.name.clone(), offset: piece.place(0), size: section.size };
+        let mut inner = spot.deeper(piece, spot.place.then(step), spot.facts.clone()).inside();
+        let is_container = is_container(inner.piece.data());
+        let done = match section.holds {
+            _ if inner.piece.size() == 0 => Ok(()),
+            Holds::Entry(id) => {
+                inner.facts = of_id(&inner.facts, &id);
+                walk.enter(&inner);
+                Ok(())
+            }
+            Holds::Image(facts) => {
+                inner.facts = facts;
+                walk.enter(&inner);
+                Ok(())
+            }
+            Holds::Images(kind) if !is_container => {
+                inner.facts.kinds = kind.into_iter().map(str::to_owned).collect();
+                bare_images(walk, spot, &section.name, &inner)
+            }
+            Holds::Containers(kind) | Holds::Images(kind) => {
+                inner.facts.kinds = kind.into_iter().map(str::to_owned).collect();
+                super::containers::sequence(walk, &inner)
+            }
+        };
+        if let Err(error) = done {
+            walk.note(&error);
+        }
+    }
+    Ok(())
+}
+
+/// The sections of device code.
+fn found(spot: &Spot) -> Result<Vec<Section>> {
+    let told = |error: object::Error| anyhow!("{}: {error} (it has {:#x} bytes)", spot.place, spot.piece.size());
+    let file = object::File::parse(spot.piece.data()).map_err(told)?;
+    let short = matches!(file.format(), object::BinaryFormat::Pe);
+    let mut found = Vec::new();
+    for section in file.sections() {
+        let Some((offset, size)) = section.file_range() else { continue };
+        let name = String::from_utf8_lossy(section.name_bytes().map_err(told)?).into_owned();
+        let (typed, elf, linked) = match section.flags() {
+            SectionFlags::Elf { sh_type, sh_flags } => {
+                (sh_type.0 == SHT_LLVM_OFFLOADING, true, sh_flags.contains(object::elf::SHF_ALLOC))
+            }
+            _ => (false, false, short),
+        };
+        if let Some(holds) = holds(&name, short, typed, elf && !linked, &spot.facts) {
+            found.push(Section { name, offset, size, holds });
+        }
+    }
+    Ok(found)
+}
+
+/// What a section with this name holds, if it is one of device code. `typed`: its type says so, too, which in an ELF `object` it must.
+fn holds(name: &str, short: bool, typed: bool, object: bool, facts: &Facts) -> Option<Holds> {
+    let is = |wanted: &str| name == wanted || (short && name.len() == PE_NAME && wanted.starts_with(name));
+    let starts = |wanted: &str| name.starts_with(wanted) || (short && name.len() == PE_NAME && wanted.starts_with(name));
+    if SEGMENTS.iter().any(|segment| name.starts_with(segment)) {
+        return None;
+    }
+    if let Some(id) = bundle_entry(name) {
+        return Some(Holds::Entry(id.to_owned()));
+    }
+    if let (false, true) = (typed, name.starts_with(NAMED) && name != RELOCATABLE) {
+        let facts = of_named_section(name, facts);
+        return (!facts.triple.is_empty()).then_some(Holds::Image(facts));
+    }
+    if typed || name == RELOCATABLE || (starts(OFFLOADING) && !object) {
+        return Some(if object { Holds::Containers(None) } else { Holds::Images(None) });
+    }
+    if is(SYCL) {
+        return Some(Holds::Images(Some("sycl")));
+    }
+    if starts(HIP) {
+        return Some(Holds::Containers(Some("hip")));
+    }
+    CUDA.iter().any(|wanted| is(wanted)).then_some(Holds::Containers(Some("cuda")))
+}
+
+fn bundle_entry(name: &str) -> Option<&str> {
+    name.strip_prefix(std::str::from_utf8(bundle::MAGIC).ok()?).filter(|id| !id.is_empty())
+}
+
+/// The facts that LLVM 14's name for a section tells of the image in it; other names tell nothing.
+pub(super) fn of_named_section(name: &str, facts: &Facts) -> Facts {
+    let mut facts = facts.clone();
+    let mut parts = name.strip_prefix(NAMED).unwrap_or_default().splitn(3, '.');
+    if let (Some(triple), Some(arch)) = (parts.next().filter(|triple| triple.contains('-')), parts.next()) {
+        facts.triple = triple.to_owned();
+        facts.target = arch.to_owned();
+        facts.kinds = vec!["openmp".to_owned()];
+    }
+    facts
+}
+
+/// The bare images of a section of a program: one for each variable in it, else the whole.
+fn bare_images(walk: &mut Walk<'_>, spot: &Spot, section: &str, whole: &Spot) -> Result<()> {
+    let before = walk.images.len();
+    variables(walk, spot, Some(section))?;
+    if walk.images.len() == before { leaf::add(walk, whole) } else { Ok(()) }
+}
+
+/// A variable that is an image.
+struct Variable {
+    name: String,
+    section: String,
+    offset: u64,
+    size: u64,
+    facts: Facts,
+}
+
+/// The images in variables of the program at `spot`: with `section`, those in it; else those that are among the program's constants, where
+/// LLVM 14's wrapper puts them.
+pub(super) fn variables(walk: &mut Walk<'_>, spot: &Spot, section: Option<&str>) -> Result<()> {
+    let found = found_variables(spot, section).with_context(|| spot.place.to_string())?;
+    for variable in found {
+        let Some(piece) = spot.piece.slice(variable.offset, variable.size) else { continue };
+        let (offset, size) = (piece.place(0), variable.size);
+        let within = spot.place.then(Step::Section { name: variable.section, offset: None, size: 0 });
+        let place = within.then(Step::Symbol { name: variable.name, offset, size });
+        walk.enter(&spot.deeper(piece, place, variable.facts).inside());
+    }
+    Ok(())
+}
+
+fn found_variables(spot: &Spot, wanted: Option<&str>) -> Result<Vec<Variable>> {
+    let file = object::File::parse(spot.piece.data())?;
+    let mut found = Vec::new();
+    let looked_into = self::found(spot)?;
+    for symbol in file.symbols() {
+        let (Ok(name), Some(index)) = (symbol.name(), symbol.section_index()) else { continue };
+        let kind = match name.strip_prefix(SYCL_VARIABLE) {
+            Some(rest) if is_sycl_image(rest) => "sycl",
+            _ if name.starts_with(OPENMP_VARIABLE) && !name.starts_with(".omp_offloading.device_images") => "openmp",
+            _ => continue,
+        };
+        let section = file.section_by_index(index)?;
+        let Some((start, size)) = section.file_range() else { continue };
+        let section_name = section.name()?;
+        let elsewhere = match wanted {
+            Some(wanted) => wanted != section_name,
+            // What is in a section of device code is found there.
+            None => looked_into.iter().any(|section| section.offset == start),
+        };
+        if elsewhere {
+            continue;
+        }
+        let Some(within) = symbol.address().checked_sub(section.address()).filter(|within| *within <= size) else { continue };
+        if symbol.size() == 0 {
+            continue;
+        }
+        let facts = Facts { kinds: vec![kind.to_owned()], triple: sycl_triple(&file, name), ..spot.facts.clone() };
+        let (name, section) = (name.to_owned(), section_name.to_owned());
+        found.push(Variable { name, section, offset: start.saturating_add(within), size: symbol.size(), facts });
+    }
+    found.sort_by_key(|variable| variable.offset);
+    Ok(found)
+}
+
+/// `0.data`, or `data.<hash>.0` for large images.
+fn is_sycl_image(rest: &str) -> bool {
+    rest.starts_with("data.") || rest.strip_suffix(".data").is_some_and(|index| index.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// The triple of the SYCL image in the variable `name`, which a variable beside it holds; empty if there is none.
+fn sycl_triple(file: &object::File<'_>, name: &str) -> String {
+    let index = name.strip_prefix(SYCL_VARIABLE).and_then(|rest| {
+        let large = rest.strip_prefix("data.").and_then(|rest| rest.rsplit('.').next());
+        rest.strip_suffix(".data").or(large)
+    });
+    let read = |index: &str| {
+        let wanted = format!("{SYCL_VARIABLE}target.{index}");
+        let symbol = file.symbols().find(|symbol| symbol.name() == Ok(&wanted))?;
+        let section = file.section_by_index(symbol.section_index()?).ok()?;
+        let text = section.data_range(symbol.address(), symbol.size()).ok()??;
+        Some(String::from_utf8_lossy(text.strip_suffix(&[0]).unwrap_or(text)).into_owned())
+    };
+    index.and_then(read).unwrap_or_default()
+}

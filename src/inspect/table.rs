@@ -1,0 +1,203 @@
+//! The report as text for people: a table of the images of each file, the kernels below, and what the file registers with.
+
+use std::fmt::Write as _;
+
+use super::report::{FileReport, Image, Registration, Report, Step};
+use crate::formats::kernels::Kernel;
+
+/// How the text is written.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Style {
+    /// Sizes in bytes instead of with a unit.
+    pub bytes: bool,
+}
+
+/// The report as text. Files without device code and without errors have a line, too.
+pub fn text(report: &Report, style: Style) -> String {
+    let mut out = String::new();
+    for (index, file) in report.files.iter().enumerate() {
+        if index > 0 {
+            out.push('\n');
+        }
+        file_text(&mut out, file, style);
+    }
+    out
+}
+
+fn file_text(out: &mut String, file: &FileReport, style: Style) {
+    let device = file.images.iter().filter(|image| image.is_device()).count();
+    let count = match (file.errors.is_empty(), device) {
+        (false, 0) => "nothing that can be read".to_owned(),
+        (true, 0) => "no device code".to_owned(),
+        (_, 1) => "1 device image".to_owned(),
+        (_, many) => format!("{many} device images"),
+    };
+    let _ = writeln!(out, "{}: {}, {count}", file.file, file.kind);
+    if !file.images.is_empty() {
+        let title =
+            ["#", "where", "container", "kind", "triple", "target", "format", "size", "packed", "sha256"].map(str::to_owned);
+        let rows = std::iter::once(title).chain(file.images.iter().map(|image| row(image, style)));
+        columns(out, &rows.collect::<Vec<_>>(), &[0, 7, 8]);
+    }
+    for image in &file.images {
+        if let Some(kernels) = image.kernels.as_deref().filter(|kernels| !kernels.is_empty()) {
+            let _ = writeln!(out, "  kernels of {}:", image.index);
+            kernel_table(out, kernels, style);
+        }
+    }
+    for image in file.images.iter().filter(|image| image.extracted.is_some()) {
+        let _ = writeln!(out, "  {} -> {}", image.index, image.extracted.as_deref().unwrap_or_default());
+    }
+    for registration in &file.registrations {
+        let _ = writeln!(out, "  {}", registers(registration));
+    }
+}
+
+fn row(image: &Image, style: Style) -> [String; 10] {
+    let packed = image.compressed_size.map_or("-".to_owned(), |bytes| size(bytes, style));
+    let hash = image.sha256.as_deref().and_then(|hash| hash.get(..12)).unwrap_or("-");
+    [
+        image.index.to_string(),
+        place(image),
+        image.container.unwrap_or("-").to_owned(),
+        dash(&image.kinds.join("+")),
+        dash(&image.triple),
+        dash(&image.target),
+        match (&image.machine, image.format) {
+            (Some(machine), "elf") => format!("elf/{machine}"),
+            (_, format) => format.to_owned(),
+        },
+        size(image.size, style),
+        packed,
+        hash.to_owned(),
+    ]
+}
+
+/// Members and section, and how far into the section the image starts.
+fn place(image: &Image) -> String {
+    let mut text = String::new();
+    let mut start = Some(0);
+    for step in &image.path {
+        match step {
+            Step::Member { name, offset, .. } => {
+                let _ = write!(text, "({name})");
+                start = *offset;
+            }
+            Step::Section { name, offset, .. } => {
+                let _ = write!(text, "{}{name}", if text.is_empty() { "" } else { " " });
+                start = *offset;
+            }
+            Step::Symbol { name, offset, .. } => {
+                let _ = write!(text, " {name}");
+                start = *offset;
+            }
+            Step::Container { .. } => {}
+        }
+    }
+    if let (Some(offset), Some(start)) = (image.offset, start)
+        && (offset > start || text.is_empty())
+    {
+        let _ = write!(text, "+{:#x}", offset - start);
+    }
+    dash(&text)
+}
+
+fn dash(text: &str) -> String {
+    if text.is_empty() { "-".to_owned() } else { text.to_owned() }
+}
+
+/// `1.5M`, with two digits that count at least.
+fn size(bytes: u64, style: Style) -> String {
+    const UNITS: [&str; 6] = ["", "K", "M", "G", "T", "P"];
+    let mut unit = 0;
+    let mut value = bytes as f64;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    match UNITS.get(unit) {
+        Some(name) if unit > 0 && !style.bytes && value < 10.0 => format!("{value:.1}{name}"),
+        Some(name) if unit > 0 && !style.bytes => format!("{value:.0}{name}"),
+        _ => bytes.to_string(),
+    }
+}
+
+/// A value of a kernel, by the title of its column.
+type Column = (&'static str, fn(&Kernel) -> Option<u64>);
+
+fn kernel_table(out: &mut String, kernels: &[Kernel], style: Style) {
+    const SIZES: [&str; 4] = ["shared", "scratch", "arguments", "code"];
+    let all: [Column; 10] = [
+        ("registers", |kernel| kernel.registers),
+        ("vgprs", |kernel| kernel.vgprs),
+        ("agprs", |kernel| kernel.agprs),
+        ("sgprs", |kernel| kernel.sgprs),
+        ("vgpr spills", |kernel| kernel.spilled_vgprs),
+        ("sgpr spills", |kernel| kernel.spilled_sgprs),
+        ("shared", |kernel| kernel.shared),
+        ("scratch", |kernel| kernel.scratch),
+        ("arguments", |kernel| kernel.arguments),
+        ("code", |kernel| kernel.code_size),
+    ];
+    // What no kernel of this image has is another vendor's.
+    let used: Vec<Column> = all.into_iter().filter(|(_, value)| kernels.iter().any(|kernel| value(kernel).is_some())).collect();
+    let titles = used.iter().map(|(title, _)| (*title).to_owned());
+    let mut rows = vec![titles.chain(["name".to_owned()]).collect::<Vec<_>>()];
+    for kernel in kernels {
+        let cell = |(title, value): &Column| match value(kernel) {
+            Some(bytes) if SIZES.contains(title) => size(bytes, style),
+            Some(count) => count.to_string(),
+            None => "-".to_owned(),
+        };
+        rows.push(used.iter().map(cell).chain([kernel.name.clone()]).collect());
+    }
+    columns(out, &rows, &(0..used.len()).collect::<Vec<_>>());
+}
+
+/// Rows of cells below each other, those of the columns in `right` to the right.
+fn columns<R: AsRef<[String]>>(out: &mut String, rows: &[R], right: &[usize]) {
+    let count = rows.iter().map(|row| row.as_ref().len()).max().unwrap_or_default();
+    let wide = |column: usize| rows.iter().filter_map(|row| row.as_ref().get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..count).map(|column| wide(column).unwrap_or_default()).collect();
+    for row in rows {
+        let mut line = String::from("  ");
+        for (column, (cell, width)) in row.as_ref().iter().zip(&widths).enumerate() {
+            let _ = match right.contains(&column) {
+                true => write!(line, "{cell:>width$}  "),
+                false => write!(line, "{cell:<width$}  "),
+            };
+        }
+        let _ = writeln!(out, "{}", line.trim_end());
+    }
+}
+
+fn registers(registration: &Registration) -> String {
+    let Registration { members, runtime, symbol, found, libraries } = registration;
+    let members: String = members.iter().map(|member| format!("({member}) ")).collect();
+    let mut text = format!("{members}registers with {runtime}: {symbol}");
+    match *found {
+        "here" => text.push_str(", which is in the file itself"),
+        "library" if libraries.is_empty() => text.push_str(", which no needed library was found to have"),
+        _ => {}
+    }
+    for library in libraries {
+        let path = library.path.as_deref().unwrap_or("not found");
+        let _ = write!(text, ", from {} => {path}", library.name);
+        if !library.through.is_empty() {
+            let _ = write!(text, " (through {})", library.through.join(", "));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_short_and_exact_where_asked() {
+        let sizes = [0, 1023, 1024, 1536, 10_240, 5 << 30].map(|bytes| size(bytes, Style::default()));
+        assert_eq!(sizes, ["0", "1023", "1.0K", "1.5K", "10K", "5.0G"]);
+        assert_eq!(size(5 << 30, Style { bytes: true }), "5368709120");
+    }
+}

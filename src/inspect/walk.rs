@@ -1,0 +1,104 @@
+//! Goes into a file, and into whatever is in it, down to the device images. Each kind of container has its way; what is wrong with one
+//! ends that one, and is told beside what the rest holds.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Error, Result, bail};
+use object::FileKind;
+
+use super::leaf::Facts;
+use super::piece::Piece;
+use super::report::{Image, Place, Registration};
+use super::what::{What, what};
+use super::{Request, archive, bitcode, containers, leaf, objects, registers};
+use crate::error;
+use crate::signals::Signals;
+
+/// No sane file nests deeper; a cycle of thin archives does.
+const DEEPEST: usize = 16;
+
+/// What is found on the way.
+pub(super) struct Walk<'r> {
+    pub(super) request: &'r Request,
+    pub(super) signals: Arc<Signals>,
+    pub(super) images: Vec<Image>,
+    pub(super) registrations: Vec<Registration>,
+    pub(super) errors: Vec<String>,
+}
+
+/// Bytes on the way: where they are, and what is known of them from what they are in.
+#[derive(Clone)]
+pub(super) struct Spot {
+    pub(super) piece: Piece,
+    /// The file on disk that they are in, for what is found beside it.
+    pub(super) file: PathBuf,
+    pub(super) place: Place,
+    pub(super) facts: Facts,
+    /// Whether a container holds them: then they are an image, whatever they look like.
+    pub(super) inside: bool,
+    pub(super) depth: usize,
+}
+
+impl Spot {
+    /// What is in these bytes: one step further.
+    pub(super) fn deeper(&self, piece: Piece, place: Place, facts: Facts) -> Spot {
+        Spot { piece, file: self.file.clone(), place, facts, inside: self.inside, depth: self.depth + 1 }
+    }
+
+    /// The same in a container.
+    pub(super) fn inside(self) -> Spot {
+        Spot { inside: true, ..self }
+    }
+}
+
+impl Walk<'_> {
+    /// Goes into `spot`. What cannot be read is noted.
+    pub(super) fn enter(&mut self, spot: &Spot) {
+        if let Err(error) = self.go(spot) {
+            self.note(&error);
+        }
+    }
+
+    /// Notes an error.
+    pub(super) fn note(&mut self, error: &Error) {
+        self.errors.push(error::chain(error));
+    }
+
+    fn go(&mut self, spot: &Spot) -> Result<()> {
+        self.signals.check()?;
+        if spot.depth > DEEPEST {
+            bail!("{}: nested more than {DEEPEST} deep", spot.place);
+        }
+        match what(spot.piece.data(), !spot.inside) {
+            What::Containers => containers::sequence(self, spot),
+            What::TextBundle(comment) => containers::text_bundle(self, spot, comment),
+            What::Archive => archive::members(self, spot),
+            What::Object(kind) if spot.inside => self.device_object(spot, kind),
+            What::Object(kind) => self.host_object(spot, kind),
+            What::Bitcode if !spot.inside => bitcode::host(self, spot),
+            What::Unknown | What::Empty if !spot.inside => Ok(()),
+            _ => leaf::add(self, spot),
+        }
+    }
+
+    /// An object or program of the host, or device code by itself.
+    fn host_object(&mut self, spot: &Spot, kind: FileKind) -> Result<()> {
+        if matches!(kind, FileKind::Elf32 | FileKind::Elf64) && leaf::is_device(spot.piece.data()) {
+            return self.device_object(spot, kind);
+        }
+        objects::sections(self, spot)?;
+        objects::variables(self, spot, None)?;
+        registers::of(self, spot).with_context(|| spot.place.to_string())
+    }
+
+    /// An object as an image; it may be a fat one.
+    fn device_object(&mut self, spot: &Spot, kind: FileKind) -> Result<()> {
+        leaf::add(self, spot)?;
+        // What a container holds need not be whole, and it need not be what it looks like.
+        if matches!(kind, FileKind::Elf32 | FileKind::Elf64) && objects::is_readable(spot.piece.data()) {
+            objects::sections(self, spot)?;
+        }
+        Ok(())
+    }
+}

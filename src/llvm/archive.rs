@@ -1,0 +1,19 @@
+//! The symbols of bitcode members, for the index of an archive (`formats::archive`).
+
+use std::io;
+
+use crate::formats::archive::Symbols;
+
+/// Reads bitcode members with LLVM. Without the feature `llvm` they are members without symbols, as texts are.
+pub struct BitcodeSymbols;
+
+impl Symbols for BitcodeSymbols {
+    fn reads(bytes: &[u8]) -> bool {
+        cfg!(feature = "llvm") && (bytes.starts_with(b"BC\xc0\xde") || bytes.starts_with(b"\xde\xc0\x17\x0b"))
+    }
+
+    fn names(bytes: &[u8]) -> io::Result<Vec<String>> {
+        let module = super::symbols(bytes).map_err(io::Error::other)?;
+        Ok(module.defined.into_iter().map(|symbol| symbol.name).collect())
+    }
+}

@@ -1,0 +1,17 @@
+//! The packager: device images into OffloadBinaries, and out of whatever holds some (containers spec 4). Both ways stream: an image
+//! goes from file to file, and memory does not grow with it.
+
+mod arguments;
+mod extract;
+mod names;
+mod pack;
+mod piece;
+mod read;
+#[cfg(test)]
+mod tests;
+
+pub use arguments::{ImageArguments, kind_number};
+pub use extract::{Extract, Extracted, extract};
+pub use pack::{Format, Pack, pack};
+pub use piece::Piece;
+pub use read::{Image, images};

@@ -1,0 +1,67 @@
+//! `--image=<key>=<value>,…`: what an image is packed with, or what it is looked for by.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use crate::model::OffloadKind;
+
+/// The keys and values of one `--image`, in the order of their first appearance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageArguments {
+    pairs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl ImageArguments {
+    /// Splits at commas, each part at its first `=`; a part without one has an empty value. What is said again is joined to what was
+    /// said before, with a comma. An empty text is one empty key.
+    pub fn parse(text: &OsStr) -> Self {
+        let mut pairs: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        for part in text.as_bytes().split(|byte| *byte == b',') {
+            let mut halves = part.splitn(2, |byte| *byte == b'=');
+            let (key, value) = (halves.next().unwrap_or_default(), halves.next().unwrap_or_default());
+            match pairs.iter_mut().find(|(known, _)| known == key) {
+                Some((_, values)) => {
+                    values.push(b',');
+                    values.extend(value);
+                }
+                None => pairs.push((key.to_vec(), value.to_vec())),
+            }
+        }
+        ImageArguments { pairs }
+    }
+
+    /// The value of `key`.
+    pub fn get(&self, key: &str) -> Option<&[u8]> {
+        self.pairs.iter().find(|(known, _)| known == key.as_bytes()).map(|(_, value)| value.as_slice())
+    }
+
+    /// The value of `file`, as it was typed.
+    pub fn file(&self) -> Option<OsString> {
+        self.get("file").map(|name| OsString::from_vec(name.to_vec()))
+    }
+
+    /// All that is stored with an image as strings: everything but `file` and `kind`.
+    pub fn strings(&self) -> Vec<(&[u8], &[u8])> {
+        let pairs = self.pairs.iter().map(|(key, value)| (key.as_slice(), value.as_slice()));
+        pairs.filter(|(key, _)| *key != b"file" && *key != b"kind").collect()
+    }
+
+    /// The number that `kind` stands for; 0 without one.
+    pub fn kind(&self) -> u16 {
+        self.get("kind").map_or(0, kind_number)
+    }
+
+    /// What was typed, near enough, for messages.
+    pub fn shown(&self) -> String {
+        let pair = |(key, value): &(Vec<u8>, Vec<u8>)| {
+            let (key, value) = (String::from_utf8_lossy(key), String::from_utf8_lossy(value));
+            if value.is_empty() { key.into_owned() } else { format!("{key}={value}") }
+        };
+        self.pairs.iter().map(pair).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// The number of a kind's name, 0 for one that nobody knows.
+pub fn kind_number(name: &[u8]) -> u16 {
+    OffloadKind::ALL.into_iter().find(|kind| kind.name().as_bytes() == name).map_or(0, |kind| kind as u16)
+}

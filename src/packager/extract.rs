@@ -1,0 +1,232 @@
+//! Images out of a file: those that the `--image` arguments ask for, else all of them.
+
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::arguments::ImageArguments;
+use super::names;
+use super::piece::Piece;
+use super::read::{Image, images};
+use crate::formats::archive::{self, Member};
+use crate::llvm::BitcodeSymbols;
+use crate::outputs::{Output, Outputs, trouble};
+use crate::session::Session;
+
+/// What is extracted, and where from.
+#[derive(Debug)]
+pub struct Extract {
+    /// The file; `-` is stdin.
+    pub input: PathBuf,
+    /// What is looked for; with none, all images are.
+    pub images: Vec<ImageArguments>,
+    /// What is found becomes an archive for each of `images`.
+    pub archive: bool,
+    /// Whether it is an error, and nothing is written, when something looked for is not there.
+    pub all_must_match: bool,
+}
+
+/// What was written.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Extracted {
+    /// The files whose names were made up here.
+    pub generated: Vec<String>,
+}
+
+/// A file to write, and the images in it: one, unless it is an archive.
+struct Target<'a> {
+    path: PathBuf,
+    members: Vec<(String, &'a Piece)>,
+    archive: bool,
+}
+
+/// Extracts. Either all files appear or none.
+pub fn extract(request: &Extract, session: &Session) -> Result<Extracted> {
+    let piece = Piece::open(&request.input)?;
+    let found = images(&request.input, &piece)?;
+    let mut plan = Plan { request, session, targets: Vec::new(), generated: Vec::new() };
+    if found.is_empty() {
+        plan.missing(&format!("'{}' holds no device images", request.input.display()))?;
+    } else if request.images.is_empty() {
+        plan.everything(&found)?;
+    }
+    for wanted in request.images.iter().filter(|_| !found.is_empty()) {
+        plan.matching(wanted, &found)?;
+    }
+    let Plan { targets, generated, .. } = plan;
+    let mut outputs = Outputs::new(session);
+    for target in &targets {
+        let mut out = outputs.create_or_stdout(&target.path)?;
+        target.write(&mut out)?;
+    }
+    outputs.commit()?;
+    Ok(Extracted { generated })
+}
+
+/// The files that will be written.
+struct Plan<'a, 'r> {
+    request: &'r Extract,
+    session: &'r Session,
+    targets: Vec<Target<'a>>,
+    generated: Vec<String>,
+}
+
+impl<'a> Plan<'a, '_> {
+    fn missing(&self, what: &str) -> Result<()> {
+        if self.request.all_must_match {
+            bail!("{what}");
+        }
+        self.session.shell.warn(what);
+        Ok(())
+    }
+
+    fn everything(&mut self, found: &'a [Image]) -> Result<()> {
+        if self.request.archive {
+            bail!("Image must have a 'file' argument.");
+        }
+        self.generate(&found.iter().collect::<Vec<_>>());
+        Ok(())
+    }
+
+    /// What one `--image` asks for.
+    fn matching(&mut self, wanted: &ImageArguments, found: &'a [Image]) -> Result<()> {
+        let mut matches = Vec::new();
+        found.iter().for_each(|image| collect(wanted, image, &mut matches));
+        let input = self.request.input.display();
+        let Some(last) = matches.last() else {
+            return self.missing(&format!("no image in '{input}' matches '--image={}'", wanted.shown()));
+        };
+        let Some(file) = wanted.file().map(PathBuf::from) else {
+            if self.request.archive {
+                bail!("Image must have a 'file' argument.");
+            }
+            self.generate(&matches);
+            return Ok(());
+        };
+        if self.request.archive {
+            let mut names = Vec::new();
+            let leaves = leaves(&matches);
+            leaves.iter().for_each(|image| names.push(self.free_name(image, &names, |_| false)));
+            let members = names.into_iter().zip(leaves.iter().map(|image| &image.contents)).collect();
+            self.put(Target { path: file, members, archive: true });
+        } else {
+            if matches.len() > 1 {
+                self.clash(&file);
+            }
+            self.put(Target { path: file, members: vec![(String::new(), &last.contents)], archive: false });
+        }
+        Ok(())
+    }
+
+    fn clash(&self, file: &Path) {
+        self.session.shell.warn(&format!("Multiple inputs match to a single file, '{}'", file.display()));
+    }
+
+    /// Adds a file that the user named. The last one of a name counts; stdout takes them all.
+    fn put(&mut self, target: Target<'a>) {
+        let same = self.targets.iter().position(|known| known.path == target.path && target.path != Path::new("-"));
+        if let Some(at) = same {
+            self.clash(&target.path);
+            self.targets.remove(at);
+        }
+        self.targets.push(target);
+    }
+
+    /// Adds a file with a name of ours for each image; an image that has one already keeps it.
+    fn generate(&mut self, matches: &[&'a Image]) {
+        let mut names = Vec::new();
+        for image in leaves(matches) {
+            let is_same = |name: &str| {
+                let known = self.targets.iter().find(|target| target.path == Path::new(name));
+                known.is_some_and(|target| matches!(&target.members[..], [(_, contents)] if contents.is(&image.contents)))
+            };
+            let name = self.free_name(image, &names, is_same);
+            if !is_same(&name) {
+                let members = vec![(name.clone(), &image.contents)];
+                self.targets.push(Target { path: PathBuf::from(&name), members, archive: false });
+                self.generated.push(name.clone());
+            }
+            names.push(name);
+        }
+    }
+
+    /// The name for an image that comes after those in `names`: of its place among them, unless that is taken by another image.
+    fn free_name(&self, image: &Image, names: &[String], is_same: impl Fn(&str) -> bool) -> String {
+        let mut index = names.len();
+        loop {
+            let (triple, arch) = (image.get(b"triple"), image.get(b"arch"));
+            let name = names::generated(&self.request.input, triple, arch, index, image.image_kind);
+            let taken = self.targets.iter().any(|target| target.path == Path::new(&name)) && !is_same(&name);
+            if !taken && !names.contains(&name) {
+                return name;
+            }
+            index += 1;
+        }
+    }
+}
+
+/// Adds `image` if it is what is wanted, else those in it that are.
+fn collect<'a>(wanted: &ImageArguments, image: &'a Image, matches: &mut Vec<&'a Image>) {
+    let strings = || wanted.strings().into_iter().all(|(key, value)| image.get(key) == value);
+    let kind = wanted.get("kind").is_none() || wanted.kind() == image.offload_kind;
+    if kind && strings() {
+        matches.push(image);
+    } else {
+        image.inner.iter().for_each(|inner| collect(wanted, inner, matches));
+    }
+}
+
+/// The images proper: of a container within a container, those in it.
+fn leaves<'a>(images: &[&'a Image]) -> Vec<&'a Image> {
+    let mut all = Vec::new();
+    for image in images {
+        if image.inner.is_empty() {
+            all.push(*image);
+        } else {
+            all.append(&mut leaves(&image.inner.iter().collect::<Vec<_>>()));
+        }
+    }
+    all
+}
+
+impl Target<'_> {
+    fn write(&self, out: &mut Output) -> Result<()> {
+        if !self.archive {
+            return self
+                .members
+                .iter()
+                .try_for_each(|(_, contents)| contents.copy_to(out))
+                .map_err(|error| trouble(&self.path, &error));
+        }
+        let members = self.members.iter().map(|(name, contents)| Member { name: name.clone(), bytes: Box::new(*contents) });
+        let mut out = ByPiece { out, pieces: self.members.iter().map(|(_, contents)| *contents).collect() };
+        archive::write::<BitcodeSymbols>(members.collect(), &mut out)
+            .with_context(|| format!("cannot write the archive '{}'", self.path.display()))
+    }
+}
+
+/// Writes what is a whole piece by copying it from its file, so that the members of an archive are never in memory.
+struct ByPiece<'a> {
+    out: &'a mut Output,
+    pieces: Vec<&'a Piece>,
+}
+
+impl Write for ByPiece<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.pieces.iter().find(|piece| std::ptr::eq(piece.bytes(), bytes)) {
+            Some(piece) => piece.copy_to(self.out).map(|()| bytes.len()),
+            None => self.out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+impl Seek for ByPiece<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.out.seek(to)
+    }
+}

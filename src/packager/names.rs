@@ -1,0 +1,61 @@
+//! Names of files and kinds of images: what a name says of the image in it, and what an image's file is called.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use crate::model::ImageKind;
+
+/// Whether `bytes` begin as LLVM bitcode does, bare or in its wrapper.
+pub(super) fn is_bitcode(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"BC\xc0\xde") || bytes.starts_with(b"\xde\xc0\x17\x0b")
+}
+
+/// What an image in a file of this name is, by its extension (containers spec 4.2). Beyond LLVM 22: `spv`, as LLVM 23 has it, and
+/// `ptx`, which is what PTX is called.
+pub(super) fn image_kind(file: &Path) -> ImageKind {
+    match split(file).1 {
+        b"o" => ImageKind::Object,
+        b"bc" => ImageKind::Bitcode,
+        b"cubin" => ImageKind::Cubin,
+        b"fatbin" => ImageKind::Fatbinary,
+        b"s" | b"ptx" => ImageKind::Ptx,
+        b"spv" => ImageKind::Spirv,
+        _ => ImageKind::None,
+    }
+}
+
+/// The extension of a file with such an image; empty for those without a name.
+fn extension(kind: ImageKind) -> &'static str {
+    match kind {
+        ImageKind::Object => "o",
+        ImageKind::Bitcode => "bc",
+        ImageKind::Cubin => "cubin",
+        ImageKind::Fatbinary => "fatbin",
+        ImageKind::Ptx => "s",
+        ImageKind::Spirv => "spv",
+        ImageKind::None | ImageKind::Other(_) => "",
+    }
+}
+
+/// `<stem of the input>-<triple>-<arch>.<index>.<extension>`, a file of the current folder whatever the image says of itself: its
+/// triple and architecture are text from a file, and a `/` in them would lead elsewhere (fault P8).
+pub(super) fn generated(input: &Path, triple: &[u8], arch: &[u8], index: usize, kind: ImageKind) -> String {
+    let stem = plain(split(input).0);
+    format!("{stem}-{}-{}.{index}.{}", plain(triple), plain(arch), extension(kind))
+}
+
+/// `text` with all that cannot or should not be in a file's name as `_`.
+fn plain(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    text.chars().map(|c| if c == '/' || c == '\\' || c.is_control() || c == '\u{fffd}' { '_' } else { c }).collect()
+}
+
+/// The name of a file, without folder, apart at its last dot: `.bc` is all extension, `.` and `..` have none.
+fn split(file: &Path) -> (&[u8], &[u8]) {
+    let name = file.file_name().unwrap_or(OsStr::new("")).as_bytes();
+    match name.iter().rposition(|byte| *byte == b'.') {
+        Some(dot) => (name.get(..dot).unwrap_or_default(), name.get(dot + 1..).unwrap_or_default()),
+        None => (name, &[]),
+    }
+}

@@ -1,0 +1,106 @@
+//! `clang-offload-bundler` beside LLVM's: the same messages for the same command lines, bundles that each reads of the other, with the
+//! bundlers of LLVM 14 to 22; and what LLVM's gets wrong (containers spec 6.1, faults B1 to B24).
+
+mod damaged;
+mod faults;
+mod large;
+mod messages;
+mod releases;
+mod types;
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::support::{Work, expect_equal, expect_in, llvm, made, output, run_failing, text};
+
+pub const HOST: &str = "host-x86_64-unknown-linux-gnu-";
+pub const GFX906: &str = "hip-amdgcn-amd-amdhsa--gfx906";
+pub const GFX90A: &str = "hip-amdgcn-amd-amdhsa--gfx90a";
+
+pub fn trials() -> Vec<Trial> {
+    let mut trials = messages::trials();
+    trials.extend(types::trials());
+    trials.extend(releases::trials());
+    trials.extend(faults::trials());
+    trials.extend(damaged::trials());
+    trials.extend(large::trials());
+    trials
+}
+
+/// Our bundler, by its name.
+pub fn ours() -> PathBuf {
+    made().links.join("clang-offload-bundler")
+}
+
+/// LLVM 22's.
+pub fn theirs() -> PathBuf {
+    llvm("clang-offload-bundler")
+}
+
+/// A bundler's command in `work`, with these words, without variables that change what it does.
+pub fn bundler(work: &Work, tool: impl AsRef<OsStr>, words: &[impl AsRef<OsStr>]) -> Command {
+    let mut command = work.command(tool);
+    command.args(words);
+    for name in ["IGNORE_ENV_VAR", "VERBOSE", "COMPRESS", "COMPRESSION_LEVEL"] {
+        command.env_remove(format!("OFFLOAD_BUNDLER_{name}"));
+    }
+    command.env_remove("COMPRESSED_BUNDLE_FORMAT_VERSION");
+    command
+}
+
+/// The words of a line, apart by blanks.
+pub fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+/// A command line of the bundler, run to success in `work`; its stdout.
+pub fn done(work: &Work, tool: impl AsRef<OsStr>, line: &str) -> Result<String, Failed> {
+    crate::support::run(&mut bundler(work, tool, &words(line)))
+}
+
+/// The exit status, and what was printed to both, with the tool's own name and temporary files called the same.
+pub fn told(tool: &Command, ended: &Output) -> String {
+    let own = tool.get_program().to_string_lossy().into_owned();
+    let folder = own.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let named = |bytes: &[u8]| text(bytes).replace(&own, "BUNDLER").replace(&format!("{folder}/llvm-objcopy"), "llvm-objcopy");
+    format!("status {:?}\n{}---\n{}", ended.status.code(), named(&ended.stdout), named(&ended.stderr))
+}
+
+/// Runs a line by both; a failure where they do not end alike and print the same.
+pub fn same(work: &Work, line: &str, envs: &[(&str, &str)]) -> Result<(), Failed> {
+    let mut seen = Vec::new();
+    for tool in [theirs(), ours()] {
+        let mut command = bundler(work, tool, &words(line));
+        command.envs(envs.iter().copied());
+        let ended = output(&mut command)?;
+        seen.push(told(&command, &ended));
+    }
+    expect_equal(&format!("{line} with {envs:?}"), &seen[0], &seen[1])
+}
+
+/// What is in a file of `work`.
+pub fn read(work: &Work, name: &str) -> Result<String, Failed> {
+    let bytes = std::fs::read(work.path().join(name)).map_err(|error| format!("{name}: {error}"))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// A line that ours must refuse, with these words.
+pub fn fails(work: &Work, line: &str, with: &str) -> Result<(), Failed> {
+    expect_in(&run_failing(&mut bundler(work, ours(), &words(line)))?, with)
+}
+
+/// Three files to bundle.
+pub fn files(work: &Work) {
+    for (name, contents) in [("host", "the host"), ("one", "the first code object"), ("two", "the second")] {
+        work.file(name, contents);
+    }
+}
+
+/// A bundle `name` of the three files under these ids.
+pub fn bundle(work: &Work, kind: &str, ids: [&str; 3], name: &str) -> Result<(), Failed> {
+    let line = format!("-type={kind} -targets={} -input=host -input=one -input=two -output={name}", ids.join(","));
+    done(work, ours(), &line).map(drop)
+}

@@ -1,0 +1,85 @@
+//! Bundles of LLVM 14, 15, 16 and 19, whose ids have other forms (containers spec 2.4.3): ours reads them all, and they read ours
+//! as far as LLVM 22's own are read.
+
+use libtest_mimic::{Failed, Trial};
+
+use super::{bundler, done, ours, words};
+use crate::support::{Outcome, Release, Work, expect_equal, expect_in, llvm, missing, passed, run, stderr_of, test};
+
+pub fn trials() -> Vec<Trial> {
+    let mut trials: Vec<Trial> = [14, 15, 16, 19]
+        .map(|major| test(format!("releases::bundler::b17_b18_ob_31_bundles_of_{major}"), move || read_theirs(major)))
+        .into();
+    trials.push(test("releases::bundler::ob_58_compressed_for_19", compressed_for_19));
+    trials
+}
+
+/// Ids as users of the old releases wrote them, and what they are to us.
+const OLD: [(&str, &str); 5] = [
+    ("host-x86_64-unknown-linux-gnu", "host-x86_64-unknown-linux-gnu-"),
+    ("openmp-amdgcn-amd-amdhsa-gfx906", "openmp-amdgcn-amd-amdhsa--gfx906"),
+    ("openmp-amdgcn-amd-amdhsa--gfx908:xnack+", "openmp-amdgcn-amd-amdhsa-gfx908:xnack+"),
+    ("hip-amdgcn-amd-amdhsa-gfx90a", "hip-amdgcn-amd-amdhsa-unknown-gfx90a"),
+    ("openmp-nvptx64-nvidia-cuda-sm_70", "openmp-nvptx64-nvidia-cuda-unknown-sm_70"),
+];
+
+fn read_theirs(major: u32) -> Outcome {
+    let Some(release) = Release::of(major) else { return missing(format!("LLVM {major} (make setup-releases)")) };
+    let work = Work::new();
+    work.file("host.c", "int x;\n");
+    run(work.command(release.tool("clang")).args(["--target=x86_64-unknown-linux-gnu", "-c", "host.c", "-o", "f0"]))?;
+    for index in 1..OLD.len() {
+        work.file(&format!("f{index}"), format!("code object {index}\n"));
+    }
+    let files: Vec<String> = (0..OLD.len()).map(|index| format!("f{index}")).collect();
+    let ids: Vec<&str> = OLD.iter().map(|(id, _)| *id).collect();
+    for kind in ["i", "s", "ll", "bc", "o"] {
+        let line = format!("-type={kind} -targets={} -inputs={} -outputs=bundle", ids.join(","), files.join(","));
+        // Since 15 with a warning.
+        stderr_of(&mut bundler(&work, release.tool("clang-offload-bundler"), &words(&line)))?;
+        if kind == "o" {
+            // Old releases leave traces of theirs in the object that sections are taken out of: this is what LLVM 22 makes of it.
+            let remove = ["--regex", "--remove-section=__CLANG_OFFLOAD_BUNDLE__.*", "bundle", "f0"];
+            run(work.command(llvm("llvm-objcopy")).args(remove))?;
+        }
+        let outputs: Vec<String> = files.iter().map(|file| format!("-output={file}.out")).collect();
+        for asked in [OLD.map(|(id, _)| id), OLD.map(|(_, id)| id)] {
+            done(
+                &work,
+                ours(),
+                &format!("-unbundle -type={kind} -targets={} -input=bundle {}", asked.join(","), outputs.join(" ")),
+            )
+            .map_err(|failed| Failed::from(format!("-type={kind}: {}", failed.message().unwrap_or_default())))?;
+            for file in &files {
+                let read = |name: &str| std::fs::read(work.path().join(name));
+                expect_equal(&format!("{kind} {file}"), "true", &(read(file)? == read(&format!("{file}.out"))?).to_string())?;
+            }
+        }
+        let seen = done(&work, ours(), &format!("-list -type={kind} -input=bundle"))?;
+        expect_equal("ids", &OLD.len().to_string(), &seen.lines().count().to_string())?;
+        // As stored: as typed, until 19 gave them four fields.
+        if major < 19 {
+            expect_equal("ids", &(ids.join("\n") + "\n"), &seen)?;
+        }
+    }
+    passed()
+}
+
+/// 19 reads version 2, which is what the variable is for, with the windows that we write.
+fn compressed_for_19() -> Outcome {
+    let Some(release) = Release::of(19) else { return missing("LLVM 19 (make setup-releases)") };
+    let work = Work::new();
+    work.file("a", "host\n");
+    work.file("b", "device\n".repeat(100_000));
+    let line = "-type=bc -compress -targets=host-x86_64-unknown-linux-gnu-,hip-amdgcn-amd-amdhsa--gfx906 -input=a -input=b -output=packed";
+    run(bundler(&work, ours(), &words(line)).env("COMPRESSED_BUNDLE_FORMAT_VERSION", "2"))?;
+    let theirs = release.tool("clang-offload-bundler");
+    expect_in(&done(&work, &theirs, "-list -type=bc -input=packed")?, "hip-amdgcn-amd-amdhsa--gfx906")?;
+    done(&work, &theirs, "-unbundle -type=bc -targets=hip-amdgcn-amd-amdhsa--gfx906 -input=packed -output=out")?;
+    expect_equal("the code object", &"device\n".repeat(100_000), &std::fs::read_to_string(work.path().join("out"))?)?;
+    // And what 19 compresses.
+    done(&work, &theirs, &line.replace("=packed", "=theirs"))?;
+    done(&work, ours(), "-unbundle -type=bc -targets=hip-amdgcn-amd-amdhsa--gfx906 -input=theirs -output=out2")?;
+    expect_equal("the code object", &"device\n".repeat(100_000), &std::fs::read_to_string(work.path().join("out2"))?)?;
+    passed()
+}
