@@ -43,6 +43,8 @@ mod releases;
 mod reproduce;
 #[path = "suite/support.rs"]
 mod support;
+#[path = "suite/wrapper.rs"]
+mod wrapper;
 
 use std::process::ExitCode;
 
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
     trials.extend(packager::trials());
     trials.extend(releases::trials());
     trials.extend(reproduce::trials());
+    trials.extend(wrapper::trials());
     let conclusion = libtest_mimic::run(&arguments, trials);
     support::unmake();
     conclusion.exit_code()
