@@ -28,8 +28,9 @@ const ARROWS: &[(&str, &str)] = &[
     ("run", "args error scratch shell signals trace"),
     ("session", "progress run scratch shell signals trace"),
     ("outputs", "error session signals"),
+    ("piece", "bytes outputs session"),
     ("toolchain", "run session"),
-    ("bundler", "bytes error formats llvm outputs session shell toolchain"),
+    ("bundler", "bytes error formats llvm outputs piece session shell toolchain"),
     ("inputs", "args bytes error formats model session target trace"),
     ("scan", "args error formats model session target trace inputs llvm"),
     ("select", "args error formats model session target trace inputs scan"),
@@ -39,6 +40,8 @@ const ARROWS: &[(&str, &str)] = &[
     ("host", "args bytes error formats model run session target toolchain trace inputs scan"),
     // Beside the line, not on it: it asks what the stages would find, before they run.
     ("reproduce", "args bytes formats host inputs run scan session target toolchain"),
+    // Beside the line, too: whatever is in a file, linked or not.
+    ("inspect", "bytes error formats llvm model outputs scratch session signals"),
     // Plans are `wrap`'s: data, without types of LLVM's.
     ("llvm", "error formats model wrap"),
     // The wrappers by themselves: what `wrap` plans, written in every form.

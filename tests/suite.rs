@@ -21,6 +21,8 @@ mod faults;
 mod gpu;
 #[path = "suite/hip_builds.rs"]
 mod hip_builds;
+#[path = "suite/inspect/mod.rs"]
+mod inspect;
 #[path = "suite/kinds.rs"]
 mod kinds;
 #[path = "suite/kit.rs"]
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
     trials.extend(faults::trials());
     trials.extend(dry_run::trials());
     trials.extend(gpu::trials());
+    trials.extend(inspect::trials());
     trials.extend(hip_builds::trials());
     trials.extend(many::trials());
     trials.extend(kinds::trials());

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::piece::{Piece, Spool};
 use crate::error::Malformed;
 use crate::formats::bundle::{self, Id};
 use crate::formats::compressed::{self, Header, Method, Unpack};
 use crate::formats::fat_object;
 use crate::outputs::Output;
+use crate::piece::{Piece, Spool};
 use crate::session::Session;
 
 /// How much is read and written at once.
@@ -144,7 +144,7 @@ impl Contents {
     pub fn write_to(&self, out: &mut Output) -> io::Result<()> {
         for part in &self.0 {
             match part {
-                Part::File(piece) => piece.write_to(out)?,
+                Part::File(piece) => piece.copy_to(out)?,
                 Part::Made(bytes) => out.write_all(bytes)?,
                 Part::Zeros(count) => drop(io::copy(&mut io::Read::take(io::repeat(0), *count), out)?),
             }
@@ -156,7 +156,7 @@ impl Contents {
     pub fn copy_to(&self, out: &mut impl Write) -> io::Result<()> {
         for part in &self.0 {
             match part {
-                Part::File(piece) => piece.copy_to(out)?,
+                Part::File(piece) => drop(io::copy(&mut piece.reader(), out)?),
                 Part::Made(bytes) => out.write_all(bytes)?,
                 Part::Zeros(count) => drop(io::copy(&mut io::Read::take(io::repeat(0), *count), out)?),
             }
@@ -177,7 +177,7 @@ impl Contents {
 /// and is none is one, and so is damaged compressed data.
 pub fn open(path: &Path, hint: Hint, session: &Session) -> Result<Container> {
     let mut spool = Spool::new(session);
-    let piece = Piece::open(path, &mut spool)?;
+    let piece = Piece::open(path)?;
     read(&piece, &path.display().to_string(), hint, "input", &mut spool, session)
 }
 

@@ -8,10 +8,10 @@ use anyhow::{Context, Result};
 use super::Request;
 use super::container::contents;
 use super::pack::Part;
-use super::piece::{Piece, Spool};
 use crate::formats::bundle::MAGIC;
 use crate::formats::fat_object::{self, NewSection};
 use crate::outputs::{Outputs, trouble};
+use crate::piece::{Piece, Spool};
 use crate::session::Session;
 use crate::toolchain;
 

@@ -118,7 +118,7 @@ fn offload_images(walk: &mut Walk<'_>, spot: Spot) -> Result<()> {
     Ok(())
 }
 
-/// What an inner container says counts, where it says anything.
+/// What an inner container says counts, where it says anything; a triple comes with its target.
 fn replace(facts: &mut Facts, kinds: Vec<String>, triple: &str, target: &str) {
     if !kinds.is_empty() {
         facts.kinds = kinds;
@@ -126,7 +126,7 @@ fn replace(facts: &mut Facts, kinds: Vec<String>, triple: &str, target: &str) {
     if !triple.is_empty() {
         facts.triple = triple.to_owned();
     }
-    if !target.is_empty() {
+    if !triple.is_empty() || !target.is_empty() {
         facts.target = target.to_owned();
     }
 }
@@ -153,7 +153,6 @@ pub(super) fn of_id(facts: &Facts, stored: &str) -> Facts {
     // Both names are of HIP code.
     let kind = if id.kind == "hipv4" { "hip".to_owned() } else { id.kind };
     replace(&mut facts, vec![kind], &id.triple, &id.target_id);
-    facts.target = id.target_id;
     facts.id = Some(stored.to_owned());
     facts
 }

@@ -172,8 +172,8 @@ struct Variable {
     facts: Facts,
 }
 
-/// The images in variables of the program at `spot`: those of LLVM 14's wrapper, which are among the program's constants, and SYCL's. With
-/// `section`, those in that section.
+/// The images in variables of the program at `spot`: with `section`, those in it; else those that are among the program's constants, where
+/// LLVM 14's wrapper puts them.
 pub(super) fn variables(walk: &mut Walk<'_>, spot: &Spot, section: Option<&str>) -> Result<()> {
     let found = found_variables(spot, section).with_context(|| spot.place.to_string())?;
     for variable in found {
@@ -189,6 +189,7 @@ pub(super) fn variables(walk: &mut Walk<'_>, spot: &Spot, section: Option<&str>)
 fn found_variables(spot: &Spot, wanted: Option<&str>) -> Result<Vec<Variable>> {
     let file = object::File::parse(spot.piece.data())?;
     let mut found = Vec::new();
+    let looked_into = self::found(spot)?;
     for symbol in file.symbols() {
         let (Ok(name), Some(index)) = (symbol.name(), symbol.section_index()) else { continue };
         let kind = match name.strip_prefix(SYCL_VARIABLE) {
@@ -199,8 +200,12 @@ fn found_variables(spot: &Spot, wanted: Option<&str>) -> Result<Vec<Variable>> {
         let section = file.section_by_index(index)?;
         let Some((start, size)) = section.file_range() else { continue };
         let section_name = section.name()?;
-        // A wrapper's OffloadBinaries are found in their section.
-        if wanted.is_some_and(|wanted| wanted != section_name) || (wanted.is_none() && section_name.starts_with(OFFLOADING)) {
+        let elsewhere = match wanted {
+            Some(wanted) => wanted != section_name,
+            // What is in a section of device code is found there.
+            None => looked_into.iter().any(|section| section.offset == start),
+        };
+        if elsewhere {
             continue;
         }
         let Some(within) = symbol.address().checked_sub(section.address()).filter(|within| *within <= size) else { continue };

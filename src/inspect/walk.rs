@@ -87,11 +87,8 @@ impl Walk<'_> {
         if matches!(kind, FileKind::Elf32 | FileKind::Elf64) && leaf::is_device(spot.piece.data()) {
             return self.device_object(spot, kind);
         }
-        let before = (self.images.len(), self.errors.len());
         objects::sections(self, spot)?;
-        if before == (self.images.len(), self.errors.len()) {
-            objects::variables(self, spot, None)?;
-        }
+        objects::variables(self, spot, None)?;
         registers::of(self, spot).with_context(|| spot.place.to_string())
     }
 

@@ -116,7 +116,7 @@ fn images(payload: &Payload, places: Vec<ImagePlace>, sycl: Vec<SyclFacts>) -> R
         OffloadKind::OpenMp => {
             let planned = payload.images.iter().zip(places).map(|(image, place)| {
                 let start = image.head.len() as u64;
-                PlannedImage { place, parts: vec![start..start + image.body_size], offload_arch: None }
+                PlannedImage { place, parts: std::iter::once(start..start + image.body_size).collect(), offload_arch: None }
             });
             Images::OpenMp(planned.collect())
         }

@@ -18,15 +18,16 @@ const PARAMETERS_SIZE: u8 = 0x19;
 const MAX_THREADS: u8 = 0x05;
 const MIN_STACK_SIZE: u8 = 0x12;
 const REGISTERS: u8 = 0x2f;
+const UNKNOWN: u64 = 0xffff_ffff;
 
 pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(elf: &Image<'_, Elf>) -> Result<Vec<Kernel>> {
     let sections = sections(elf)?;
     let all = attributes(sections.get(".nv.info").map_or(&[], |section| section.data))?;
-    // Registers and stack: pairs of a symbol and a number.
-    let of_symbol = |attribute: u8, symbol: usize| -> Option<u64> {
-        let pairs = all.iter().filter(|(own, _)| *own == attribute).map(|(_, value)| value);
-        pairs.filter(|value| number(value, 0, 4) == symbol as u64).map(|value| number(value, 4, 4)).next()
-    };
+    // Registers and stack: pairs of a symbol and a number. A kernel that calls itself has a stack of no known size.
+    let pairs: HashMap<(u8, u64), u64> =
+        all.iter().rev().map(|(attribute, value)| ((*attribute, number(value, 0, 4)), number(value, 4, 4))).collect();
+    let of_symbol =
+        |attribute: u8, symbol: usize| pairs.get(&(attribute, symbol as u64)).copied().filter(|value| *value != UNKNOWN);
     let mut kernels = Vec::new();
     for function in elf.functions_of_type(elf::SHT_SYMTAB, &[elf::STT_FUNC])? {
         if function.other & STO_CUDA_ENTRY == 0 {
@@ -69,7 +70,7 @@ fn sections<'a, Elf: FileHeader<Endian = Endianness>>(elf: &Image<'a, Elf>) -> R
 
 /// The attributes in a `.nv.info` section, with their values: a byte that tells how the value is written, a byte that names the
 /// attribute, then the value in two bytes, or its size in two bytes and then the value.
-fn attributes(mut data: &[u8]) -> Result<Vec<(u8, &[u8])>> {
+pub(super) fn attributes(mut data: &[u8]) -> Result<Vec<(u8, &[u8])>> {
     const VALUE_FOLLOWS: u8 = 4;
     let mut all = Vec::new();
     while !data.is_empty() {
