@@ -15,6 +15,8 @@ mod cuda;
 mod drivers;
 #[path = "suite/dry_run/mod.rs"]
 mod dry_run;
+#[path = "suite/fat_objects.rs"]
+mod fat_objects;
 #[path = "suite/faults/mod.rs"]
 mod faults;
 #[path = "suite/gpu.rs"]
@@ -29,6 +31,8 @@ mod kinds;
 mod kit;
 #[path = "suite/many.rs"]
 mod many;
+#[path = "suite/packager.rs"]
+mod packager;
 #[path = "suite/programs.rs"]
 mod programs;
 #[path = "suite/releases.rs"]
@@ -50,6 +54,7 @@ fn main() -> ExitCode {
     trials.extend(bundler::trials());
     trials.extend(coff::trials());
     trials.extend(drivers::trials());
+    trials.extend(fat_objects::trials());
     trials.extend(faults::trials());
     trials.extend(dry_run::trials());
     trials.extend(gpu::trials());
@@ -58,6 +63,7 @@ fn main() -> ExitCode {
     trials.extend(many::trials());
     trials.extend(kinds::trials());
     trials.extend(cuda::trials());
+    trials.extend(packager::trials());
     trials.extend(releases::trials());
     trials.extend(reproduce::trials());
     let conclusion = libtest_mimic::run(&arguments, trials);

@@ -220,7 +220,7 @@ fn b19_objects_of_very_many_sections() -> Outcome {
     ] {
         let one = |index: usize| {
             let number = index.to_string();
-            let uses = if index % 100 == 0 { format!(".quad f{}\n", (index * 7 + 1) % count) } else { String::new() };
+            let uses = if index.is_multiple_of(100) { format!(".quad f{}\n", (index * 7 + 1) % count) } else { String::new() };
             format!("{}\n.globl f{number}\nf{number}: {uses}", section.replace("{}", &number))
         };
         std::fs::write(folder.join("many.s"), (0..count).map(one).map(|text| text + "\n").collect::<String>())?;
