@@ -30,7 +30,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("outputs", "error session signals"),
     ("piece", "bytes outputs session"),
     ("toolchain", "run session"),
-    ("bundler", "bytes error formats llvm outputs session shell toolchain"),
+    ("bundler", "bytes error formats llvm outputs piece session shell toolchain"),
     ("inputs", "args bytes error formats model session target trace"),
     ("scan", "args error formats model session target trace inputs llvm"),
     ("select", "args error formats model session target trace inputs scan"),

@@ -15,6 +15,8 @@ mod cuda;
 mod drivers;
 #[path = "suite/dry_run/mod.rs"]
 mod dry_run;
+#[path = "suite/fat_objects.rs"]
+mod fat_objects;
 #[path = "suite/faults/mod.rs"]
 mod faults;
 #[path = "suite/gpu.rs"]
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
     trials.extend(bundler::trials());
     trials.extend(coff::trials());
     trials.extend(drivers::trials());
+    trials.extend(fat_objects::trials());
     trials.extend(faults::trials());
     trials.extend(dry_run::trials());
     trials.extend(gpu::trials());

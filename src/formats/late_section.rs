@@ -79,7 +79,7 @@ pub fn make_room(mut object: Vec<u8>, wanted: Wanted<'_>) -> Result<Room, Malfor
     match form {
         None => give_in_coff(&mut object, index, at)?,
         Some(form) => {
-            let flags = u64::from(elf::SHF_ALLOC.0) | if large { SHF_X86_64_LARGE } else { 0 };
+            let flags = elf::SHF_ALLOC.0 | if large { SHF_X86_64_LARGE } else { 0 };
             form.give(&mut object, index, wanted, flags, at)?;
         }
     }

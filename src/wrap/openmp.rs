@@ -121,11 +121,16 @@ pub fn inline_image(bytes: Vec<u8>, offload_arch: Option<String>) -> Result<Plan
     Ok(PlannedImage { place: ImagePlace::Inline(bytes), parts, offload_arch })
 }
 
+/// The one part from `start` to `end`.
+pub fn whole(start: u64, end: u64) -> Vec<Range<u64>> {
+    Vec::from_iter(std::iter::once(start..end))
+}
+
 /// What of `bytes` the runtime is handed: of OffloadBinaries every image in them (fault W3), of anything else all there is. A broken
 /// OffloadBinary is an error (fault W2). So is a compressed one, whose images lie nowhere in the bytes.
 pub fn parts(bytes: &[u8]) -> Result<Vec<Range<u64>>, Malformed> {
     if !offload_binary::is_offload_binary(bytes) {
-        return Ok(Vec::from([0..bytes.len() as u64]));
+        return Ok(whole(0, bytes.len() as u64));
     }
     let images = offload_binary::read_all(bytes)?;
     if images.iter().any(|image| image.at == 0) {

@@ -148,8 +148,11 @@ fn images_put_in_later_are_in_text_what_llvm_prints() -> Outcome {
     Ok(())
 }
 
-/// The sections with contents and symbols of an object, by name.
-fn sections(object: &[u8]) -> Result<Vec<(String, Vec<u8>, object::SectionFlags, Vec<String>)>> {
+/// A section's name, contents, flags and symbols.
+type Section = (String, Vec<u8>, object::SectionFlags, Vec<String>);
+
+/// The sections of an object.
+fn sections(object: &[u8]) -> Result<Vec<Section>> {
     let file = object::File::parse(object)?;
     let mut all = Vec::new();
     for section in file.sections() {
@@ -232,9 +235,8 @@ fn assembly_is_the_object_written_down() -> Outcome {
                     // Its compiler sorts small constants by their size.
                     continue;
                 }
-                let of = |all: &[(String, Vec<u8>, _, _)], name: &str| {
-                    all.iter().find(|section| section.0 == name).map(|section| section.1.clone())
-                };
+                let of =
+                    |all: &[Section], name: &str| all.iter().find(|section| section.0 == name).map(|section| section.1.clone());
                 for name in [".llvm.offloading", ".nv_fatbin", ".hip_fatbin", ".sycl_offloading"] {
                     assert_eq!(of(&written, name), of(&direct, name), "{host} {kind:?} {generation:?} {limit}: {name}");
                 }

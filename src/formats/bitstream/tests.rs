@@ -60,7 +60,7 @@ fn record() -> impl Strategy<Value = (Abbreviation, Vec<u64>, Tail)> {
         };
         let blob = if blob && array.is_none() {
             operands.push(Operand::Blob);
-            prop::collection::vec(any::<u8>(), 0..40).prop_map(|bytes| Tail::Blob(bytes)).boxed()
+            prop::collection::vec(any::<u8>(), 0..40).prop_map(Tail::Blob).boxed()
         } else {
             Just(Tail::None).boxed()
         };

@@ -2,7 +2,7 @@
 
 use super::*;
 use object::write::Object as Writer;
-use object::{Architecture, BinaryFormat, File, Object, ObjectSection, ObjectSymbol};
+use object::{Architecture, BinaryFormat, File, Object, ObjectSection};
 
 fn applied(image: &[u8]) -> Vec<u8> {
     let Changed { head, tail_at, tail } = add(image).unwrap();
@@ -59,7 +59,7 @@ fn an_image_has_its_notes_and_all_it_had() {
         let mut left = all(&file);
         assert_eq!(left.pop().unwrap().0, SECTION);
         assert_eq!(left, all(&before), "{architecture:?}");
-        assert_eq!(file.symbols().map(|symbol| symbol.address()).count(), before.symbols().count());
+        assert_eq!(file.symbols().count(), before.symbols().count());
     }
 }
 
