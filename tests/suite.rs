@@ -29,6 +29,8 @@ mod inspect;
 mod kinds;
 #[path = "suite/kit.rs"]
 mod kit;
+#[path = "suite/malformed/mod.rs"]
+mod malformed;
 #[path = "suite/many.rs"]
 mod many;
 #[path = "suite/packager.rs"]
@@ -41,6 +43,8 @@ mod releases;
 mod reproduce;
 #[path = "suite/support.rs"]
 mod support;
+#[path = "suite/wrapper.rs"]
+mod wrapper;
 
 use std::process::ExitCode;
 
@@ -60,12 +64,14 @@ fn main() -> ExitCode {
     trials.extend(gpu::trials());
     trials.extend(inspect::trials());
     trials.extend(hip_builds::trials());
+    trials.extend(malformed::trials());
     trials.extend(many::trials());
     trials.extend(kinds::trials());
     trials.extend(cuda::trials());
     trials.extend(packager::trials());
     trials.extend(releases::trials());
     trials.extend(reproduce::trials());
+    trials.extend(wrapper::trials());
     let conclusion = libtest_mimic::run(&arguments, trials);
     support::unmake();
     conclusion.exit_code()
