@@ -310,8 +310,8 @@ fn notes_beside(major: u32) -> Outcome {
         let ours = work.run(llvm("llvm-readelf"), ["-n", "image.o.elfwithnotes.tmp"])?;
         run(work.command(release.tool("clang-offload-wrapper")).args(options).env("PATH", &release.bin))?;
         let kept = |name: &String| name.contains(".elfwithnotes.") && name != "image.o.elfwithnotes.tmp";
-        let names = std::fs::read_dir(work.path())?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let theirs = names.filter(kept).next().ok_or("no image with notes")?;
+        let mut names = std::fs::read_dir(work.path())?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let theirs = names.find(kept).ok_or("no image with notes")?;
         let theirs = work.run(llvm("llvm-readelf"), ["-n", &theirs])?;
         let without_version = |text: &str| text.lines().filter(|line| !line.contains("version:")).collect::<Vec<_>>().join("\n");
         expect_equal(target, &without_version(&theirs), &without_version(&ours))?;
