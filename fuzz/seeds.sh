@@ -152,3 +152,60 @@ mkdir -p "$out/link_line"
 printf '\x00--host-triple=x86_64-unknown-linux-gnu\0--linker-path=/usr/bin/ld\0--wrapper-jobs=4\0--device-linker=amdgcn=-v\0--\0-o\0out\0-L=/usr/lib\0@r\0-lc\0a.o\xff--whole-archive "b c.a" -Bstatic -z now\n' > "$out/link_line/wrapper"
 printf '\x01-pie\0-m\0elf_x86_64\0--start-group\0-la\0--end-group\0--start-lib\0b.o\0--end-lib\0-dynamic-linker\0/lib/ld.so\0-o\0x\0--format=binary\0d\xff' > "$out/link_line/ld"
 printf '\x00--host-triple=x86_64-pc-windows-msvc\0-out:a.exe\0/libpath:c\0-defaultlib:libcmt\0-wholearchive:d.lib\0@r\xff"e\\f.obj" -nologo' > "$out/link_line/windows"
+
+# ---- the tools: a byte that picks one, its line, and the file `a` ---------------------------------------------------------------
+
+# line TARGET NAME PICK FILE WORDS...
+line() {
+    mkdir -p "$out/$1"
+    { printf '%b' "$3"; printf '%s\0' "${@:5}" | head -c -1; printf '\xff'; cat "$4"; } > "$out/$1/$2"
+}
+pack=(-o out "--image=file=a,triple=amdgcn-amd-amdhsa,arch=gfx906:xnack+,kind=hip,feature=x")
+line front_packager pack '\x00' a "${pack[@]}" '--image=file=b,kind=openmp'
+line front_packager pack2 '\x01' c.bc "${pack[@]}" --format-version=2 --legacy-kinds
+line front_packager extract '\x00' three.bin a '--image=file=out,arch=gfx906' '--image=triple=amdgcn-amd-amdhsa'
+line front_packager all '\x00' omp.o a --archive
+line front_packager named '\x00' gnu.a a --archive '--image=file=out.a,kind=openmp'
+line front_packager v3 '\x00' v3-zlib.bin a '--image=' --error-on-no-match=true
+if [ -f omp14.o ]; then line front_packager old '\x00' omp14.o a; fi
+line front_packager help '\x00' empty --help-hidden
+
+for how in 0 1 2 3 4; do
+    for file in plain.bc hip.hipfb both.bc v1-zlib.bc v2-zlib.bc three.bin v3-zlib.bin omp.o fat.o c.obj c.bc gnu.a thin.a a; do
+        line inspect $file.$how "\\x0$how" $file a
+    done
+done
+if [ -f omp14.o ]; then line inspect omp14 '\x00' omp14.o a; fi
+line inspect two '\x00' a a b
+
+amd=hip-amdgcn-amd-amdhsa--gfx906:xnack+ host=host-x86_64-unknown-linux-gnu-
+cuda=openmp-nvptx64-nvidia-cuda--sm_70
+bundler -type=ii -targets=$host,$cuda -input=host -input=a -output=text.ii
+bundler -type=s -targets=$host,$cuda -input=host -input=a -output=text.s
+"$llvm/llvm-ar" rc bundles.a plain.bc fat.o v3.bc
+for type in ii s ll bc o a; do
+    case $type in ii) file=text.ii ;; s) file=text.s ;; a) file=bundles.a ;; o) file=fat.o ;; *) file=plain.bc ;; esac
+    line front_bundler list.$type '\x00' $file -list -type=$type -input=a
+    line front_bundler unbundle.$type '\x00' $file -unbundle -type=$type -input=a -targets=$amd,$host -output=o1 -output=o2 \
+        -allow-missing-bundles
+    line front_bundler bundle.$type '\x00' c.o -type=$type -targets=$host,$amd -input=a -input=b -output=out
+done
+line front_bundler packed '\x00' both.bc -unbundle -type=bc -inputs=a -targets=hip-amdgcn-amd-amdhsa-gfx906:xnack+ -outputs=o1 -verbose
+line front_bundler check '\x00' bundles.a -unbundle -type=a -check-input-archive -hip-openmp-compatible -input=a -targets=$amd -output=o1
+line front_bundler compress '\x00' c.bc -type=bc -compress -compression-level=1 -bundle-align=64 -targets=$host,$amd -input=a -input=b -output=out
+line front_bundler hip '\x00' hip.hipfb -list -type=o -input=a '-###' -debug-only=CodeObjectCompatibility
+line front_bundler coff '\x00' c.obj -type=o -targets=$host,$amd -input=a -input=b -output=out
+
+line front_wrapper openmp '\x00' three.bin --kind=openmp --triple=x86_64-unknown-linux-gnu -o out.bc a b
+line front_wrapper hip '\x00' hip.hipfb --kind=hip -o out.s a
+line front_wrapper cuda '\x00' a --kind=cuda --triple=i386-pc-windows-msvc --emit=obj -o out.o a
+line front_wrapper old '\x01' c.so -target x86_64-pc-linux-gnu -o out.bc --offload-arch=gfx906 a --offload-arch=gfx90a b -add-omp-offload-notes
+
+# ---- readers of one format: the byte says which --------------------------------------------------------------------------------
+
+tagged readers text.ii text.ii '\x00'
+for file in plain.bc hip.hipfb aligned.bc; do tagged readers $file $file '\x01'; done
+for file in v3.bc v1-zlib.bc v2-zlib.bc; do tagged readers $file $file '\x02'; done
+tagged readers v3-zlib.bin v3-zlib.bin '\x03'
+for which in 5 6 7 8 9; do for file in c.o fat.o c.obj omp.o c.so; do tagged readers $file $file.$which "\\x0$which"; done; done
+tagged readers c.bc c.bc '\x0a'

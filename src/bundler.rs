@@ -8,7 +8,6 @@ mod list;
 mod matching;
 mod object;
 mod pack;
-pub mod piece;
 mod targets;
 mod text;
 mod unbundle;

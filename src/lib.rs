@@ -26,6 +26,7 @@ pub mod llvm;
 pub mod model;
 pub mod outputs;
 pub mod packager;
+pub mod piece;
 pub mod pipeline;
 pub mod progress;
 pub mod reproduce;

@@ -90,6 +90,7 @@ impl Session {
     }
 }
 
-fn temp_folder() -> PathBuf {
+/// The folder for temporary files.
+pub fn temp_folder() -> PathBuf {
     TEMP.iter().find_map(|name| Session::env(name)).map_or_else(|| PathBuf::from("/tmp"), PathBuf::from)
 }

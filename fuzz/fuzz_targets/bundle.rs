@@ -19,7 +19,8 @@ fuzz_target!(|data: &[u8]| {
             }
         }
         if let [bundle] = &bundles[..] {
-            let sources = bundle.entries.iter().map(|entry| Source { id: entry.id, size: entry.object.len() as u64, bytes: entry.object });
+            let sources =
+                bundle.entries.iter().map(|entry| Source { id: entry.id, size: entry.object.len() as u64, bytes: entry.object });
             // Objects may overlap in what is read, but not in what is written.
             let total: usize = bundle.entries.iter().map(|entry| entry.object.len()).sum();
             if total <= 2 * data.len() {

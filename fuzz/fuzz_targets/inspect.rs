@@ -3,10 +3,13 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| offld_fuzz::tool(&[
-    &["offld", "inspect", "--json"],
-    &["offld", "inspect", "--kernels"],
-    &["offld", "inspect", "--extract=out"],
-    &["offld", "inspect", "--headers-only"],
-    &["offld", "inspect"],
-], data));
+fuzz_target!(|data: &[u8]| offld_fuzz::tool(
+    &[
+        &["offld", "inspect", "--json"],
+        &["offld", "inspect", "--kernels"],
+        &["offld", "inspect", "--extract=out"],
+        &["offld", "inspect", "--headers-only"],
+        &["offld", "inspect"],
+    ],
+    data
+));

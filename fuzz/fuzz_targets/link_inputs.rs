@@ -4,7 +4,10 @@
 
 use libfuzzer_sys::fuzz_target;
 use offld::args::request::{InputName, InputSpec};
-use offld::inputs::{self, search::{Naming, Search}};
+use offld::inputs::{
+    self,
+    search::{Naming, Search},
+};
 use offld::scan;
 
 fuzz_target!(|data: &[u8]| {

@@ -1,5 +1,6 @@
 //! Readers of single formats, one a call; the first byte says which: text bundles, the header of a bundle as a stream, compressed
-//! bundles as a stream, packed OffloadBinaries as a stream, fatbinaries, fat objects, the kernels of device images.
+//! bundles as a stream, packed OffloadBinaries as a stream, fatbinaries, the sections of fat objects, the kernels of device images,
+//! bundles in objects, late sections, notes, bitcode.
 #![no_main]
 
 use std::io::{self, Write};
@@ -7,13 +8,15 @@ use std::io::{self, Write};
 use libfuzzer_sys::fuzz_target;
 use offld::formats::bundle::{self, text};
 use offld::formats::compressed::{Header, Unpack};
+use offld::formats::fat_object::{NewSection, Part};
+use offld::formats::late_section::{self, Wanted};
 use offld::formats::offload_binary::Packed;
-use offld::formats::{fat_object, fatbin, kernels};
+use offld::formats::{bitstream, fat_object, fatbin, kernels, offload_sections, wrapper_notes};
 
 fuzz_target!(|data: &[u8]| {
     let Some((which, data)) = data.split_first() else { return };
     let size = data.len() as u64;
-    offld_fuzz::bounded(data.len(), || match which % 8 {
+    offld_fuzz::bounded(data.len(), || match which % 11 {
         0 => {
             let Ok(spans) = text::scan("//", data) else { return };
             let mut end = 0;
@@ -23,7 +26,8 @@ fuzz_target!(|data: &[u8]| {
             }
             // What is put into a bundle comes out of it, unless it looks like a part of one.
             if !data.windows(5).any(|part| part == b"__STA" || part == b"__END") {
-                let bundle = [text::start_marker("//", "host-x").as_bytes(), data, text::end_marker("//", "host-x").as_bytes()].concat();
+                let bundle =
+                    [text::start_marker("//", "host-x").as_bytes(), data, text::end_marker("//", "host-x").as_bytes()].concat();
                 let spans = text::scan("//", &bundle[..]).unwrap();
                 assert_eq!((spans.len(), spans[0].size), (1, size));
             }
@@ -57,10 +61,46 @@ fuzz_target!(|data: &[u8]| {
                 }
             }
         }
-        5 => drop(fat_object::sections(data)),
-        _ => drop(kernels::read(data)),
+        5 => drop(offload_sections::sections(data)),
+        6 => drop(kernels::read(data)),
+        7 => objects(data),
+        8 => {
+            let wanted = Wanted { name: ".llvm.offloading", prefix: ".bss", listed: true };
+            let _ = late_section::make_room(data.to_vec(), wanted);
+        }
+        9 => drop(wrapper_notes::add(data)),
+        _ => {
+            if let Ok(stream) = bitstream::read(data) {
+                let _ = bitstream::write(&stream);
+            }
+            let _ = bitstream::images::insert(data, &[8]);
+        }
     });
 });
+
+/// Bundles in objects: read, taken out, put in; what was put in is read again.
+fn objects(data: &[u8]) {
+    let _ = fat_object::bundle_sections(data);
+    let _ = fat_object::hip_sections(data);
+    let new = [NewSection { id: "hip-x", size: 3 }];
+    for plan in [fat_object::without_bundles(data), fat_object::with_sections(data, &new)] {
+        let Ok(plan) = plan else { continue };
+        if plan.size(&new) > 4 * data.len() as u64 + 4096 {
+            continue;
+        }
+        let mut object = Vec::new();
+        for part in &plan.parts {
+            match part {
+                Part::Object(range) => object.extend(&data[range.start as usize..range.end as usize]),
+                Part::Section(_) => object.extend(b"NEW"),
+                Part::Made(bytes) => object.extend(bytes),
+                Part::Zeros(count) => object.resize(object.len() + *count as usize, 0),
+            }
+        }
+        assert_eq!(object.len() as u64, plan.size(&new));
+        fat_object::bundle_sections(&object).unwrap();
+    }
+}
 
 /// How much was written.
 struct Count(u64);

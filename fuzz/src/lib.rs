@@ -59,7 +59,10 @@ pub fn tool(tools: &[&[&str]], data: &[u8]) {
     let (line, contents) = split(data);
     let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
     // The line may name files of this folder, and no others: it may write to them.
-    if contents.contains(&b'/') && contents.contains(&b'@') || line.contains(&b'/') || words.iter().any(|word| word.ends_with(b"..")) {
+    if contents.contains(&b'/') && contents.contains(&b'@')
+        || line.contains(&b'/')
+        || words.iter().any(|word| word.ends_with(b".."))
+    {
         return;
     }
     settle();

@@ -10,10 +10,10 @@ use std::path::Path;
 use anyhow::{Result, bail};
 
 use super::container::{self, Entry, Hint};
-use super::piece::{Piece, Spool};
 use super::{Request, object, verbose};
 use crate::formats::bundle::{Id, compatibility};
 use crate::outputs::Outputs;
+use crate::piece::{Piece, Spool};
 use crate::session::Session;
 
 /// A code object of a member.
@@ -51,7 +51,7 @@ pub(super) fn unbundle(request: &Request, ids: &[Id], session: &Session) -> Resu
 
 /// The code objects of all members, in order. Members without any, among them inner archives and texts, are passed over.
 fn code_objects(request: &Request, path: &Path, spool: &mut Spool<'_>, session: &Session) -> Result<Vec<Found>> {
-    let archive = Piece::open(path, spool)?;
+    let archive = Piece::open(path)?;
     let mut found = Vec::new();
     members::each(&archive, path, spool, |member, piece, spool| {
         let name = format!("{}({member})", path.display());

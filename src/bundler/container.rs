@@ -2,17 +2,22 @@
 //! bundles in its sections, or a program with `.hip_fatbin` sections. Entries are parts of files, decompressed where they were
 //! compressed; no code object is read here.
 
-use std::io::{self, Write};
+use std::io::{self, BufReader, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::piece::{Piece, Spool};
+use crate::error::Malformed;
 use crate::formats::bundle::{self, Id};
-use crate::formats::compressed::{self, Method};
+use crate::formats::compressed::{self, Header, Method, Unpack};
 use crate::formats::fat_object;
+use crate::outputs::Output;
+use crate::piece::{Piece, Spool};
 use crate::session::Session;
+
+/// How much is read and written at once.
+const BUFFER: usize = 256 << 10;
 
 /// What a file may be, by the type that its user gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,11 +140,23 @@ impl Contents {
         sizes.sum()
     }
 
+    /// Writes them to an output, where the system can without bringing them into this process.
+    pub fn write_to(&self, out: &mut Output) -> io::Result<()> {
+        for part in &self.0 {
+            match part {
+                Part::File(piece) => piece.copy_to(out)?,
+                Part::Made(bytes) => out.write_all(bytes)?,
+                Part::Zeros(count) => drop(io::copy(&mut io::Read::take(io::repeat(0), *count), out)?),
+            }
+        }
+        Ok(())
+    }
+
     /// Writes them.
     pub fn copy_to(&self, out: &mut impl Write) -> io::Result<()> {
         for part in &self.0 {
             match part {
-                Part::File(piece) => piece.copy_to(out)?,
+                Part::File(piece) => drop(io::copy(&mut piece.reader(), out)?),
                 Part::Made(bytes) => out.write_all(bytes)?,
                 Part::Zeros(count) => drop(io::copy(&mut io::Read::take(io::repeat(0), *count), out)?),
             }
@@ -160,7 +177,7 @@ impl Contents {
 /// and is none is one, and so is damaged compressed data.
 pub fn open(path: &Path, hint: Hint, session: &Session) -> Result<Container> {
     let mut spool = Spool::new(session);
-    let piece = Piece::open(path, &mut spool)?;
+    let piece = Piece::open(path)?;
     read(&piece, &path.display().to_string(), hint, "input", &mut spool, session)
 }
 
@@ -233,7 +250,7 @@ impl Reader<'_, '_> {
         let mut at = 0;
         while let Some(rest) = data.get(at as usize..).filter(|rest| !rest.is_empty()) {
             let size = if compressed::is_compressed(rest) {
-                let (size, plain) = self.inflate_at(data, at)?;
+                let (size, plain) = self.inflate_at(piece, at)?;
                 take(self, plain)?;
                 size
             } else if bundle::is_bundle(rest) {
@@ -252,22 +269,38 @@ impl Reader<'_, '_> {
         Ok(())
     }
 
-    /// Decompresses what starts at `at`; also returns the size it had.
-    fn inflate_at(&mut self, data: &[u8], at: u64) -> Result<(u64, Piece)> {
+    /// Decompresses what starts at `at`; also returns the size it had. Read and written as a stream: neither form of it is in memory.
+    fn inflate_at(&mut self, piece: &Piece, at: u64) -> Result<(u64, Piece)> {
         let told = || format!("Failed to decompress {}: {}", self.what, self.name);
         let started = Instant::now();
-        let read = compressed::read_at(data, at).with_context(told)?;
-        let plain = self.spool.add(|out| read.unpack_to(out)).with_context(told)?;
+        let rest = piece.slice(at, piece.size() - at).with_context(told)?;
+        let header = Header::read(rest.bytes(), at).with_context(told)?;
+        let size = header.total.unwrap_or(rest.size());
+        let fault = |what, offset| Malformed::new(what, at + offset);
+        let whole = rest.slice(0, size).ok_or(fault("size field past the end", 0)).with_context(told)?;
+        let packed = part(&whole, header.size, size - header.size)?;
+        if !header.is_likely(packed.size()) {
+            let what = "uncompressed size is more than the compressed data can hold";
+            return Err(fault(what, header.size)).with_context(told);
+        }
+        let unpack = Unpack::new(header, BufReader::with_capacity(BUFFER, packed.reader()), at).with_context(told)?;
+        let mut unpack = BufReader::with_capacity(BUFFER, unpack);
+        let plain = self.spool.add(|out| io::copy(&mut unpack, out).map(drop).map_err(Malformed::or_io)).with_context(told)?;
+        let from = unpack.get_ref().get_ref();
+        let left = from.buffer().len() as u64 + from.get_ref().left();
+        if left > 0 && header.total.is_some() {
+            return Err(fault("bytes after the compressed data", header.size)).with_context(told);
+        }
         self.compressed.push(Inflated {
-            version: read.version,
-            method: read.method,
-            total_size: read.size,
-            packed_size: read.packed_size(),
-            plain_size: read.plain_size,
-            hash: read.hash,
+            version: header.version,
+            method: header.method,
+            total_size: size - left,
+            packed_size: packed.size() - left,
+            plain_size: header.plain_size,
+            hash: header.hash,
             time: started.elapsed(),
         });
-        Ok((read.size, plain))
+        Ok((size - left, plain))
     }
 
     fn bundle(&mut self, piece: &Piece) -> Result<()> {

@@ -6,18 +6,18 @@ use anyhow::{Context, Result, bail};
 
 use super::container::{self, Hint};
 use super::kinds::{Layout, layout};
-use super::piece::{Piece, Spool};
 use super::{Request, text, verbose};
 use crate::error::Malformed;
 use crate::formats::bundle;
 use crate::formats::compressed::{Header, Unpack};
+use crate::piece::{Piece, Spool};
 use crate::session::Session;
 
 /// Prints the ids.
 pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
     let [path] = &request.inputs[..] else { bail!("only one input file supported for -list") };
     let mut spool = Spool::new(session);
-    let piece = Piece::open(path, &mut spool)?;
+    let piece = Piece::open(path)?;
     let name = path.display().to_string();
     let layout = layout(&request.file_type)?;
     let ids = match layout {

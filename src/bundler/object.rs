@@ -8,10 +8,10 @@ use anyhow::{Context, Result};
 use super::Request;
 use super::container::contents;
 use super::pack::Part;
-use super::piece::{Piece, Spool};
 use crate::formats::bundle::MAGIC;
 use crate::formats::fat_object::{self, NewSection};
 use crate::outputs::{Outputs, trouble};
+use crate::piece::{Piece, Spool};
 use crate::session::Session;
 use crate::toolchain;
 
@@ -36,12 +36,12 @@ pub(super) fn bundle(request: &Request, session: &Session, output: &Path, host: 
     let plan = fat_object::with_sections(object.bytes(), &sections);
     let whole = contents(plan.with_context(|| host.input.path.display().to_string())?, &object, &payloads)?;
     let mut outputs = Outputs::new(session);
-    let made = outputs.create_or_stdout(output)?;
+    let mut made = outputs.create_or_stdout(output)?;
     if let Ok(about) = std::fs::metadata(&host.input.path) {
         // As objcopy does it.
         made.file().set_permissions(about.permissions()).map_err(told)?;
     }
-    whole.copy_to(&mut made.file()).map_err(told)?;
+    whole.write_to(&mut made).map_err(told)?;
     outputs.commit()
 }
 

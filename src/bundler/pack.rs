@@ -8,12 +8,12 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use super::kinds::{Layout, layout};
-use super::piece::{Piece, Spool};
 use super::{Request, object, targets, verbose};
 use crate::formats::bundle::{self, text};
 use crate::formats::compressed::{Compressor, Header, Options};
 use crate::formats::fat_object;
 use crate::outputs::{Output, Outputs, trouble};
+use crate::piece::{Piece, Spool};
 use crate::session::Session;
 
 /// Makes the bundle.
@@ -95,11 +95,7 @@ impl Input {
 
     /// All of it, to be looked into.
     pub(super) fn piece(&self, spool: &mut Spool<'_>) -> Result<Piece> {
-        if self.size == 0 {
-            spool.add(|_| Ok(()))
-        } else {
-            Piece::of(self.file()?, self.size).map_err(|error| trouble(&self.path, &error))
-        }
+        if self.size == 0 { spool.add(|_| Ok(())) } else { Piece::of(self.file()?).map_err(|error| trouble(&self.path, &error)) }
     }
 }
 

@@ -5,9 +5,9 @@ use std::io::BufReader;
 use anyhow::{Context, Result};
 
 use super::container::Entry;
-use super::piece::Piece;
 use crate::error::Malformed;
 use crate::formats::bundle::text;
+use crate::piece::Piece;
 
 /// The entries of the text bundles in `piece`, which is of the file `name`.
 pub(super) fn entries(piece: &Piece, comment: &str, name: &str) -> Result<Vec<Entry>> {

@@ -8,10 +8,10 @@ use anyhow::{Result, bail};
 use super::container::{self, Contents, Entry};
 use super::kinds::{Layout, layout};
 use super::list::hint;
-use super::piece::{Piece, Spool};
 use super::{Request, archive, matching, object, targets, text, verbose};
 use crate::formats::bundle::Id;
 use crate::outputs::{Outputs, trouble};
+use crate::piece::{Piece, Spool};
 use crate::session::Session;
 
 /// Writes the outputs: all, or none.
@@ -25,7 +25,7 @@ pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
         return archive::unbundle(request, &ids, session);
     }
     let mut spool = Spool::new(session);
-    let piece = Piece::open(path, &mut spool)?;
+    let piece = Piece::open(path)?;
     let name = path.display().to_string();
     let (entries, whole) = match layout(&request.file_type)? {
         Layout::Text(comment) => {
@@ -62,9 +62,9 @@ pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
 }
 
 fn write(outputs: &mut Outputs, path: &Path, contents: Option<&Contents>) -> Result<()> {
-    let output = outputs.create_or_stdout(path)?;
+    let mut output = outputs.create_or_stdout(path)?;
     if let Some(contents) = contents {
-        contents.copy_to(&mut output.file()).map_err(|error| trouble(path, &error))?;
+        contents.write_to(&mut output).map_err(|error| trouble(path, &error))?;
     }
     Ok(())
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::Request;
 use super::container::Inflated;
-use super::piece::Piece;
 use crate::formats::compressed::{Header, Method};
+use crate::piece::Piece;
 use crate::shell::Shell;
 
 /// Of a bundle that was compressed at `level`.
@@ -73,7 +73,7 @@ fn with_commas(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);

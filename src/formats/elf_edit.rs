@@ -69,16 +69,11 @@ impl Default for Edit<'_> {
 /// The object `data` with `edit` made, ready to be written. The same bytes when there is nothing to change. A section that others
 /// need (a relocation, a link, a group's signature) cannot be removed: that is an error, told where it is needed.
 pub fn plan<'a>(data: &'a [u8], edit: &Edit<'_>) -> Result<Rewritten<'a>, Malformed> {
-    let object = Object::parse(data)?;
-    if removed(&object, edit).contains(&true) {
-        // Before anything is copied: sections that overlap may be more than the file.
-        layout::check_overlap(data, &object)?;
-    }
-    let Changed { object, numbers, mut edited, names } = change(object, edit)?;
+    let Changed { object, numbers, mut edited, names } = change(Object::parse(data)?, edit)?;
     if names.is_empty() && numbers.all_stay() {
         return Ok(Rewritten::unchanged(data));
     }
-    layout::check_overlap(data, &object)?;
+    object.check_overlap()?;
     names.append_to(&mut edited)?;
     layout::lay_out(&object, &numbers, edited)
 }
@@ -97,6 +92,9 @@ pub(in crate::formats) struct Changed<'a> {
 /// Makes `edit` in the sections of `object`.
 pub(in crate::formats) fn change<'a>(object: Object<'a>, edit: &Edit<'_>) -> Result<Changed<'a>, Malformed> {
     let numbers = Numbers::without(&removed(&object, edit));
+    if !numbers.all_stay() {
+        object.check_overlap()?;
+    }
     let mut names = Names::default();
     let mut edited: Vec<Edited<'a>> = object.sections.iter().map(Edited::unchanged).collect();
     let symbols = symbols::edit(&object, &numbers, edit, &mut names, &mut edited)?;

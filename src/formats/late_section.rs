@@ -2,7 +2,7 @@
 //! small, and now becomes one whose bytes follow the object's own in the file. Symbols and relocations stay as they are.
 //!
 //! On ELF the section's name starts with `.bss`, which is what makes it one without contents; the rest is the name it gets: the
-//! same string, entered later. (Sources: the ELF gABI, Microsoft's PE format.)
+//! same string, entered later. COFF has just one `.bss`, which gets another name. (Sources: the ELF gABI, Microsoft's PE format.)
 
 #[cfg(test)]
 mod tests;
@@ -39,7 +39,7 @@ pub struct Room {
 pub struct Wanted<'a> {
     /// Its name in the end.
     pub name: &'a str,
-    /// What its name starts with until then, on ELF.
+    /// What its name starts with until then, on ELF; its name until then, on COFF.
     pub prefix: &'a str,
     /// Whether device images are looked for in it: ELF has a type for that.
     pub listed: bool,
@@ -53,32 +53,35 @@ pub fn make_room(mut object: Vec<u8>, wanted: Wanted<'_>) -> Result<Room, Malfor
         BinaryFormat::Coff => true,
         _ => return Err(Malformed::new("an object of a kind that no host has", 0)),
     };
-    let full_name = [if coff { "" } else { wanted.prefix }, wanted.name].concat();
+    let full_name = [wanted.prefix, if coff { "" } else { wanted.name }].concat();
     let section = file.section_by_name(&full_name).filter(|section| section.kind() == SectionKind::UninitializedData);
     let section = section.ok_or(Malformed::new("no section that waits for contents", 0))?;
-    let of_it =
-        |symbol: &object::Symbol<'_, '_>| symbol.section_index() == Some(section.index()) && symbol.kind() != SymbolKind::Section;
+    // Some hosts mark data by symbols of no kind.
+    let is_variable = |kind| kind == SymbolKind::Data || coff && kind != SymbolKind::Section;
+    let of_it = |symbol: &object::Symbol<'_, '_>| symbol.section_index() == Some(section.index()) && is_variable(symbol.kind());
     let mut variables: Vec<u64> = file.symbols().filter(of_it).map(|symbol| symbol.address()).collect();
     variables.sort_unstable();
-    let (size, index) = (section.size(), section.index().0);
-    let at = (object.len() as u64).checked_next_multiple_of(section.align().max(1));
-    // Linkers take COFF's offsets for signed.
-    let most = if coff {
-        i32::MAX as u64
-    } else if file.is_64() {
-        i64::MAX as u64
-    } else {
-        u32::MAX.into()
+    let (size, index, align) = (section.size(), section.index().0, section.align().max(1));
+    let form = (!coff).then(|| Header { is_64: file.is_64(), endian: file.endianness() });
+    let large = file.architecture() == Architecture::X86_64 && size >= LARGE;
+    if coff {
+        rename_in_coff(&mut object, index, wanted.name)?;
+    }
+    let at = (object.len() as u64).checked_next_multiple_of(align);
+    let most = match form {
+        // Linkers take COFF's offsets for signed.
+        None => i32::MAX as u64,
+        Some(Header { is_64: true, .. }) => i64::MAX as u64,
+        Some(_) => u32::MAX.into(),
     };
     let at = at.filter(|at| at.checked_add(size).is_some_and(|end| end <= most));
     let at = at.ok_or(Malformed::new("more than an object of this host can hold", object.len() as u64))?;
-    if coff {
-        in_coff(&mut object, index, at)?;
-    } else {
-        let large = file.architecture() == Architecture::X86_64 && size >= LARGE;
-        let flags = u64::from(elf::SHF_ALLOC.0) | if large { SHF_X86_64_LARGE } else { 0 };
-        let header = Header { is_64: file.is_64(), endian: file.endianness() };
-        header.give(&mut object, index, wanted, flags, at)?;
+    match form {
+        None => give_in_coff(&mut object, index, at)?,
+        Some(form) => {
+            let flags = elf::SHF_ALLOC.0 | if large { SHF_X86_64_LARGE } else { 0 };
+            form.give(&mut object, index, wanted, flags, at)?;
+        }
     }
     Ok(Room { object, at, size, variables })
 }
@@ -117,12 +120,44 @@ impl Header {
     }
 }
 
+/// COFF's file header, the row of a section, and of a symbol.
+const COFF_HEADER: u64 = 20;
+const COFF_SECTION: u64 = 40;
+const COFF_SYMBOL: u64 = 18;
+
+/// Gives the section with this index, counted from 1, and its symbol another name, which goes to the end of the object, where strings are.
+fn rename_in_coff(object: &mut Vec<u8>, index: usize, name: &str) -> Result<(), Malformed> {
+    let number = |object: &[u8], at: u64, size: u64| {
+        let bytes = slice(object, at, size, "header past the end", at)?;
+        Ok(bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
+    };
+    let (symbols_at, symbols) = (number(object, 8, 4)?, number(object, 12, 4)?);
+    let strings_at = symbols_at + symbols * COFF_SYMBOL;
+    let offset = number(object, strings_at, 4)?;
+    if strings_at + offset != object.len() as u64 || offset > 9_999_999 {
+        return Err(Malformed::new("strings that cannot be added to", strings_at));
+    }
+    object.extend(name.bytes().chain([0]));
+    put(object, strings_at, &(offset as u32 + name.len() as u32 + 1).to_le_bytes())?;
+    let mut text = format!("/{offset}").into_bytes();
+    text.resize(8, 0);
+    put(object, COFF_HEADER + COFF_SECTION * (index as u64 - 1), &text)?;
+    let mut at = symbols_at;
+    while at < strings_at {
+        let more = number(object, at + 17, 1)?;
+        // The first symbol of a section that is followed by more about it is the section's own.
+        if number(object, at + 12, 2)? == index as u64 && more > 0 {
+            return put(object, at, &[[0; 4], (offset as u32).to_le_bytes()].concat());
+        }
+        at += COFF_SYMBOL * (1 + more);
+    }
+    Ok(())
+}
+
 /// Gives the section with this index, counted from 1, contents that are only read.
-fn in_coff(object: &mut [u8], index: usize, at: u64) -> Result<(), Malformed> {
-    const HEADER: u64 = 20;
-    const ROW: u64 = 40;
+fn give_in_coff(object: &mut [u8], index: usize, at: u64) -> Result<(), Malformed> {
     // Objects have no optional header.
-    let row = HEADER + ROW * (index as u64).saturating_sub(1);
+    let row = COFF_HEADER + COFF_SECTION * (index as u64 - 1);
     let flags = slice(object, row + 36, 4, "section header past the end", row)?;
     let flags = u32::from_le_bytes(flags.try_into().unwrap_or_default());
     let kept = flags & !(pe::IMAGE_SCN_CNT_UNINITIALIZED_DATA.0 | pe::IMAGE_SCN_MEM_WRITE.0);

@@ -21,6 +21,7 @@ use inkwell::{AddressSpace, GlobalVisibility};
 use object::elf::{FileHeader32, FileHeader64, SHT_PROGBITS};
 use object::read::elf::FileHeader;
 use object::{Endian, Endianness, FileKind};
+use std::cell::RefCell;
 
 /// The registration code of `plan` as LLVM prints it.
 pub fn print_module(plan: &Plan) -> Result<String> {
@@ -119,6 +120,8 @@ pub(super) struct Emitter<'ctx, 'a> {
     pub(super) host: &'a Host,
     plan: &'a Plan,
     form: Form,
+    /// What the compiler must leave as it is, in an object.
+    used: RefCell<Vec<PointerValue<'ctx>>>,
 }
 
 impl<'ctx, 'a> Emitter<'ctx, 'a> {
@@ -130,7 +133,7 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         let module = context.create_module(name);
         module.set_triple(&TargetTriple::create(&plan.host_triple));
         module.set_data_layout(&host.data.get_data_layout());
-        Emitter { context, module, host, plan, form }
+        Emitter { context, module, host, plan, form, used: RefCell::default() }
     }
 
     /// Whether the module's code is made here and now.
@@ -146,6 +149,10 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
             Images::Hip(file) => emit_fatbin::emit(&self, &hip::contract(generation, coff), file),
             Images::Sycl(images) => emit_sycl::emit(&self, images),
         }?;
+        let used = self.used.take();
+        if !used.is_empty() {
+            self.compiler_used(&used);
+        }
         if let Some(abi) = self.host.abi.filter(|_| self.plan.host_triple.starts_with("riscv")) {
             // Without it, a linker that compiles the bitcode would take another ABI for this module than for its siblings.
             self.module.add_metadata_flag("target-abi", FlagBehavior::Error, self.context.metadata_string(abi));
@@ -193,11 +200,8 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
                         table.set_linkage(Linkage::External);
                         table.set_visibility(GlobalVisibility::Hidden);
                     }
-                    Kept::CompilerUsed => {
-                        let used = self.pointer().const_array(&[table.as_pointer_value()]);
-                        let list = self.appending("llvm.compiler.used", used.into());
-                        list.set_section(Some("llvm.metadata"));
-                    }
+                    Kept::CompilerUsed if self.form == Form::Object => self.used.borrow_mut().push(table.as_pointer_value()),
+                    Kept::CompilerUsed => self.compiler_used(&[table.as_pointer_value()]),
                 }
             }
         }
@@ -229,16 +233,18 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
     }
 
     /// Puts an image of zeros into a section that takes no room in the object: on ELF by the section's name, on COFF because
-    /// variables of zeros are in one.
+    /// variables of zeros are in one, which nothing else must be in then.
     fn without_contents(&self, global: GlobalValue<'ctx>) {
         let section = wrap::late_section(self.plan, self.host.coff);
         if self.host.coff {
             global.set_constant(false);
-            global.set_section(Some(section.name));
+            global.set_section(None);
         } else {
             global.set_section(Some(&format!("{LATER}{}", section.name)));
         }
         global.set_alignment(section.align);
+        // PowerPC's compiler would make one variable of several small ones.
+        self.used.borrow_mut().push(global.as_pointer_value());
     }
 
     /// A function of our own, and a builder at its start.
@@ -296,6 +302,19 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         let priority = int.const_int(u64::from(priority), false);
         let row = kind.const_named_struct(&[priority.into(), function.into(), pointer.const_null().into()]);
         self.appending(list, kind.const_array(&[row]).into());
+    }
+
+    /// Keeps a variable of zeros out of the section that images are to be alone in, on COFF.
+    pub(super) fn keep_apart(&self, global: GlobalValue<'ctx>) {
+        // Nothing else has to be left as it is there.
+        if self.host.coff && !self.used.borrow().is_empty() {
+            global.set_section(Some(".data"));
+        }
+    }
+
+    fn compiler_used(&self, symbols: &[PointerValue<'ctx>]) {
+        let list = self.appending("llvm.compiler.used", self.pointer().const_array(symbols).into());
+        list.set_section(Some("llvm.metadata"));
     }
 
     fn appending(&self, name: &str, value: BasicValueEnum<'ctx>) -> GlobalValue<'ctx> {

@@ -46,6 +46,7 @@ impl<'ctx> Fatbin<'ctx, '_> {
         let kept = emitter.module.add_global(pointer, None, how.handle);
         kept.set_linkage(Linkage::Internal);
         kept.set_initializer(&pointer.const_null());
+        emitter.keep_apart(kept);
         let kept = kept.as_pointer_value();
         let (register, builder) = emitter.function(how.register, &[]);
         let (unregister, undo) = emitter.function(how.unregister, &[]);

@@ -3,7 +3,7 @@
 use super::*;
 use crate::formats::{intel_spirv::wrap_intel_spirv, offload_binary};
 use crate::model::ImageKind;
-use crate::wrap::openmp::inline_image;
+use crate::wrap::openmp::{self, inline_image};
 use crate::wrap::{ImagePlace, Images, Plan, PlannedImage};
 use object::read::elf::{FileHeader, SectionHeader};
 use object::{Object, ObjectSection, ObjectSymbol};
@@ -242,7 +242,7 @@ fn compiles_for_windows() -> Outcome {
 #[test]
 fn large_images_are_only_referred_to() -> Outcome {
     let place = ImagePlace::External { symbol: ".offld.image".to_owned(), size: 5 << 30 };
-    let far = PlannedImage { place, parts: vec![0x90..(5 << 30) - 4], offload_arch: None };
+    let far = PlannedImage { place, parts: openmp::whole(0x90, (5 << 30) - 4), offload_arch: None };
     let plan = plan(X86, Generation::Llvm21, vec![far]);
     let text = print_module(&plan)?;
     assert!(text.contains("\n@.offld.image = external hidden constant [5368709120 x i8]\n"), "{text}");
@@ -265,7 +265,7 @@ fn f25_hosts_without_embedding_are_errors() {
 
 #[test]
 fn an_image_that_ends_after_its_bytes_is_an_error() {
-    let bad = PlannedImage { place: ImagePlace::Inline(vec![0; 4]), parts: vec![2..5], offload_arch: None };
+    let bad = PlannedImage { place: ImagePlace::Inline(vec![0; 4]), parts: openmp::whole(2, 5), offload_arch: None };
     assert!(print_module(&plan(X86, Generation::Llvm21, vec![bad])).is_err());
 }
 

@@ -107,7 +107,8 @@ pub enum ImagePlace {
 /// Where an image that LLVM does not see is in an object, if the plan names no section: with the constants, by itself.
 const CONSTANTS: [&str; 2] = [".rodata.offload", ".rdata$offload"];
 
-/// What the name of an ELF section starts with that LLVM is to give no contents; the rest is the name that it shall have in the end.
+/// The COFF section that LLVM gives no contents. On ELF it is what the names of such sections start with, of which there may be many;
+/// the rest is the name that the section shall have in the end.
 pub const LATER: &str = ".bss";
 
 impl ImagePlace {

@@ -12,8 +12,8 @@ use anyhow::{Context, Result, bail};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::image_object::{self, StreamedImage};
-use super::sycl;
 use super::{ImagePlace, Images, Plan, PlannedImage, SyclImage};
+use super::{openmp, sycl};
 use crate::bundle::{Payload, PayloadImage};
 use crate::bytes::Bytes;
 use crate::formats::offload_binary;
@@ -116,7 +116,7 @@ fn images(payload: &Payload, places: Vec<ImagePlace>, sycl: Vec<SyclFacts>) -> R
         OffloadKind::OpenMp => {
             let planned = payload.images.iter().zip(places).map(|(image, place)| {
                 let start = image.head.len() as u64;
-                PlannedImage { place, parts: vec![start..start + image.body_size], offload_arch: None }
+                PlannedImage { place, parts: openmp::whole(start, start + image.body_size), offload_arch: None }
             });
             Images::OpenMp(planned.collect())
         }

@@ -68,7 +68,7 @@ pub enum Undo {
 /// How `generation` registers OpenMP images on a host whose objects are COFF or ELF.
 pub fn registration(generation: Generation, coff: bool) -> Registration {
     if generation == Generation::Llvm14 {
-        return oldest();
+        return oldest(coff);
     }
     Registration {
         module: MODULE,
@@ -82,19 +82,21 @@ pub fn registration(generation: Generation, coff: bool) -> Registration {
     }
 }
 
-/// What `clang-offload-wrapper` is documented to emit, on COFF as well, where it cannot be linked.
-fn oldest() -> Registration {
+/// What `clang-offload-wrapper` is documented to emit. On COFF it emits the same, which cannot be linked there; this has the bounds of
+/// LLVM 15, the first whose compiler puts entries between them.
+fn oldest(coff: bool) -> Registration {
     let section = Generation::Llvm14.openmp_entry_section();
     let dummy = Dummy { name: "__dummy.omp_offloading.entry".to_owned(), section, align: None, kept: Kept::External };
+    let by_linker = Bounds {
+        start: format!("__start_{section}"),
+        stop: format!("__stop_{section}"),
+        array: false,
+        defined: BoundsDefined::ByLinker(dummy),
+    };
     Registration {
         module: "offload.wrapper.object",
         entry: ("__tgt_offload_entry", NARROW_ENTRY),
-        bounds: Bounds {
-            start: format!("__start_{section}"),
-            stop: format!("__stop_{section}"),
-            array: false,
-            defined: BoundsDefined::ByLinker(dummy),
-        },
+        bounds: if coff { entries::bounds(OffloadKind::OpenMp, Generation::Llvm14, true) } else { by_linker },
         listed_images: false,
         image_inbounds: true,
         priority: 1,
@@ -119,11 +121,16 @@ pub fn inline_image(bytes: Vec<u8>, offload_arch: Option<String>) -> Result<Plan
     Ok(PlannedImage { place: ImagePlace::Inline(bytes), parts, offload_arch })
 }
 
+/// The one part from `start` to `end`.
+pub fn whole(start: u64, end: u64) -> Vec<Range<u64>> {
+    Vec::from_iter(std::iter::once(start..end))
+}
+
 /// What of `bytes` the runtime is handed: of OffloadBinaries every image in them (fault W3), of anything else all there is. A broken
 /// OffloadBinary is an error (fault W2). So is a compressed one, whose images lie nowhere in the bytes.
 pub fn parts(bytes: &[u8]) -> Result<Vec<Range<u64>>, Malformed> {
     if !offload_binary::is_offload_binary(bytes) {
-        return Ok(Vec::from([0..bytes.len() as u64]));
+        return Ok(whole(0, bytes.len() as u64));
     }
     let images = offload_binary::read_all(bytes)?;
     if images.iter().any(|image| image.at == 0) {

@@ -98,7 +98,7 @@ fn what_is_wrong_is_told_as_llvm_tells_it() {
 #[test]
 fn ob_04_help_and_version_work_without_what_is_required() {
     assert_eq!(printed("--version"), "tool 1\n");
-    assert_eq!(printed("-type=i x -h"), printed("-help"));
+    assert_eq!(printed("-type=i x -h"), printed("-help-list"));
     assert_eq!(
         printed("--help"),
         "OVERVIEW: Does something\n\nUSAGE: tool [options] <files>\n\nOPTIONS:\n\nGeneric Options:\n\n  \

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail};
 use object::read::archive::ArchiveFile;
 
-use crate::bundler::piece::{Piece, Spool};
+use crate::piece::{Piece, Spool};
 
 /// What an archive starts with.
 const MAGICS: [&[u8]; 3] = [b"!<arch>\n", b"!<thin>\n", b"<bigaf>\n"];
@@ -30,7 +30,7 @@ pub(super) fn each(
         let member = member.with_context(told)?;
         let name = String::from_utf8_lossy(member.name()).into_owned();
         let piece = if member.is_thin() {
-            Piece::open_one_of_many(&path.with_file_name(OsStr::from_bytes(member.name())), spool)?
+            Piece::open_one_of_many(&path.with_file_name(OsStr::from_bytes(member.name())))?
         } else {
             let (offset, size) = member.file_range();
             let past = || anyhow!("'{}': member '{name}' at offset {offset:#x} is past the end of the file", path.display());

@@ -7,10 +7,10 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::Found;
-use crate::bundler::piece::{Piece, Spool};
 use crate::formats::archive::{Member, write};
 use crate::llvm::BitcodeSymbols;
 use crate::outputs::{Output, trouble};
+use crate::piece::{Piece, Spool};
 
 /// Writes an archive of `chosen` to `out`, the output at `path`.
 pub(super) fn archive(chosen: &[&Found], path: &Path, out: &mut Output, spool: &mut Spool<'_>) -> Result<()> {
@@ -63,7 +63,7 @@ fn place(bytes: &[u8]) -> (usize, usize) {
 impl Write for ByPiece<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self.pieces.get(&place(bytes)) {
-            Some(piece) => piece.copy_to(&mut self.out.file()).map(|()| bytes.len()),
+            Some(piece) => piece.copy_to(self.out).map(|()| bytes.len()),
             None => self.out.write(bytes),
         }
     }

@@ -3,7 +3,8 @@
 //! holes, and what says where in the file something is, is set right. So LLVM, which needs eleven times the memory of an image,
 //! never sees one.
 //!
-//! The strings are encoded as byte blobs rather than LLVM's arrays of 8-bit fields; its reader takes both for the same.
+//! The strings are arrays of 8-bit fields, as LLVM writes them, which are made to start at bytes. (Blobs would do that by themselves, but LLVM
+//! 22 takes none of 512 MiB and more.)
 
 use super::*;
 use crate::error::Malformed;
@@ -96,7 +97,7 @@ fn fill(block: &mut Block, sizes: &[u64], types: &[Option<usize>], found: &mut [
         return Err(Malformed::new("abbreviations among the constants", at));
     }
     let id = FIRST_OWN + block.inherited + own as u32;
-    let string = Arc::new(Abbreviation { operands: vec![Operand::Literal(CST_STRING), Operand::Blob] });
+    let strings = Abbreviation::around_hole().map(Arc::new);
     let mut current = None;
     for item in &mut block.items {
         let Item::Record(record) = item else { continue };
@@ -108,18 +109,17 @@ fn fill(block: &mut Block, sizes: &[u64], types: &[Option<usize>], found: &mut [
                     u32::try_from(sizes[index]).map_err(|_| Malformed::new("bitcode has no room for 4 GiB in one image", at))?;
                 // LLVM takes no string without a byte; no zeros are no bytes.
                 if size > 0 {
-                    let abbreviation = Some((id, Arc::clone(&string)));
-                    *record = Record { abbreviation, values: vec![CST_STRING], blob: Some(Blob::Hole { index, size }) };
+                    let abbreviation = Some((id, Arc::clone(&strings[0])));
+                    *record = Record { abbreviation, values: vec![CST_STRING], tail: Tail::Hole { index, size } };
                 }
             }
             (_, Some(_)) => return Err(Malformed::new("an image that is no array of zeros", at)),
             _ => {}
         }
     }
-    if id >> block.width.min(31) != 0 {
-        return Err(Malformed::new("no room for another abbreviation", at));
-    }
-    block.items.insert(own, Item::Abbreviation(string));
+    let last = id + strings.len() as u32 - 1;
+    block.width = block.width.max(u32::BITS - last.leading_zeros());
+    block.items.splice(own..own, strings.map(Item::Abbreviation));
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 //! What is written as it was read is the same to the bit. It knows nothing of LLVM IR but for `images`, which puts device images into
 //! a module that was made without them (source: LLVM's `BitCodeFormat` document).
 //!
-//! Byte strings may be holes: they have a length and no bytes, and whoever writes the stream to a file fills them in.
+//! An array of bytes may be a hole: it has a length and no bytes, and whoever writes the stream to a file fills it in.
 
 pub mod images;
 mod read;
@@ -80,15 +80,18 @@ pub struct Record {
     /// Its code, then its operands.
     pub values: Vec<u64>,
     /// The bytes at its end.
-    pub blob: Option<Blob>,
+    pub tail: Tail,
 }
 
 /// The bytes at the end of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Blob {
-    /// These.
-    Bytes(Vec<u8>),
-    /// As many as `size`, which are not at hand: whoever writes the stream to a file has them, under this index.
+pub enum Tail {
+    /// It has none, or has them among its values.
+    None,
+    /// The bytes that a blob is.
+    Blob(Vec<u8>),
+    /// An array of as many bytes as `size`, which are not at hand: whoever writes the stream to a file has them, under this index. The record
+    /// has no other value than its code, and its abbreviation is the first of `Abbreviation::around_hole`.
     Hole {
         /// Which hole it is.
         index: usize,
@@ -119,6 +122,18 @@ pub enum Operand {
     Char6,
     /// A number of bytes, aligned to words.
     Blob,
+}
+
+/// How many bits the code of a record with a hole takes at least.
+const HOLE_CODE: u32 = 8;
+
+impl Abbreviation {
+    /// Eight ways to encode a record that is an array of bytes: they differ in the bits its code takes, so that with one of them
+    /// the bytes start at a byte.
+    pub fn around_hole() -> [Abbreviation; 8] {
+        [0, 1, 2, 3, 4, 5, 6, 7]
+            .map(|more| Abbreviation { operands: vec![Operand::Fixed(HOLE_CODE + more), Operand::Array, Operand::Fixed(8)] })
+    }
 }
 
 impl Record {

@@ -175,11 +175,11 @@ impl Bits<'_> {
             for _ in 0..self.vbr(6)? {
                 values.push(self.vbr(6)?);
             }
-            return Ok(Record { abbreviation: None, values, blob: None });
+            return Ok(Record { abbreviation: None, values, tail: Tail::None });
         }
         let index = id.wrapping_sub(FIRST_OWN) as usize;
         let of = known.get(index).cloned().ok_or_else(|| self.fault("an abbreviation that was not defined"))?;
-        let (mut values, mut blob) = (Vec::new(), None);
+        let (mut values, mut tail) = (Vec::new(), Tail::None);
         let mut operands = of.operands.iter();
         while let Some(operand) = operands.next() {
             match operand {
@@ -189,11 +189,11 @@ impl Bits<'_> {
                         values.push(self.scalar(each)?);
                     }
                 }
-                Operand::Blob => blob = Some(Blob::Bytes(self.blob()?)),
+                Operand::Blob => tail = Tail::Blob(self.blob()?),
                 scalar => values.push(self.scalar(*scalar)?),
             }
         }
-        Ok(Record { abbreviation: Some((id, of)), values, blob })
+        Ok(Record { abbreviation: Some((id, of)), values, tail })
     }
 
     fn scalar(&mut self, operand: Operand) -> Result<u64, Malformed> {

@@ -17,7 +17,7 @@ fn bytes(stream: &Stream) -> Vec<u8> {
 }
 
 fn long(values: &[u64]) -> Item {
-    Item::Record(Record { abbreviation: None, values: values.to_vec(), blob: None })
+    Item::Record(Record { abbreviation: None, values: values.to_vec(), tail: Tail::None })
 }
 
 fn block(id: u32, items: Vec<Item>) -> Item {
@@ -44,7 +44,7 @@ fn scalar() -> impl Strategy<Value = Operand> {
 }
 
 /// An abbreviation and a record that it can hold.
-fn record() -> impl Strategy<Value = (Abbreviation, Vec<u64>, Option<Blob>)> {
+fn record() -> impl Strategy<Value = (Abbreviation, Vec<u64>, Tail)> {
     let end = prop_oneof![
         Just(None),
         scalar().prop_filter("takes bits", |of| !matches!(of, Operand::Literal(_) | Operand::Fixed(0))).prop_map(Some),
@@ -60,9 +60,9 @@ fn record() -> impl Strategy<Value = (Abbreviation, Vec<u64>, Option<Blob>)> {
         };
         let blob = if blob && array.is_none() {
             operands.push(Operand::Blob);
-            prop::collection::vec(any::<u8>(), 0..40).prop_map(|bytes| Some(Blob::Bytes(bytes))).boxed()
+            prop::collection::vec(any::<u8>(), 0..40).prop_map(Tail::Blob).boxed()
         } else {
-            Just(None).boxed()
+            Just(Tail::None).boxed()
         };
         let values = scalars.into_iter().map(value_of).collect::<Vec<_>>();
         (Just(Abbreviation { operands }), (values, rest).prop_map(|(one, two)| [one, two].concat()), blob)
@@ -78,9 +78,9 @@ proptest! {
         let given = made.len() / 2;
         info.extend(made[..given].iter().map(|each| Item::Abbreviation(Arc::clone(each))));
         items.extend(made[given..].iter().map(|each| Item::Abbreviation(Arc::clone(each))));
-        for (index, (_, values, blob)) in records.iter().enumerate() {
+        for (index, (_, values, tail)) in records.iter().enumerate() {
             let abbreviation = Some((FIRST_OWN + index as u32, Arc::clone(&made[index])));
-            items.push(Item::Record(Record { abbreviation, values: values.clone(), blob: blob.clone() }));
+            items.push(Item::Record(Record { abbreviation, values: values.clone(), tail: tail.clone() }));
         }
         items.push(block(21, vec![long(&plain)]));
         let first = Stream { items: vec![block(0, info), block(8, items)] };
@@ -151,8 +151,10 @@ fn images_get_their_types_their_places_and_offsets() {
     assert_eq!(types.items[2..], [long(&[11, 100_000, 0]), long(&[11, 12, 0]), long(&[11, 0, 0])]);
     assert_eq!(table_at.values, [13, table.was_at / 32]);
     assert_eq!(table.items, [long(&[3, 5, function.was_at / 32])]);
-    let [Item::Abbreviation(_), _, Item::Record(image), rest @ ..] = &constants.items[..] else { panic!() };
-    assert_eq!((&image.values[..], &image.blob), (&[8][..], &Some(Blob::Bytes(vec![0x81; 100_000]))));
+    let [made @ .., _, Item::Record(image), _, _, _, _] = &constants.items[..] else { panic!() };
+    assert!(made.len() == 8 && made.iter().all(|each| matches!(each, Item::Abbreviation(_))));
+    assert_eq!((constants.width, image.values.len(), image.values[0], &image.values[1..]), (4, 100_001, 8, &[0x81; 100_000][..]));
+    let rest = &constants.items[10..];
     assert_eq!(rest, [long(&[1, 2]), long(&[2]), long(&[1, 3]), long(&[2])], "zeros that are no images stay");
 }
 

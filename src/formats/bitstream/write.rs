@@ -139,6 +139,10 @@ impl Out {
             self.vbr(operands.len() as u64, 6)?;
             return operands.iter().try_for_each(|value| self.vbr(*value, 6));
         };
+        if let Tail::Hole { index, size } = record.tail {
+            let code = record.code().unwrap_or_default();
+            return self.hole(*id, code, index, size, width);
+        }
         self.fixed((*id).into(), width)?;
         let mut values = record.values.iter().copied();
         let mut operands = abbreviation.operands.iter();
@@ -149,7 +153,7 @@ impl Out {
                     self.vbr(values.len() as u64, 6)?;
                     values.by_ref().try_for_each(|value| self.scalar(each, value))?;
                 }
-                Operand::Blob => self.blob(record.blob.as_ref())?,
+                Operand::Blob => self.blob(&record.tail)?,
                 scalar => {
                     let value = values.next().ok_or_else(|| self.fault("a record shorter than its abbreviation"))?;
                     self.scalar(*scalar, value)?;
@@ -175,22 +179,27 @@ impl Out {
         }
     }
 
-    fn blob(&mut self, blob: Option<&Blob>) -> Result<(), Malformed> {
-        match blob {
-            Some(Blob::Bytes(bytes)) => {
-                self.vbr(bytes.len() as u64, 6)?;
-                self.align();
-                self.bytes.extend(bytes);
-            }
-            Some(Blob::Hole { index, size }) => {
-                self.vbr((*size).into(), 6)?;
-                self.align();
-                self.holes.push((self.bytes.len(), *index, (*size).into()));
-                self.hole_bytes += u64::from(*size);
-            }
-            None => return Err(self.fault("a record without its bytes")),
-        }
+    fn blob(&mut self, tail: &Tail) -> Result<(), Malformed> {
+        let Tail::Blob(bytes) = tail else { return Err(self.fault("a record without its bytes")) };
+        self.vbr(bytes.len() as u64, 6)?;
         self.align();
+        self.bytes.extend(bytes);
+        self.align();
+        Ok(())
+    }
+
+    /// A record with a hole, by that of its eight abbreviations (the first of which is `id`) with which the hole starts at a byte.
+    fn hole(&mut self, id: u32, code: u64, index: usize, size: u32, width: u32) -> Result<(), Malformed> {
+        let chunks = (u32::BITS - size.leading_zeros()).div_ceil(5).max(1);
+        let more = (8 - (self.open_bits + width + HOLE_CODE + 6 * chunks) % 8) % 8;
+        self.fixed((id + more).into(), width)?;
+        self.fixed(code, HOLE_CODE + more)?;
+        self.vbr(size.into(), 6)?;
+        if self.open_bits != 0 {
+            return Err(self.fault("a hole that does not start at a byte"));
+        }
+        self.holes.push((self.bytes.len(), index, size.into()));
+        self.hole_bytes += u64::from(size);
         Ok(())
     }
 

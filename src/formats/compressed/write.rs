@@ -51,6 +51,21 @@ pub struct Compressor<W: Write> {
     hash: Md5,
 }
 
+/// How far back data is looked for that comes again: over all of the plain data, so that code objects of several targets share what
+/// is the same in them, as far as memory allows (readers that decompress at once, as LLVM's and HIP's, know no limit). The window is in
+/// memory here.
+fn window_log(plain_size: u64, level: i32) -> u32 {
+    // Whoever asks for such a level has the memory: zstd calls them ultra.
+    let longest = if level >= ULTRA { 31 } else { 28 };
+    let wanted = plain_size.checked_next_power_of_two().map_or(longest, u64::trailing_zeros);
+    wanted.clamp(LLVM_WINDOW_LOG, longest)
+}
+
+/// What LLVM's bundler has; zstd makes it smaller for small data.
+const LLVM_WINDOW_LOG: u32 = 27;
+/// The first of zstd's levels that take much memory.
+const ULTRA: i32 = 20;
+
 impl<W: Write + Seek> Compressor<W> {
     /// A compressor for data of `plain_size` bytes; its output starts where `out` stands.
     pub fn new(mut out: W, plain_size: u64, options: Options) -> Result<Self> {
@@ -62,6 +77,7 @@ impl<W: Write + Seek> Compressor<W> {
         out.write_all(&header)?;
         let mut encoder = zstd::stream::write::Encoder::new(out, options.level)?;
         encoder.long_distance_matching(true)?;
+        encoder.window_log(window_log(plain_size, options.level))?;
         encoder.set_pledged_src_size(Some(plain_size))?;
         encoder.include_contentsize(true)?;
         // With no worker zstd splits its work otherwise than with some.

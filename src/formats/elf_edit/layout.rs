@@ -62,16 +62,6 @@ impl<'a> Rewritten<'a> {
     }
 }
 
-/// That no bytes are in more than one section: each would be copied and written as often as it is lent, so that a small file could
-/// ask for terabytes.
-pub(super) fn check_overlap(data: &[u8], object: &Object<'_>) -> Result<(), Malformed> {
-    let lent: u64 = object.sections.iter().map(|section| section.body.len() as u64).sum();
-    if lent > data.len() as u64 {
-        return Err(Malformed::new("sections overlap", object.class.get(object.head, &E_SHOFF)));
-    }
-    Ok(())
-}
-
 /// Lays out the sections that stay and numbers them anew.
 pub(super) fn lay_out<'a>(object: &Object<'a>, numbers: &Numbers, edited: Vec<Edited<'a>>) -> Result<Rewritten<'a>, Malformed> {
     let mut kept: Vec<(usize, Edited<'a>)> =

@@ -203,6 +203,8 @@ pub(in crate::formats) struct Object<'a> {
     pub names: usize,
     /// The symbol table.
     pub symbols: Option<usize>,
+    /// How large the file is.
+    pub size: u64,
 }
 
 impl<'a> Object<'a> {
@@ -246,7 +248,17 @@ impl<'a> Object<'a> {
             sections.push(Section { header: *header, name: string(strings, header.name, at)?, body });
         }
         let split_info = class.wide && !class.big && class.get(head, &E_MACHINE) == EM_MIPS;
-        Ok(Object { class, split_info, head, sections, names, symbols })
+        Ok(Object { class, split_info, head, sections, names, symbols, size: data.len() as u64 })
+    }
+
+    /// That no bytes are in more than one section: each would be copied and written as often as it is lent, so that a small file
+    /// could ask for terabytes.
+    pub fn check_overlap(&self) -> Result<(), Malformed> {
+        let lent: u64 = self.sections.iter().map(|section| section.body.len() as u64).sum();
+        if lent > self.size {
+            return Err(Malformed::new("sections overlap", self.class.get(self.head, &E_SHOFF)));
+        }
+        Ok(())
     }
 }
 

@@ -40,6 +40,7 @@ enum Body {
 /// The object `data` without the sections that `remove` names, and with `new` at its end.
 pub(super) fn rewrite(data: &[u8], remove: &dyn Fn(&[u8]) -> bool, new: &[NewSection<'_>]) -> Result<Plan, Malformed> {
     let object = Object::parse_any(data)?;
+    object.check_overlap()?;
     let edit = Edit { remove: &|section| remove(section.name), ..Edit::default() };
     let Changed { object, numbers, edited, .. } = change(object, &edit)?;
     let mut sections = kept(data, &object, &numbers, edited)?;

@@ -30,7 +30,7 @@ fn the_section_gets_its_name_and_its_contents() {
     for (format, architecture, name) in [
         (BinaryFormat::Elf, Architecture::X86_64, ".bss.images"),
         (BinaryFormat::Elf, Architecture::I386, ".bss.images"),
-        (BinaryFormat::Coff, Architecture::X86_64, ".images"),
+        (BinaryFormat::Coff, Architecture::X86_64, ".bss"),
     ] {
         let room = make_room(object(format, architecture, name, 19), WANTED).unwrap();
         assert_eq!((room.size, &room.variables[..]), (19, &[0, 16][..]));
@@ -70,5 +70,5 @@ fn what_cannot_be_is_an_error() {
     assert_eq!(fault(object(BinaryFormat::Elf, Architecture::X86_64, ".bss.other", 1)), "no section that waits for contents");
     let too_much = "more than an object of this host can hold";
     assert_eq!(fault(object(BinaryFormat::Elf, Architecture::I386, ".bss.images", u32::MAX.into())), too_much);
-    assert_eq!(fault(object(BinaryFormat::Coff, Architecture::X86_64, ".images", 1 << 31)), too_much);
+    assert_eq!(fault(object(BinaryFormat::Coff, Architecture::X86_64, ".bss", 1 << 31)), too_much);
 }

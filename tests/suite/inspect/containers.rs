@@ -75,8 +75,8 @@ fn offload_binary() -> Outcome {
 }
 
 fn bundle(work: &Work, name: &str, words: &[&str], env: &[(&str, &str)]) -> Result<(), Failed> {
-    work.file("one", &"ONE ".repeat(3000));
-    work.file("two", &"TWO ".repeat(5000));
+    work.file("one", "ONE ".repeat(3000));
+    work.file("two", "TWO ".repeat(5000));
     work.file("none", "");
     let mut command = work.command(llvm("clang-offload-bundler"));
     command.args([

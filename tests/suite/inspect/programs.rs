@@ -129,7 +129,7 @@ fn sycl() -> Outcome {
     // Without symbols nothing says where images are: the section is one.
     work.run(llvm("llvm-strip"), ["program"])?;
     let stripped = inspect_well(&work, ["program"])?;
-    expect_equal("stripped", "sycl|spirv", &lines(stripped.images(0), &["kinds", "format"]).trim())?;
+    expect_equal("stripped", "sycl|spirv", lines(stripped.images(0), &["kinds", "format"]).trim())?;
     passed()
 }
 
