@@ -114,7 +114,8 @@ fn found(spot: &Spot) -> Result<Vec<Section>> {
     Ok(found)
 }
 
-/// What a section with this name holds, if it is one of device code. `typed`: its type says so, too, which in an ELF `object` it must.
+/// What a section with this name holds, if it is one of device code. `typed`: its type says so, whatever its name. `object`: it is ELF, and
+/// goes when the object is linked.
 fn holds(name: &str, short: bool, typed: bool, object: bool, facts: &Facts) -> Option<Holds> {
     let is = |wanted: &str| name == wanted || (short && name.len() == PE_NAME && wanted.starts_with(name));
     let starts = |wanted: &str| name.starts_with(wanted) || (short && name.len() == PE_NAME && wanted.starts_with(name));
@@ -128,7 +129,8 @@ fn holds(name: &str, short: bool, typed: bool, object: bool, facts: &Facts) -> O
         let facts = of_named_section(name, facts);
         return (!facts.triple.is_empty()).then_some(Holds::Image(facts));
     }
-    if typed || name == RELOCATABLE || (starts(OFFLOADING) && !object) {
+    // A tool that copies objects may have lost the type.
+    if typed || name == OFFLOADING || name == RELOCATABLE || (starts(OFFLOADING) && !object) {
         return Some(if object { Holds::Containers(None) } else { Holds::Images(None) });
     }
     if is(SYCL) {

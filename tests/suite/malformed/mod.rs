@@ -60,7 +60,7 @@ fn check(row: &Row) -> Outcome {
         let start = Instant::now();
         let output = output(&mut command)?;
         let result = judge(*reader, *verdict, row.file, &output).and_then(|()| leftovers(&work, *verdict, row.file));
-        result.map_err(|why| format!("{why}\n{}", shown(&command, &output)))?;
+        result.map_err(|why| format!("{}\n{}", why.message().unwrap_or_default(), shown(&command, &output)))?;
         if start.elapsed() > LONGEST {
             return Err(format!("took {:?}: {command:?}", start.elapsed()).into());
         }
