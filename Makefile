@@ -80,6 +80,8 @@ fuzz:
 # The names go into a folder of their own, made for clang's -B: none of them gets in the way of LLVM's own in bin/
 # What is built is not built again, because this is run as root, who often has no Rust.
 NAMES := $(PREFIX)/libexec/offld
+MAN := $(PREFIX)/share/man/man1
+COMPLETIONS := $(PREFIX)/share
 install:
 	@test -x $(BIN) || $(MAKE) --no-print-directory build
 	install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/offld
@@ -88,6 +90,15 @@ install:
 	$(BIN) links target/names
 	install -d $(DESTDIR)$(NAMES)
 	for name in $$(ls target/names); do ln -sfn ../../bin/offld $(DESTDIR)$(NAMES)/$$name; done
+	rm -rf target/man
+	$(BIN) man target/man
+	install -d $(DESTDIR)$(MAN)
+	install -m 644 target/man/*.1 $(DESTDIR)$(MAN)
+	install -d $(DESTDIR)$(COMPLETIONS)/bash-completion/completions $(DESTDIR)$(COMPLETIONS)/zsh/site-functions \
+	    $(DESTDIR)$(COMPLETIONS)/fish/vendor_completions.d
+	$(BIN) completions bash > $(DESTDIR)$(COMPLETIONS)/bash-completion/completions/offld
+	$(BIN) completions zsh > $(DESTDIR)$(COMPLETIONS)/zsh/site-functions/_offld
+	$(BIN) completions fish > $(DESTDIR)$(COMPLETIONS)/fish/vendor_completions.d/offld.fish
 	@echo
 	@echo 'Instead of LLVM'\''s wrapper:    clang++ -fopenmp --offload-arch=... -B$(NAMES) ...'
 	@echo 'As the linker of any driver:   clang++ --ld-path=$(PREFIX)/bin/ld.offld ...   (or -fuse-ld=offld, where it is in PATH)'

@@ -33,7 +33,7 @@ use crate::formats::{bundle, fatbin, offload_binary};
 use crate::session::Session;
 use leaf::Facts;
 use piece::Piece;
-use report::{FileReport, Place, Report, SCHEMA};
+use report::{FileReport, Place, Report, SCHEMA, UNREADABLE};
 use walk::{Spot, Walk};
 use what::{What, what};
 
@@ -73,7 +73,7 @@ fn file(path: &Path, request: &Request, session: &Session) -> FileReport {
         }
         Err(error) => {
             walk.note(&error);
-            "unreadable"
+            UNREADABLE
         }
     };
     FileReport { file: name, kind, images: walk.images, registrations: walk.registrations, errors: walk.errors }

@@ -15,6 +15,8 @@ mod cuda;
 mod drivers;
 #[path = "suite/dry_run/mod.rs"]
 mod dry_run;
+#[path = "suite/fat_objects.rs"]
+mod fat_objects;
 #[path = "suite/faults/mod.rs"]
 mod faults;
 #[path = "suite/gpu.rs"]
@@ -31,6 +33,8 @@ mod kit;
 mod malformed;
 #[path = "suite/many.rs"]
 mod many;
+#[path = "suite/packager.rs"]
+mod packager;
 #[path = "suite/programs.rs"]
 mod programs;
 #[path = "suite/releases.rs"]
@@ -39,6 +43,8 @@ mod releases;
 mod reproduce;
 #[path = "suite/support.rs"]
 mod support;
+#[path = "suite/wrapper.rs"]
+mod wrapper;
 
 use std::process::ExitCode;
 
@@ -52,6 +58,7 @@ fn main() -> ExitCode {
     trials.extend(bundler::trials());
     trials.extend(coff::trials());
     trials.extend(drivers::trials());
+    trials.extend(fat_objects::trials());
     trials.extend(faults::trials());
     trials.extend(dry_run::trials());
     trials.extend(gpu::trials());
@@ -61,8 +68,10 @@ fn main() -> ExitCode {
     trials.extend(many::trials());
     trials.extend(kinds::trials());
     trials.extend(cuda::trials());
+    trials.extend(packager::trials());
     trials.extend(releases::trials());
     trials.extend(reproduce::trials());
+    trials.extend(wrapper::trials());
     let conclusion = libtest_mimic::run(&arguments, trials);
     support::unmake();
     conclusion.exit_code()

@@ -56,9 +56,15 @@ pub fn make_room(mut object: Vec<u8>, wanted: Wanted<'_>) -> Result<Room, Malfor
     let full_name = [wanted.prefix, if coff { "" } else { wanted.name }].concat();
     let section = file.section_by_name(&full_name).filter(|section| section.kind() == SectionKind::UninitializedData);
     let section = section.ok_or(Malformed::new("no section that waits for contents", 0))?;
-    // Some hosts mark data by symbols of no kind.
-    let is_variable = |kind| kind == SymbolKind::Data || coff && kind != SymbolKind::Section;
-    let of_it = |symbol: &object::Symbol<'_, '_>| symbol.section_index() == Some(section.index()) && is_variable(symbol.kind());
+    // Some ELF hosts mark data by symbols of no kind; COFF on ARM has one for each mebibyte.
+    let is_variable = |symbol: &object::Symbol<'_, '_>| match symbol.kind() {
+        SymbolKind::Data => true,
+        kind => coff && kind != SymbolKind::Section,
+    };
+    let is_mark = |symbol: &object::Symbol<'_, '_>| coff && symbol.name_bytes().is_ok_and(|name| name.starts_with(b"$L"));
+    let of_it = |symbol: &object::Symbol<'_, '_>| {
+        symbol.section_index() == Some(section.index()) && is_variable(symbol) && !is_mark(symbol)
+    };
     let mut variables: Vec<u64> = file.symbols().filter(of_it).map(|symbol| symbol.address()).collect();
     variables.sort_unstable();
     let (size, index, align) = (section.size(), section.index().0, section.align().max(1));

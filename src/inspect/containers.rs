@@ -152,7 +152,8 @@ pub(super) fn of_id(facts: &Facts, stored: &str) -> Facts {
     let mut facts = facts.clone();
     // Both names are of HIP code.
     let kind = if id.kind == "hipv4" { "hip".to_owned() } else { id.kind };
-    replace(&mut facts, vec![kind], &id.triple, &id.target_id);
+    // A bundle's triple ends in an empty environment where the target's own has none.
+    replace(&mut facts, vec![kind], id.triple.trim_end_matches('-'), &id.target_id);
     facts.id = Some(stored.to_owned());
     facts
 }

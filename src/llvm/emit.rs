@@ -5,6 +5,7 @@
 use super::context::QuietContext;
 use super::host::Host;
 use super::{emit_fatbin, emit_openmp, emit_sycl};
+use crate::model::Generation;
 use crate::wrap::entries::{Bounds, BoundsDefined, Field, Kept, Struct};
 use crate::wrap::openmp::{self, RELOCATABLE_SECTION};
 use crate::wrap::{self, FUNCTION_SECTION, ImagePlace, Images, LATER, MODULE, Plan, cuda, hip};
@@ -173,15 +174,17 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         });
         match &bounds.defined {
             BoundsDefined::BySortedSections { start, stop, after: (section, name) } => {
+                // Printed modules are LLVM's, where it has any that work at all.
+                let by_us = self.to_code() || self.plan.generation == Generation::Llvm14;
                 for (symbol, section) in symbols.iter().zip([start, stop]) {
                     symbol.set_linkage(Linkage::WeakODR);
                     symbol.set_initializer(&none.const_zero());
                     symbol.set_section(Some(section));
-                    if self.to_code() {
+                    if by_us {
                         symbol.set_comdat(self.module.get_or_insert_comdat(&symbol.get_name().to_string_lossy()));
                     }
                 }
-                if self.to_code() {
+                if by_us {
                     let byte = self.context.i8_type();
                     let keeper = self.constant(name, byte, Linkage::Internal);
                     keeper.set_initializer(&byte.const_zero());

@@ -7,11 +7,11 @@ use anyhow::{Context, Result, bail};
 
 use super::arguments::ImageArguments;
 use super::names;
-use super::piece::Piece;
 use super::read::{Image, images};
 use crate::formats::archive::{self, Member};
 use crate::llvm::BitcodeSymbols;
 use crate::outputs::{Output, Outputs, trouble};
+use crate::piece::Piece;
 use crate::session::Session;
 
 /// What is extracted, and where from.
@@ -44,7 +44,7 @@ struct Target<'a> {
 /// Extracts. Either all files appear or none.
 pub fn extract(request: &Extract, session: &Session) -> Result<Extracted> {
     let piece = Piece::open(&request.input)?;
-    let found = images(&request.input, &piece)?;
+    let found = images(&request.input, &piece, session)?;
     let mut plan = Plan { request, session, targets: Vec::new(), generated: Vec::new() };
     if found.is_empty() {
         plan.missing(&format!("'{}' holds no device images", request.input.display()))?;

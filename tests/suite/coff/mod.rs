@@ -3,6 +3,7 @@
 
 mod archives;
 mod program;
+mod wrappers;
 
 use libtest_mimic::{Failed, Trial};
 
@@ -36,6 +37,7 @@ pub fn trials() -> Vec<Trial> {
         with_llvm("coff::objects_go_after_the_last_output", placement),
     ]);
     all.extend(archives::trials());
+    all.extend(wrappers::trials());
     all
 }
 

@@ -32,6 +32,14 @@ pub(super) struct Section<'a> {
     pub relocations: Relocations,
 }
 
+impl Section<'_> {
+    /// How many bytes of the file are its own.
+    fn lent(&self) -> u64 {
+        let raw = if matches!(self.body, Body::Lent(_)) { self.raw_size } else { 0 };
+        u64::from(raw) + RELOCATION_SIZE * u64::from(self.relocations.count)
+    }
+}
+
 /// The bytes of a section.
 #[derive(Clone)]
 pub(super) enum Body {
@@ -132,6 +140,11 @@ impl<'a> Object<'a> {
         for (index, record) in table.chunks_exact(40).enumerate() {
             let at = head.sections_at + 40 * index as u64;
             sections.push(section(data, record, strings, at)?);
+        }
+        let lent: u64 = sections.iter().map(Section::lent).sum();
+        if lent > data.len() as u64 {
+            // Each would be written as often as it is lent.
+            return Err(Malformed::new("sections overlap", head.sections_at));
         }
         let symbols = symbols(data, &head, strings)?;
         let numbers = (1..=head.sections).map(Some).collect();
