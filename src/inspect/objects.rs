@@ -63,7 +63,8 @@ pub(super) fn sections(walk: &mut Walk<'_>, spot: &Spot) -> Result<()> {
     for section in found(spot)? {
         let name = || format!("{}: {}", spot.place, section.name);
         let piece = spot.piece.slice(section.offset, section.size);
-        let piece = piece.ok_or_else(|| anyhow!("{}: past the end of the file", name()))?;
+        let piece =
+            piece.ok_or_else(|| anyhow!("{}: past the end of the file, at offset {:#x} of it", name(), section.offset))?;
         let step = Step::Section { name: section.name.clone(), offset: piece.place(0), size: section.size };
         let mut inner = spot.deeper(piece, spot.place.then(step), spot.facts.clone()).inside();
         let is_container = is_container(inner.piece.data());
