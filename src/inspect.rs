@@ -33,7 +33,7 @@ use crate::formats::{bundle, fatbin, offload_binary};
 use crate::session::Session;
 use leaf::Facts;
 use piece::Piece;
-use report::{FileReport, Place, Report, SCHEMA};
+use report::{FileReport, Place, Report, SCHEMA, UNREADABLE};
 use walk::{Spot, Walk};
 use what::{What, what};
 
@@ -61,15 +61,10 @@ pub fn inspect(request: &Request, session: &Session) -> Result<Report> {
 }
 
 fn file(path: &Path, request: &Request, session: &Session) -> FileReport {
-    let mut walk = Walk {
-        request,
-        signals: Arc::clone(&session.signals),
-        images: Vec::new(),
-        registrations: Vec::new(),
-        errors: Vec::new(),
-    };
     let name = path.display().to_string();
-    let kind = match Piece::open(path).with_context(|| name.clone()) {
+    let opened = Piece::open(path).with_context(|| name.clone());
+    let mut walk = Walk::new(request, Arc::clone(&session.signals), opened.as_ref().map_or(0, Piece::size));
+    let kind = match opened {
         Ok(piece) => {
             let kind = kind(piece.data());
             let place = Place { file: path.to_owned(), steps: Vec::new() };
@@ -78,7 +73,7 @@ fn file(path: &Path, request: &Request, session: &Session) -> FileReport {
         }
         Err(error) => {
             walk.note(&error);
-            "unreadable"
+            UNREADABLE
         }
     };
     FileReport { file: name, kind, images: walk.images, registrations: walk.registrations, errors: walk.errors }

@@ -5,7 +5,6 @@ mod arguments;
 mod extract;
 mod names;
 mod pack;
-mod piece;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -13,5 +12,4 @@ mod tests;
 pub use arguments::{ImageArguments, kind_number};
 pub use extract::{Extract, Extracted, extract};
 pub use pack::{Format, Pack, pack};
-pub use piece::Piece;
 pub use read::{Image, images};

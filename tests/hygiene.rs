@@ -50,7 +50,7 @@ const ARROWS: &[(&str, &str)] = &[
         "pipeline",
         "args bundle device error formats host inputs llvm model reproduce run scan scratch select session shell signals target toolchain trace wrap",
     ),
-    ("packager", "bytes error formats inputs llvm model outputs session"),
+    ("packager", "formats inputs llvm model outputs piece session"),
     ("cli", "args bundler error formats inspect llvm model packager pipeline progress session shell trace wrapper"),
     ("main", ""),
     ("lib", ""),

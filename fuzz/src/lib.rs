@@ -84,10 +84,14 @@ fn settle() {
         // SAFETY: this is the only thread so far, and the names are those of files and signals that are there.
         unsafe {
             std::env::set_var("TMPDIR", folder());
-            [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].iter().for_each(|signal| drop(libc::signal(*signal, libc::SIG_IGN)));
+            [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].iter().for_each(|signal| {
+                libc::signal(*signal, libc::SIG_IGN);
+            });
             if std::env::var_os("OFFLD_FUZZ_LOUD").is_none() {
                 let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
-                (0..3).for_each(|fd| drop(libc::dup2(null, fd)));
+                (0..3).for_each(|fd| {
+                    libc::dup2(null, fd);
+                });
             }
         }
     });

@@ -320,7 +320,7 @@ impl Reader<'_, '_> {
         let sections = fat_object::bundle_sections(piece.bytes()).with_context(|| self.name.to_owned())?;
         for section in &sections {
             let bytes = part(piece, section.at, section.size)?;
-            let mark = bytes.bytes() == [0] && Id::parse(section.id).kind == "host";
+            let mark = is_mark(&bytes) && Id::parse(section.id).kind == "host";
             let content = if mark { Content::HostOf(piece.clone()) } else { Content::Bytes(bytes) };
             self.entries.push(Entry { id: section.id.to_owned(), content });
         }
@@ -335,6 +335,13 @@ impl Reader<'_, '_> {
         }
         Ok(Form::HipFatbin)
     }
+}
+
+/// Whether these are the bytes of a host's section that stands for the object itself: a zero, or several where a linker has put
+/// objects together (`-r`).
+fn is_mark(bytes: &Piece) -> bool {
+    const MOST: u64 = 4096;
+    (1..MOST).contains(&bytes.size()) && bytes.bytes().iter().all(|byte| *byte == 0)
 }
 
 fn starts_bundle(data: &[u8]) -> bool {

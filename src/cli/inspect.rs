@@ -20,8 +20,10 @@ const NONE_FOUND: u8 = 1;
 const TROUBLE: u8 = 2;
 
 /// What stands below the options in the help.
-pub(super) const AFTER_HELP: &str = "Exit status: 0 where device code was found, 1 where there is none, 2 where something could not be read. \
-    What could not be read is told on stderr; what could be is shown all the same.";
+pub(super) const AFTER_HELP: &str = "Exit status: 0 where there is device code, 1 where there is none, 2 where something could not be read\n\
+    (stderr says what; what could be read is shown all the same).\n\n\
+    Examples:\n  offld inspect --kernels program\n  offld inspect --json *.a | jq '.files[].images[].target'\n  \
+    offld inspect --extract images libhip.so";
 
 /// The options of `offld inspect`.
 #[derive(Debug, Args)]

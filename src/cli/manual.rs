@@ -21,7 +21,10 @@ pub(super) fn write(command: clap::Command, folder: &Path) -> Result<()> {
         page(folder, &name, |out| Man::new(own.clone()).render(out))?;
     }
     for personality in PERSONALITIES.iter().filter(|personality| !personality.only_as_ld) {
-        page(folder, personality.name, |out| of_personality(personality).to_writer(out))?;
+        // LLVM has pages of its own for its tools, and they stay what `man` finds.
+        let name = personality.name;
+        let name = if name.contains("offld") { name.to_owned() } else { format!("offld-{name}") };
+        page(folder, &name, |out| of_personality(personality, &name).to_writer(out))?;
     }
     Ok(())
 }
@@ -33,12 +36,12 @@ fn page(folder: &Path, name: &str, render: impl FnOnce(&mut Vec<u8>) -> std::io:
     fs::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))
 }
 
-fn of_personality(personality: &Personality) -> Roff {
+fn of_personality(personality: &Personality, title: &str) -> Roff {
     let Personality { name, about, .. } = personality;
     let version = concat!("offld ", env!("CARGO_PKG_VERSION"));
     let mut page = Roff::new();
-    page.control("TH", [*name, "1", "", version]);
-    page.control("SH", ["NAME"]).text([roman(format!("{name} - {about}"))]);
+    page.control("TH", [title, "1", "", version]);
+    page.control("SH", ["NAME"]).text([roman(format!("{title} - {about}"))]);
     page.control("SH", ["SYNOPSIS"]).text([bold(*name), roman(" [options] <arguments>")]);
     page.control("SH", ["DESCRIPTION"]).text([
         bold(*name),

@@ -9,7 +9,7 @@ mod packed;
 mod write;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use head::{Head, PackedPart};
 pub use packed::Packed;

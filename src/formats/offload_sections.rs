@@ -1,7 +1,7 @@
 //! The sections of native objects that hold device images (containers spec 4.4): ELF of any class, byte order and kind, by section
 //! type, COFF by name; and the sections of LLVM 14, whose names say what the image in them is for.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use object::elf::{self, FileHeader32, FileHeader64};
 use object::read::coff::{CoffFile, CoffHeader};
 use object::read::elf::{FileHeader, SectionHeader};
@@ -16,6 +16,8 @@ mod tests;
 const SHT_LLVM_OFFLOADING: elf::SectionType = elf::SectionType(0x6fff_4c0b);
 /// What the names of sections with images begin with.
 const NAME: &str = ".llvm.offloading";
+/// No triple and architecture are longer.
+const LONGEST_NAME: usize = 4096;
 
 /// A section with device images.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,13 +34,27 @@ pub struct FatSection {
 
 /// The sections with images of the ELF or COFF object `data`, in its order. Anything else has none.
 pub fn sections(data: &[u8]) -> Result<Vec<FatSection>> {
-    match FileKind::parse(data) {
-        Ok(FileKind::Elf32) => elf_sections::<FileHeader32<Endianness>>(data),
-        Ok(FileKind::Elf64) => elf_sections::<FileHeader64<Endianness>>(data),
-        Ok(FileKind::Coff) => coff_sections::<pe::ImageFileHeader>(data),
-        Ok(FileKind::CoffBig) => coff_sections::<pe::AnonObjectHeaderBigobj>(data),
-        _ => Ok(Vec::new()),
+    let found = match FileKind::parse(data) {
+        Ok(FileKind::Elf32) => elf_sections::<FileHeader32<Endianness>>(data)?,
+        Ok(FileKind::Elf64) => elf_sections::<FileHeader64<Endianness>>(data)?,
+        Ok(FileKind::Coff) => coff_sections::<pe::ImageFileHeader>(data)?,
+        Ok(FileKind::CoffBig) => coff_sections::<pe::AnonObjectHeaderBigobj>(data)?,
+        _ => Vec::new(),
+    };
+    // Sections that share bytes could make a small file ask for any amount of memory, and no compiler writes them.
+    let total = found.iter().fold(0, |total: u64, section| total.saturating_add(section.size));
+    if total > data.len() as u64 && found.len() > 1 {
+        bail!("sections share their bytes, or are past the end of the file");
     }
+    Ok(found)
+}
+
+/// A section's name as text. Any number of sections may share one, so it must be short.
+fn text(name: &[u8]) -> Result<String> {
+    if name.len() > LONGEST_NAME {
+        bail!("a section of device code has a name of {} bytes", name.len());
+    }
+    Ok(String::from_utf8_lossy(name).into_owned())
 }
 
 fn elf_sections<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<Vec<FatSection>> {
@@ -53,7 +69,7 @@ fn elf_sections<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<Vec
         if !by_type && !by_name {
             continue;
         }
-        let name = String::from_utf8_lossy(name).into_owned();
+        let name = text(name)?;
         let (offset, size) = section.file_range(endian).unwrap_or_default();
         // A section that lost its type on the way is told by its name and by what is in it.
         let contents = section.data(endian, data).unwrap_or_default();
@@ -68,10 +84,10 @@ fn coff_sections<Coff: CoffHeader>(data: &[u8]) -> Result<Vec<FatSection>> {
     let file = CoffFile::<&[u8], Coff>::parse(data)?;
     let mut found = Vec::new();
     for section in file.sections() {
-        let name = String::from_utf8_lossy(section.name_bytes().context("a section's name")?).into_owned();
-        if name.starts_with(NAME) {
+        let name = section.name_bytes().context("a section's name")?;
+        if name.starts_with(NAME.as_bytes()) {
             let (offset, size) = section.file_range().unwrap_or_default();
-            found.push(FatSection { name, offset, size, allocated: false });
+            found.push(FatSection { name: text(name)?, offset, size, allocated: false });
         }
     }
     Ok(found)

@@ -152,7 +152,8 @@ pub(super) fn of_id(facts: &Facts, stored: &str) -> Facts {
     let mut facts = facts.clone();
     // Both names are of HIP code.
     let kind = if id.kind == "hipv4" { "hip".to_owned() } else { id.kind };
-    replace(&mut facts, vec![kind], &id.triple, &id.target_id);
+    // A bundle's triple ends in an empty environment where the target's own has none.
+    replace(&mut facts, vec![kind], id.triple.trim_end_matches('-'), &id.target_id);
     facts.id = Some(stored.to_owned());
     facts
 }
@@ -252,7 +253,8 @@ fn fatbinary(walk: &mut Walk<'_>, spot: &Spot, at: u64) -> Result<u64> {
 
 /// An entry's code, which is inflated where that is asked for.
 fn fatbinary_entry(walk: &mut Walk<'_>, mut spot: Spot, entry: &fatbin::Entry<'_>) -> Result<()> {
-    if entry.method.is_some() && walk.request.headers_only {
+    let fits = entry.method.is_none_or(|method| inflate::fits(entry.stored.len() as u64, method, entry.plain_size));
+    if entry.method.is_some() && (walk.request.headers_only || !fits) {
         let format = match entry.kind {
             fatbin::Kind::Ptx => "ptx",
             fatbin::Kind::Elf => "cubin",

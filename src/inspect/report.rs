@@ -13,6 +13,9 @@ use crate::formats::kernels::Kernel;
 /// The version of the form of the report.
 pub const SCHEMA: u32 = 1;
 
+/// What a file is that cannot be opened.
+pub(super) const UNREADABLE: &str = "unreadable";
+
 /// What is in the files that were looked into.
 #[derive(Serialize)]
 pub struct Report {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::report::{FileReport, Image, Registration, Report, Step};
+use super::report::{FileReport, Image, Registration, Report, Step, UNREADABLE};
 use crate::formats::kernels::Kernel;
 
 /// How the text is written.
@@ -26,6 +26,10 @@ pub fn text(report: &Report, style: Style) -> String {
 
 fn file_text(out: &mut String, file: &FileReport, style: Style) {
     let device = file.images.iter().filter(|image| image.is_device()).count();
+    if file.kind == UNREADABLE {
+        let _ = writeln!(out, "{}: {UNREADABLE}", file.file);
+        return;
+    }
     let count = match (file.errors.is_empty(), device) {
         (false, 0) => "nothing that can be read".to_owned(),
         (true, 0) => "no device code".to_owned(),

@@ -130,9 +130,8 @@ fn compressed_bundles_of_version_1_in_a_row() {
     let [with_zlib, with_zstd] = [compressed_1(&plain, 0, &zlib(&plain)), compressed_1(&plain, 1, &zstd(&plain))];
     let file = of(&[&with_zlib[..], &with_zstd, &[0; 9], &plain].concat());
     assert_eq!(file.errors, [""; 0]);
-    let one = ["host x86_64-unknown-linux-gnu  0", "hip amdgcn-amd-amdhsa- gfx906 3"].map(str::to_owned);
-    let told: Vec<String> = images(&file).into_iter().map(|line| line.replace("-gnu- ", "-gnu-unknown ")).collect();
-    assert_eq!(told, [one.clone(), one.clone(), one].concat());
+    let one = ["host x86_64-unknown-linux-gnu  0", "hip amdgcn-amd-amdhsa gfx906 3"].map(str::to_owned);
+    assert_eq!(images(&file), [one.clone(), one.clone(), one].concat());
     let mut wrong = with_zstd.clone();
     wrong[12] ^= 1;
     let file = of(&[wrong, with_zlib].concat());
@@ -150,7 +149,7 @@ fn nothing_is_followed_without_end() {
     for _ in 0..10 {
         bytes = bundle_of(&[("hip-amdgcn-amd-amdhsa--gfx906", &bytes)]);
     }
-    assert_eq!(images(&of(&bytes)), ["hip amdgcn-amd-amdhsa- gfx906 4"]);
+    assert_eq!(images(&of(&bytes)), ["hip amdgcn-amd-amdhsa gfx906 4"]);
     for _ in 0..10 {
         bytes = bundle_of(&[("hip-amdgcn-amd-amdhsa--gfx906", &bytes)]);
     }

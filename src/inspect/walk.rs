@@ -18,6 +18,11 @@ use crate::signals::Signals;
 /// No sane file nests deeper; a cycle of thin archives does.
 const DEEPEST: usize = 16;
 
+/// How many things are gone into in a file of no size; larger ones may hold one more for each [`BYTES_EACH`]. Things that hold each
+/// other several times could else make a small file endless: a thin archive that names itself twice does.
+const FEW: u64 = 4096;
+const BYTES_EACH: u64 = 16;
+
 /// What is found on the way.
 pub(super) struct Walk<'r> {
     pub(super) request: &'r Request,
@@ -25,6 +30,8 @@ pub(super) struct Walk<'r> {
     pub(super) images: Vec<Image>,
     pub(super) registrations: Vec<Registration>,
     pub(super) errors: Vec<String>,
+    /// How many more things are gone into.
+    left: u64,
 }
 
 /// Bytes on the way: where they are, and what is known of them from what they are in.
@@ -52,9 +59,23 @@ impl Spot {
     }
 }
 
-impl Walk<'_> {
+impl<'r> Walk<'r> {
+    /// A walk through a file of `size` bytes.
+    pub(super) fn new(request: &'r Request, signals: Arc<Signals>, size: u64) -> Self {
+        let left = FEW + size / BYTES_EACH;
+        Walk { request, signals, images: Vec::new(), registrations: Vec::new(), errors: Vec::new(), left }
+    }
+
     /// Goes into `spot`. What cannot be read is noted.
     pub(super) fn enter(&mut self, spot: &Spot) {
+        match self.left {
+            0 => return,
+            1 => self
+                .errors
+                .push(format!("{}: more things in it, or in one another, than a file of its size has", spot.file.display())),
+            _ => {}
+        }
+        self.left -= 1;
         if let Err(error) = self.go(spot) {
             self.note(&error);
         }

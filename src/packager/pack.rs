@@ -1,20 +1,18 @@
 //! Images and what they are for, into one file of OffloadBinaries: one for each image, or (version 2) one for all.
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io::{Seek, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
 use super::arguments::{ImageArguments, kind_number};
 use super::names::{image_kind, is_bitcode};
-use super::piece::Source;
 use crate::formats::offload_binary::{Entry, frame_of, shared_frame};
 use crate::model::{ImageKind, OffloadKind};
 use crate::outputs::{Output, Outputs, trouble};
+use crate::piece::Piece;
 use crate::session::Session;
 
 /// Which version is written.
@@ -43,8 +41,7 @@ pub struct Pack {
 /// An image's file, looked at but not read.
 struct Input<'a> {
     path: &'a Path,
-    /// Set when the file can be read but once, and this is a copy.
-    copy: Option<File>,
+    contents: Piece,
     entry: Entry<'a>,
 }
 
@@ -91,13 +88,10 @@ fn kind_of(image: &ImageArguments, legacy: bool, session: &Session) -> Result<u1
 }
 
 fn look_at<'a>(path: &'a Path, image: &'a ImageArguments, offload_kind: u16) -> Result<Input<'a>> {
-    let source = Source::open(path)?;
-    let mut start = [0; 4];
-    // A file that is shorter is no bitcode.
-    let bitcode = source.file.read_exact_at(&mut start, 0).is_ok() && is_bitcode(&start);
-    let kind = if bitcode { ImageKind::Bitcode } else { image_kind(path) };
-    let entry = Entry { image_kind: kind, offload_kind, flags: 0, strings: image.strings(), image_size: source.size };
-    Ok(Input { path, copy: source.spooled.then_some(source.file), entry })
+    let contents = Piece::open_one_of_many(path)?;
+    let image_kind = if is_bitcode(contents.bytes()) { ImageKind::Bitcode } else { image_kind(path) };
+    let entry = Entry { image_kind, offload_kind, flags: 0, strings: image.strings(), image_size: contents.size() };
+    Ok(Input { path, contents, entry })
 }
 
 fn write_separate(inputs: &[Input<'_>], out: &mut Output) -> Result<()> {
@@ -122,10 +116,5 @@ fn write_shared(inputs: &[Input<'_>], out: &mut Output) -> Result<()> {
 }
 
 fn copy(input: &Input<'_>, out: &mut Output) -> Result<()> {
-    let size = input.entry.image_size;
-    let copied = match &input.copy {
-        Some(file) => out.copy_range(file, 0, size),
-        None => File::open(input.path).and_then(|file| out.copy_range(&file, 0, size)),
-    };
-    copied.map_err(|error| trouble(input.path, &error))
+    input.contents.copy_to(out).map_err(|error| trouble(input.path, &error))
 }

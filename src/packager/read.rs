@@ -10,15 +10,20 @@ use anyhow::{Context, Result, bail};
 use object::read::archive::ArchiveFile;
 
 use super::names::is_bitcode;
-use super::piece::Piece;
 use crate::formats::offload_binary::{self, Packed};
 use crate::formats::offload_sections;
 use crate::inputs::magic::{Magic, magic};
 use crate::llvm;
 use crate::model::{ImageKind, OffloadKind, OffloadKinds, Origin};
+use crate::piece::{Piece, Spool};
+use crate::session::Session;
 
 /// No sane file nests deeper; a cycle of thin archives does.
 const DEEPEST: usize = 16;
+/// More images than any build makes. Entries may share bytes, so that a few kilobytes can hold containers in containers without end.
+const MOST: usize = 1 << 18;
+/// How much of a member's name a message shows.
+const LONGEST_NAME: usize = 512;
 /// What LLVM 15 to 19 stored for HIP.
 const OLD_HIP: u16 = 3;
 
@@ -48,24 +53,28 @@ impl Image {
 }
 
 /// All images in the file `path`, which `piece` is, in its order. A file that can hold none has none.
-pub fn images(path: &Path, piece: &Piece) -> Result<Vec<Image>> {
-    let mut reader = Reader { images: Vec::new() };
+pub fn images(path: &Path, piece: &Piece, session: &Session) -> Result<Vec<Image>> {
+    let mut reader = Reader { images: Vec::new(), seen: 0, spool: Spool::new(session) };
     reader.read(&Origin::file(path), path, piece, 0)?;
     Ok(reader.images)
 }
 
-struct Reader {
+struct Reader<'s> {
     images: Vec<Image>,
+    /// How many images were read, those in images too.
+    seen: usize,
+    /// What was compressed.
+    spool: Spool<'s>,
 }
 
-impl Reader {
+impl Reader<'_> {
     /// `at` is the file that the piece is or is in: names in a thin archive are seen from there.
     fn read(&mut self, origin: &Origin, at: &Path, piece: &Piece, depth: usize) -> Result<()> {
         if depth > DEEPEST {
             bail!("{origin}: nested more than {DEEPEST} deep");
         }
         match magic(piece.bytes()) {
-            Magic::OffloadBinary => self.images.append(&mut binaries(origin, piece, depth)?),
+            Magic::OffloadBinary => self.binaries(origin, piece, depth)?,
             Magic::Elf | Magic::ElfShared | Magic::Coff => self.object(origin, piece, depth)?,
             Magic::Bitcode => self.bitcode(origin, piece, depth)?,
             Magic::Archive => self.archive(origin, at, piece, depth)?,
@@ -75,13 +84,14 @@ impl Reader {
     }
 
     fn object(&mut self, origin: &Origin, piece: &Piece, depth: usize) -> Result<()> {
-        for section in offload_sections::sections(piece.bytes()).with_context(|| origin.to_string())? {
+        let told = |error| anyhow::anyhow!("{origin}: {error} (it has {:#x} bytes)", piece.bytes().len());
+        for section in offload_sections::sections(piece.bytes()).map_err(told)? {
             let origin = origin.in_section(&section.name);
-            let Some(contents) = piece.part(section.offset, section.size) else {
+            let Some(contents) = piece.slice(section.offset, section.size) else {
                 bail!("{origin}: the section is past the end of the file, at offset {:#x} of it", section.offset);
             };
             if offload_binary::is_offload_binary(contents.bytes()) {
-                self.images.append(&mut linked_or_fat(&origin, &contents, section.allocated, depth)?);
+                self.linked_or_fat(&origin, &contents, section.allocated, depth)?;
             } else if offload_sections::named(&section.name).is_some() || !section.allocated {
                 self.section(&origin, &section.name, contents, depth)?;
             }
@@ -94,7 +104,7 @@ impl Reader {
     fn section(&mut self, origin: &Origin, name: &str, contents: Piece, depth: usize) -> Result<()> {
         match offload_sections::named(name) {
             Some((triple, arch)) => self.images.push(bare(origin, triple, arch, contents)),
-            None => self.images.append(&mut binaries(origin, &contents, depth)?),
+            None => self.binaries(origin, &contents, depth)?,
         }
         Ok(())
     }
@@ -113,15 +123,17 @@ impl Reader {
         let mut last = 0;
         for member in archive.members() {
             let member = member.map_err(|error| anyhow::anyhow!("{origin}: {error} (after offset {last:#x})"))?;
-            let inner = origin.member(&String::from_utf8_lossy(member.name()));
+            // Any number of members may share one long name, so it is cut.
+            let name = member.name().get(..LONGEST_NAME).unwrap_or(member.name());
+            let inner = origin.member(&String::from_utf8_lossy(name));
             let (offset, size) = member.file_range();
             last = offset;
             if member.is_thin() {
                 let path = at.with_file_name(OsStr::from_bytes(member.name()));
-                let contents = Piece::open(&path).with_context(|| format!("{origin}: the thin archive's member"))?;
+                let contents = Piece::open_one_of_many(&path).with_context(|| format!("{origin}: the thin archive's member"))?;
                 self.read(&inner, &path, &contents, depth + 1)?;
             } else {
-                let Some(contents) = piece.part(offset, size) else {
+                let Some(contents) = piece.slice(offset, size) else {
                     bail!("{inner}: past the end of the archive, at offset {offset:#x} of it");
                 };
                 self.read(&inner, at, &contents, depth + 1)?;
@@ -146,69 +158,77 @@ fn bare(origin: &Origin, triple: &str, arch: &str, contents: Piece) -> Image {
     }
 }
 
-/// The images of the containers in a section, back to back. In memory's sections other things may follow.
-fn linked_or_fat(origin: &Origin, contents: &Piece, allocated: bool, depth: usize) -> Result<Vec<Image>> {
-    if !allocated {
-        return binaries(origin, contents, depth);
+impl Reader<'_> {
+    /// The images of the containers in a section, back to back. In memory's sections other things may follow.
+    fn linked_or_fat(&mut self, origin: &Origin, contents: &Piece, allocated: bool, depth: usize) -> Result<()> {
+        let whole = if allocated { offload_binary::extent(contents.bytes()) } else { 0 };
+        let part = contents.slice(0, whole).filter(|_| whole > 0);
+        self.binaries(origin, part.as_ref().unwrap_or(contents), depth)
     }
-    let whole = offload_binary::extent(contents.bytes());
-    let part = contents.part(0, whole).filter(|_| whole > 0);
-    binaries(origin, part.as_ref().unwrap_or(contents), depth)
-}
 
-/// The images of the containers that `piece` is made of.
-fn binaries(origin: &Origin, piece: &Piece, depth: usize) -> Result<Vec<Image>> {
-    if depth > DEEPEST {
-        bail!("{origin}: nested more than {DEEPEST} deep");
+    /// The images of the containers that `piece` is made of.
+    fn binaries(&mut self, origin: &Origin, piece: &Piece, depth: usize) -> Result<()> {
+        if depth > DEEPEST {
+            bail!("{origin}: nested more than {DEEPEST} deep");
+        }
+        let mut at = 0;
+        while let Some(rest) = piece.bytes().get(at..).filter(|rest| !rest.is_empty()) {
+            let place = || origin.to_string();
+            let packed = Packed::of(rest).map_err(|fault| fault.shifted(at as u64)).with_context(place)?;
+            let size = if let Some(packed) = packed {
+                let plain = self.inflate(&packed, at as u64).with_context(place)?;
+                self.binaries(origin, &plain, depth + 1).context("in a compressed binary")?;
+                usize::try_from(packed.size())?
+            } else {
+                let mut stored = Vec::new();
+                let size = offload_binary::read_first(rest, &mut stored, at as u64).with_context(place)?;
+                for image in stored {
+                    let image = self.taken(origin, piece, image, depth)?;
+                    self.images.push(image);
+                }
+                size
+            };
+            at += size + offload_binary::padding(rest.get(size..).unwrap_or_default());
+        }
+        Ok(())
     }
-    let mut images = Vec::new();
-    let mut at = 0;
-    while let Some(rest) = piece.bytes().get(at..).filter(|rest| !rest.is_empty()) {
-        let place = || origin.to_string();
-        let packed = Packed::of(rest).map_err(|fault| fault.shifted(at as u64)).with_context(place)?;
-        let size = if let Some(packed) = packed {
-            let plain = inflate(&packed, at as u64).with_context(place)?;
-            images.append(&mut binaries(origin, &plain, depth + 1).context("in a compressed binary")?);
-            usize::try_from(packed.size())?
-        } else {
-            let mut stored = Vec::new();
-            let size = offload_binary::read_first(rest, &mut stored, at as u64).with_context(place)?;
-            for image in stored {
-                images.push(taken(origin, piece, image, depth));
-            }
-            size
-        };
-        at += size + offload_binary::padding(rest.get(size..).unwrap_or_default());
+
+    /// The plain form of a binary, in a file without a name: it may be larger than memory is.
+    fn inflate(&mut self, packed: &Packed<'_>, at: u64) -> Result<Piece> {
+        self.spool.add(|file| {
+            packed.inflate(file).map_err(|error| match error.kind() {
+                ErrorKind::InvalidData => packed.fault(&error).shifted(at).into(),
+                _ => error.into(),
+            })
+        })
     }
-    Ok(images)
-}
 
-/// The plain form of a binary, in a file without a name: it may be larger than memory is.
-fn inflate(packed: &Packed<'_>, at: u64) -> Result<Piece> {
-    let mut file = tempfile::tempfile()?;
-    let inflated = packed.inflate(&mut file);
-    inflated.map_err(|error| match error.kind() {
-        ErrorKind::InvalidData => anyhow::Error::from(packed.fault(&error).shifted(at)),
-        _ => error.into(),
-    })?;
-    let size = file.metadata()?.len();
-    Ok(Piece::of_file(file, size)?)
-}
+    /// What is stored in `piece`, as an image of ours.
+    fn taken(&mut self, origin: &Origin, piece: &Piece, stored: offload_binary::Image<'_>, depth: usize) -> Result<Image> {
+        self.seen += 1;
+        if self.seen > MOST {
+            bail!("{origin}: more than {MOST} images");
+        }
+        let kinds = OffloadKinds::from_stored(stored.offload_kind, &stored.triple());
+        let old_hip = stored.offload_kind == OLD_HIP && kinds.contains(OffloadKind::Hip);
+        let offload_kind = if old_hip { OffloadKind::Hip as u16 } else { stored.offload_kind };
+        let part = piece.slice(stored.at, stored.image.len() as u64);
+        let strings = stored.strings.into_iter().map(|(key, value)| (key.into_owned(), value.into_owned())).collect();
+        // An image that is only told of has no bytes and may be anywhere.
+        let contents = part.unwrap_or_else(|| Piece::owned(stored.image.into_owned()));
+        let inner = self.inner(origin, &contents, depth);
+        let (image_kind, flags) = (stored.image_kind, stored.flags);
+        Ok(Image { origin: origin.clone(), image_kind, offload_kind, flags, strings, contents, inner })
+    }
 
-/// What is stored in `piece`, as an image of ours.
-fn taken(origin: &Origin, piece: &Piece, stored: offload_binary::Image<'_>, depth: usize) -> Image {
-    let kinds = OffloadKinds::from_stored(stored.offload_kind, &stored.triple());
-    let old_hip = stored.offload_kind == OLD_HIP && kinds.contains(OffloadKind::Hip);
-    let offload_kind = if old_hip { OffloadKind::Hip as u16 } else { stored.offload_kind };
-    let part = piece.part(stored.at, stored.image.len() as u64);
-    let strings = stored.strings.into_iter().map(|(key, value)| (key.into_owned(), value.into_owned())).collect();
-    // An image that is only told of has no bytes and may be anywhere.
-    let contents = part.unwrap_or_else(|| Piece::owned(stored.image.into_owned()));
-    // What only begins like a container is an image like any other.
-    let inner = match offload_binary::is_offload_binary(contents.bytes()) {
-        true => binaries(origin, &contents, depth + 1).unwrap_or_default(),
-        false => Vec::new(),
-    };
-    let (image_kind, flags) = (stored.image_kind, stored.flags);
-    Image { origin: origin.clone(), image_kind, offload_kind, flags, strings, contents, inner }
+    /// The images in an image. What only begins like a container is an image like any other.
+    fn inner(&mut self, origin: &Origin, contents: &Piece, depth: usize) -> Vec<Image> {
+        if !offload_binary::is_offload_binary(contents.bytes()) {
+            return Vec::new();
+        }
+        let outside = std::mem::take(&mut self.images);
+        let read = self.binaries(origin, contents, depth + 1);
+        let inner = std::mem::replace(&mut self.images, outside);
+        if read.is_ok() { inner } else { Vec::new() }
+    }
 }

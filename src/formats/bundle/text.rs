@@ -5,6 +5,9 @@
 //! EOL COMMENT " __CLANG_OFFLOAD_BUNDLE____START__ " ID EOL  bytes  EOL COMMENT " __CLANG_OFFLOAD_BUNDLE____END__ " ID EOL
 //! ```
 
+#[cfg(test)]
+mod tests;
+
 use std::io::{self, BufRead, Read};
 
 use super::MAGIC;

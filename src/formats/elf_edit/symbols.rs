@@ -2,7 +2,7 @@
 
 use super::layout::Edited;
 use super::names::Names;
-use super::read::{Object, SHN_LORESERVE, SHN_XINDEX, SHT_SYMTAB_SHNDX, ST_INFO, ST_NAME, ST_SHNDX, string};
+use super::read::{Object, SHN_LORESERVE, SHN_XINDEX, SHT_STRTAB, SHT_SYMTAB_SHNDX, ST_INFO, ST_NAME, ST_SHNDX, string};
 use super::{Edit, Numbers, SymbolView};
 use crate::error::Malformed;
 use std::borrow::Cow;
@@ -87,6 +87,10 @@ impl<'a> Table<'a> {
             return Err(fault("as many section indices as symbols are expected"));
         }
         let strings_index = section.header.link as usize;
+        // Only string tables keep their bytes.
+        if object.sections[strings_index].header.kind != SHT_STRTAB {
+            return Err(fault("the names of symbols are in no string table"));
+        }
         let strings = object.sections[strings_index].body;
         Ok(Some(Table { object, index, records: section.body, strings, strings_index, extended }))
     }

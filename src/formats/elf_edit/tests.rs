@@ -263,6 +263,15 @@ fn the_first_section_is_none() {
 }
 
 #[test]
+fn symbols_have_their_names_in_a_string_table() {
+    let mut data = sample(Architecture::X86_64, Endianness::Little);
+    let symbols = (1..).find(|index| data[header_at(&data, *index) + 4] == 2).unwrap();
+    let at = header_at(&data, symbols);
+    data[at + 40] = symbols as u8;
+    assert_eq!(plan(&data, &Edit::default()).unwrap_err().what, "the names of symbols are in no string table");
+}
+
+#[test]
 fn bytes_in_two_sections_are_not_copied_twice() {
     let mut data = sample(Architecture::X86_64, Endianness::Little);
     let (first, second) = (header_at(&data, 1), header_at(&data, 3));

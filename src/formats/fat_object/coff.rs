@@ -13,7 +13,6 @@ use read::{Object, RELOCATION_SIZE, Section};
 
 /// IMAGE_SCN_MEM_READ and IMAGE_SCN_LNK_REMOVE: for the linker to leave out.
 const LEFT_OUT: u32 = 0x4000_0800;
-const CODE: u32 = 0x20;
 const MORE_RELOCATIONS: u32 = 0x0100_0000;
 /// How many sections a small object can number.
 const MOST_SECTIONS: usize = 65279;
@@ -51,6 +50,7 @@ fn add<'a>(object: &mut Object<'a>, new: &[NewSection<'_>], names: &'a [Vec<u8>]
             raw_size: size,
             characteristics: LEFT_OUT,
             body: read::Body::New(index),
+            checksum: None,
             relocations: read::Relocations::default(),
         });
     }
@@ -88,11 +88,10 @@ fn lay_out(object: &Object<'_>, strings: &Strings<'_>) -> Result<Plan, Malformed
         end += u64::from(section.raw_size);
         let relocations_at = if count > 0 { end } else { 0 };
         end += RELOCATION_SIZE * (u64::from(count) + u64::from(many));
-        let end = u32::try_from(end).map_err(|_| TOO_LARGE)?;
+        u32::try_from(end).map_err(|_| TOO_LARGE)?;
         headers.extend(name_field(section.name, strings.offset(section.name))?);
         let characteristics = section.characteristics | if many { MORE_RELOCATIONS } else { 0 };
         let fields = [section.virtual_size, section.address, section.raw_size, raw_at as u32, relocations_at as u32, 0];
-        debug_assert!(raw_at <= u64::from(end) && relocations_at <= u64::from(end));
         fields.iter().for_each(|field| headers.extend(field.to_le_bytes()));
         // As many as fit, and no line numbers.
         headers.extend((count.min(0xffff) as u16).to_le_bytes());
@@ -144,8 +143,7 @@ fn write_section(object: &Object<'_>, section: &Section<'_>, planner: &mut Plann
         read::Body::Lent(at) => planner.object(*at, size),
         read::Body::Made(bytes) => planner.made(bytes.clone()),
         read::Body::New(index) => planner.section(*index, size),
-        // What has no bytes gets some: zeros, or an instruction that stops.
-        read::Body::None if section.characteristics & CODE != 0 => planner.made(vec![0xcc; section.raw_size as usize]),
+        // What has no bytes gets some.
         read::Body::None => planner.pad_to(planner.end + size),
     }
     let relocations = &section.relocations;

@@ -43,6 +43,11 @@ pub(super) fn rewrite(data: &[u8], remove: &dyn Fn(&[u8]) -> bool, new: &[NewSec
     object.check_overlap()?;
     let edit = Edit { remove: &|section| remove(section.name), ..Edit::default() };
     let Changed { object, numbers, edited, .. } = change(object, &edit)?;
+    let lent: u64 = object.sections.iter().map(|section| section.body.len() as u64).sum();
+    if lent > data.len() as u64 {
+        // Each would be written as often as it is lent; a small file could ask for terabytes.
+        return Err(Malformed::new("sections overlap", 0));
+    }
     let mut sections = kept(data, &object, &numbers, edited)?;
     sections.extend(new.iter().enumerate().map(|(index, section)| added(index, section)));
     let names = numbers.of(object.names).unwrap_or_default() as usize;

@@ -116,3 +116,233 @@ fn ob_05_b19_objects_of_clang_come_out_as_they_were() -> Outcome {
     }
     Ok(())
 }
+
+/// Writes what may be too large for memory as its size alone; every range must be of the object.
+fn check_plan(plan: &Plan, object: &[u8], new: &[NewSection<'_>]) {
+    for part in &plan.parts {
+        match part {
+            Part::Object(range) => assert!(range.start <= range.end && range.end <= object.len() as u64),
+            Part::Section(index) => assert!(*index < new.len()),
+            Part::Made(_) | Part::Zeros(_) => {}
+        }
+    }
+    let payload: u64 = new.iter().map(|section| section.size).sum();
+    assert!(plan.size(new) < payload + (1 << 32) + (128 << 20));
+}
+
+/// One small object of each format.
+fn small(clang: &Path, folder: &Path) -> Result<Vec<Vec<u8>>, Box<dyn std::error::Error>> {
+    std::fs::write(folder.join("s.c"), "extern int y; int x = 1; int f(void) { return x + y; }\n")?;
+    let mut made = Vec::new();
+    for target in ["x86_64-unknown-linux-gnu", "powerpc-unknown-linux-gnu", "x86_64-pc-windows-msvc"] {
+        run(clang, folder, [&format!("--target={target}"), "-c", "s.c", "-o", "s.o"])?;
+        made.push(std::fs::read(folder.join("s.o"))?);
+    }
+    Ok(made)
+}
+
+#[test]
+fn damaged_objects_are_errors_or_objects_and_nothing_else() -> Outcome {
+    let Some([objcopy, clang]) = tools(["llvm-objcopy", "clang"]) else { return Ok(()) };
+    let folder = tempfile::tempdir()?;
+    for object in small(&clang, folder.path())? {
+        let new = new_sections();
+        let (fat, _) = reference(&objcopy, folder.path(), &object)?;
+        for len in 0..fat.len() {
+            let cut = &fat[..len];
+            let results = [with_sections(cut, &new), without_bundles(cut)];
+            assert!(results.iter().all(Result::is_err) || kind(&fat) == Some(Kind::Coff), "cut to {len}");
+            results.iter().flatten().for_each(|plan| check_plan(plan, cut, &new));
+            drop((bundle_sections(cut), hip_sections(cut)));
+        }
+        for at in 0..fat.len() {
+            for flip in [1, 0x80, 0xff] {
+                let mut damaged = fat.clone();
+                damaged[at] ^= flip;
+                let results = [with_sections(&damaged, &new), without_bundles(&damaged)];
+                results.iter().flatten().for_each(|plan| check_plan(plan, &damaged, &new));
+                drop((bundle_sections(&damaged), hip_sections(&damaged)));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn payloads_too_large_for_the_object_are_errors() -> Outcome {
+    let Some([_, clang]) = tools(["llvm-objcopy", "clang"]) else { return Ok(()) };
+    let folder = tempfile::tempdir()?;
+    let objects = small(&clang, folder.path())?;
+    let new = [NewSection { id: HOST, size: 1 }, NewSection { id: "hip-a", size: 5 << 30 }];
+    let results = objects.iter().map(|object| with_sections(object, &new)).collect::<Vec<_>>();
+    assert!(matches!(&results[0], Ok(plan) if plan.size(&new) > 5 << 30), "64 bits are enough");
+    assert!(results[1..].iter().all(Result::is_err));
+    Ok(())
+}
+
+/// `ld -r` leaves symbols for the sections, and puts those of one name together.
+#[test]
+fn b19_symbols_of_sections_go_with_them() -> Outcome {
+    let Some([objcopy, clang, ld, lld]) = tools(["llvm-objcopy", "clang", "ld", "ld.lld"]) else { return Ok(()) };
+    let folder = tempfile::tempdir()?;
+    let folder = folder.path();
+    for name in ["a", "b"] {
+        std::fs::write(
+            folder.join("r.c"),
+            format!("extern int other; int {name}(void) {{ return other; }} static int q; int *p{name} = &q;\n"),
+        )?;
+        run(&clang, folder, ["--target=x86_64-unknown-linux-gnu", "-faddrsig", "-c", "r.c", "-o", "r.o"])?;
+        let (fat, _) = reference(&objcopy, folder, &std::fs::read(folder.join("r.o"))?)?;
+        std::fs::write(folder.join(format!("{name}.o")), fat)?;
+    }
+    for linker in [ld, lld] {
+        run(&linker, folder, ["-r", "a.o", "b.o", "-o", "both.o"])?;
+        let both = std::fs::read(folder.join("both.o"))?;
+        assert_eq!(bundle_sections(&both)?.len(), IDS.len());
+        run(&objcopy, folder, ["--regex", "--remove-section=__CLANG_OFFLOAD_BUNDLE__.*", "--", "both.o", "bare.o"])?;
+        let ours = written(&without_bundles(&both)?, &both, &[]);
+        same(&ours, &std::fs::read(folder.join("bare.o"))?, &linker.display().to_string());
+    }
+    Ok(())
+}
+
+/// More sections than the headers of ELF and small COFF objects can count.
+#[test]
+fn b19_objects_of_very_many_sections() -> Outcome {
+    let Some([objcopy, clang]) = tools(["llvm-objcopy", "clang"]) else { return Ok(()) };
+    let folder = tempfile::tempdir()?;
+    let folder = folder.path();
+    for (target, count, section) in [
+        ("x86_64-unknown-linux-gnu", 65_500, r#".section .data.f{},"aw",@progbits"#),
+        // With the new sections there are as many as need the larger numbers.
+        ("x86_64-pc-windows-msvc", 65_277, r#".section .data,"dw",one_only,f{}"#),
+    ] {
+        let one = |index: usize| {
+            let number = index.to_string();
+            let uses = if index.is_multiple_of(100) { format!(".quad f{}\n", (index * 7 + 1) % count) } else { String::new() };
+            format!("{}\n.globl f{number}\nf{number}: {uses}", section.replace("{}", &number))
+        };
+        std::fs::write(folder.join("many.s"), (0..count).map(one).map(|text| text + "\n").collect::<String>())?;
+        run(&clang, folder, [&format!("--target={target}"), "-c", "many.s", "-o", "many.o"])?;
+        round(&objcopy, folder, &std::fs::read(folder.join("many.o"))?, &format!("{target}, {count} sections"))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn linked_files_keep_what_is_loaded() -> Outcome {
+    let Some([objcopy, clang, lld]) = tools(["llvm-objcopy", "clang", "ld.lld"]) else { return Ok(()) };
+    let folder = tempfile::tempdir()?;
+    std::fs::write(folder.path().join("l.c"), "int x[100]; int y = 2; int _start(void) { return x[0] + y; }\n")?;
+    for (target, flags) in
+        [("x86_64-unknown-linux-gnu", "-shared"), ("powerpc-unknown-linux-gnu", "-pie"), ("x86_64-unknown-linux-gnu", "-static")]
+    {
+        run(&clang, folder.path(), [&format!("--target={target}"), "-fPIC", "-c", "l.c", "-o", "l.o"])?;
+        run(&lld, folder.path(), [flags, "l.o", "-o", "l"])?;
+        round(&objcopy, folder.path(), &std::fs::read(folder.path().join("l"))?, flags)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn b20_other_formats_are_told() -> Outcome {
+    let Some([clang, _]) = tools(["clang", "llvm-objcopy"]) else { return Ok(()) };
+    let folder = tempfile::tempdir()?;
+    std::fs::write(folder.path().join("o.c"), "int x;\n")?;
+    let targets = [
+        ("x86_64-apple-macosx11", Kind::MachO, "Mach-O"),
+        ("wasm32", Kind::Wasm, "WebAssembly"),
+        ("powerpc-ibm-aix", Kind::Xcoff, "XCOFF"),
+    ];
+    for (target, expected, name) in targets {
+        run(&clang, folder.path(), [&format!("--target={target}"), "-c", "o.c", "-o", "o.o"])?;
+        let object = std::fs::read(folder.path().join("o.o"))?;
+        assert_eq!(kind(&object), Some(expected));
+        let fault = with_sections(&object, &new_sections()).expect_err(target);
+        assert!(fault.to_string().contains(name), "{fault}");
+        assert!(bundle_sections(&object)?.is_empty());
+    }
+    for text in [&b""[..], b"text", b"BC\xc0\xde....", b"!<arch>\n", b"\xca\xfe\xba\xbe0123456789abcdef"] {
+        assert_eq!(with_sections(text, &[]), Err(Fault::NoObject));
+    }
+    Ok(())
+}
+
+/// Assemblers give a symbol to every section of COFF; relocations, weak symbols, COMDATs and lists of symbols count them.
+#[test]
+fn b19_coff_symbols_of_sections_go_with_them() -> Outcome {
+    let Some([objcopy, clang]) = tools(["llvm-objcopy", "clang"]) else { return Ok(()) };
+    let folder = tempfile::tempdir()?;
+    let folder = folder.path();
+    std::fs::write(
+        folder.join("c.s"),
+        r#"
+        .section __CLANG_OFFLOAD_BUNDLE__first,"dr"
+        .quad 1
+        .section __CLANG_OFFLOAD_BUNDLE__second,"dr"
+        .quad 2
+        .text
+        .globl function_with_a_long_name
+        function_with_a_long_name: call other
+        .weak a_weak_one
+        .weak weak_too
+        .section .data$d,"dw",one_only,in_a_comdat
+        .globl in_a_comdat
+        in_a_comdat: .long function_with_a_long_name
+        .section .xdata$d,"dr",associative,in_a_comdat
+        .long a_weak_one
+        .section .gfids$y,"dr"
+        .symidx function_with_a_long_name
+        .symidx in_a_comdat
+        .section .bss$z,"bw"
+        .zero 33
+        "#,
+    )?;
+    for target in ["x86_64-pc-windows-msvc", "i686-pc-windows-msvc"] {
+        run(&clang, folder, [&format!("--target={target}"), "-c", "c.s", "-o", "c.o"])?;
+        let object = std::fs::read(folder.join("c.o"))?;
+        assert_eq!(bundle_sections(&object)?.len(), 2);
+        run(&objcopy, folder, ["--regex", "--remove-section=__CLANG_OFFLOAD_BUNDLE__.*", "--", "c.o", "bare.o"])?;
+        let ours = written(&without_bundles(&object)?, &object, &[]);
+        same(&ours, &std::fs::read(folder.join("bare.o"))?, target);
+    }
+    Ok(())
+}
+
+/// `.hip_fatbin` wherever linkers leave it; linked for Windows, what remains of its name.
+#[test]
+fn b10_sections_of_hip_programs_are_found() -> Outcome {
+    let Some([clang, lld]) = tools(["clang", "ld.lld"]) else { return Ok(()) };
+    let folder = tempfile::tempdir()?;
+    let folder = folder.path();
+    std::fs::write(
+        folder.join("h.c"),
+        r#"__attribute__((section(".hip_fatbin"), aligned(4096), used)) char bundle[5000] = "__CLANG_OFFLOAD_BUNDLE__";
+        __attribute__((section(".hip_fatbin_segment"), used)) char other[8] = "other"; char hip_fat; int f(void) { return bundle[0]; }"#,
+    )?;
+    for (target, flags) in [
+        ("x86_64-unknown-linux-gnu", &["-shared"][..]),
+        ("powerpc-unknown-linux-gnu", &["-shared"]),
+        ("x86_64-unknown-linux-gnu", &["-r"]),
+        ("x86_64-unknown-linux-gnu", &["-e", "f"]),
+        ("x86_64-w64-windows-gnu", &["-m", "i386pep", "-e", "f"]),
+        ("x86_64-w64-windows-gnu", &["-m", "i386pep", "-e", "f", "-s"]),
+    ] {
+        run(&clang, folder, [&format!("--target={target}"), "-c", "-fPIC", "h.c", "-o", "h.o"])?;
+        run(&lld, folder, [&["h.o", "-o", "linked"], flags].concat())?;
+        for name in ["h.o", "linked"] {
+            let file = std::fs::read(folder.join(name))?;
+            let found = hip_sections(&file)?;
+            // Short names may be the same.
+            let short = name == "linked" && target.contains("windows");
+            assert!(found.len() == 1 || short, "{target} {flags:?} {name}");
+            let bundles = found.iter().filter(|range| file[range.start as usize..range.end as usize].starts_with(MAGIC));
+            assert_eq!(
+                bundles.map(|range| (range.end - range.start) >= 5000).collect::<Vec<_>>(),
+                [true],
+                "{target} {flags:?} {name}"
+            );
+        }
+    }
+    Ok(())
+}

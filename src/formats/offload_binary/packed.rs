@@ -3,50 +3,39 @@
 
 use std::io::{self, Read, Write};
 
-use super::{HEADER_SIZE, Head};
+use super::Head;
 use crate::error::Malformed;
 use crate::formats::slice;
 
-/// The field that a version 3 header has beyond the others: the size of the plain binary, 0 where nothing is compressed.
-const INFLATED_SIZE: usize = HEADER_SIZE as usize;
-
 /// A compressed binary.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Packed<'a> {
-    header: &'a [u8],
+    /// What its plain form starts with.
+    start: Vec<u8>,
     body: &'a [u8],
+    /// How much the body inflates to.
     wanted: u64,
 }
 
 impl<'a> Packed<'a> {
-    /// The binary at the start of `data`, if it is a compressed one.
+    /// The binary at the start of `data`, if it is a compressed one. What is no binary is an error.
     pub fn of(data: &'a [u8]) -> Result<Option<Self>, Malformed> {
         let head = Head::read(data, 0)?;
-        let Some(part) = head.packed else { return Ok(None) };
         let whole = slice(data, 0, head.size, "size field past the end", 0)?;
-        let header = slice(whole, 0, part.at, "entry past the end", 0)?;
-        let body = whole.get(header.len()..).unwrap_or_default();
-        let wanted = part.plain_size.saturating_sub(part.at);
-        Ok(Some(Packed { header, body, wanted }))
+        let (Some(part), Some(start)) = (head.packed, head.plain_start(whole)) else { return Ok(None) };
+        let body = whole.get(start.len()..).unwrap_or_default();
+        Ok(Some(Packed { start, body, wanted: part.plain_size.saturating_sub(part.at) }))
     }
 
     /// How many bytes it is in, padding after it not counted.
     pub fn size(&self) -> u64 {
-        (self.header.len() + self.body.len()) as u64
+        (self.start.len() + self.body.len()) as u64
     }
 
     /// Writes the plain form: a binary like any other, whose header says so. Errors are those of `out`, and `InvalidData` with the
     /// `Malformed` in it.
     pub fn inflate(&self, out: &mut impl Write) -> io::Result<()> {
-        let plain_size = self.header.len() as u64 + self.wanted;
-        let mut header = self.header.to_vec();
-        if let Some(field) = header.get_mut(8..16) {
-            field.copy_from_slice(&plain_size.to_le_bytes());
-        }
-        if let Some(field) = header.get_mut(INFLATED_SIZE..INFLATED_SIZE + 8) {
-            field.fill(0);
-        }
-        out.write_all(&header)?;
+        out.write_all(&self.start)?;
         // One byte more than promised is asked for, so that too much is noticed.
         let zstd = self.body.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]);
         let copied = if zstd {
@@ -61,7 +50,7 @@ impl<'a> Packed<'a> {
     /// What is wrong with the binary, by the error of `inflate`.
     pub fn fault(&self, error: &io::Error) -> Malformed {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Malformed>());
-        Malformed::new(inner.map_or("cannot inflate", |fault| fault.what), self.header.len() as u64)
+        Malformed::new(inner.map_or("cannot inflate", |fault| fault.what), self.start.len() as u64)
     }
 }
 

@@ -14,7 +14,7 @@ fn sample() -> Vec<u8> {
 }
 
 /// What versions 2 and 3 lay out: entries, 24-byte strings, one string table, images without padding between them.
-fn write_shared(version: u32, images: &[TestImage]) -> Vec<u8> {
+pub(crate) fn write_shared(version: u32, images: &[TestImage]) -> Vec<u8> {
     let header = if version == 3 { 40 } else { 32 };
     let strings_at = header + 40 * images.len() as u64;
     let pairs: Vec<_> = images.iter().flat_map(|(_, strings, _)| *strings).collect();
@@ -52,7 +52,7 @@ fn write_shared(version: u32, images: &[TestImage]) -> Vec<u8> {
 }
 
 /// A version 3 binary with all after its header packed.
-fn compress(plain: &[u8], zstd: bool) -> std::io::Result<Vec<u8>> {
+pub(crate) fn compress(plain: &[u8], zstd: bool) -> std::io::Result<Vec<u8>> {
     let packed = if zstd {
         zstd::bulk::compress(&plain[40..], 3)?
     } else {
@@ -194,6 +194,93 @@ fn reads_versions_2_and_3() -> std::io::Result<()> {
         if !compressed {
             assert_eq!(&twice[read[3].at as usize..][..3], b"one");
         }
+    }
+    Ok(())
+}
+
+/// Kind, strings, bytes.
+type SharedImage<'a> = (u16, &'a [(&'a str, &'a [u8])], &'a [u8]);
+
+/// What an `Entry` and its image are as a version 2 binary.
+fn shared(images: &[SharedImage]) -> Vec<u8> {
+    let entries: Vec<Entry<'_>> = images
+        .iter()
+        .map(|(kind, strings, image)| Entry {
+            image_kind: ImageKind::Object,
+            offload_kind: *kind,
+            flags: 0,
+            strings: strings.iter().map(|(key, value)| (key.as_bytes(), *value)).collect(),
+            image_size: image.len() as u64,
+        })
+        .collect();
+    let frame = shared_frame(&entries);
+    let mut binary = frame.head;
+    images.iter().for_each(|(_, _, image)| binary.extend(*image));
+    binary.resize(frame.total_size as usize, 0);
+    binary
+}
+
+#[test]
+fn version_2_is_what_llvm_23_lays_out() -> Result<(), Malformed> {
+    let images: [SharedImage; 3] =
+        [(1, &[("triple", b"t"), ("x", b"a\0b")], b"odd"), (4, &[("arch", b""), ("triple", b"t")], b""), (2, &[], b"last")];
+    let binary = shared(&images);
+    // Version, size, where the entries are, how many.
+    assert_eq!((u32_at(&binary, 4), u64_at(&binary, 8)), (2, binary.len() as u64));
+    assert_eq!((u64_at(&binary, 16), u64_at(&binary, 24)), (32, 3));
+    let read = read_all(&binary)?;
+    for (read, (kind, strings, image)) in read.iter().zip(images) {
+        assert_eq!((read.offload_kind, read.image.as_ref()), (kind, image));
+        let pairs: Vec<_> = read.strings.iter().map(|(key, value)| (key.as_ref(), value.as_ref())).collect();
+        assert_eq!(pairs, strings.iter().map(|(key, value)| (key.as_bytes(), *value)).collect::<Vec<_>>());
+    }
+    // Images follow one another without a gap.
+    assert_eq!(read[2].at, read[0].at + 3);
+    for len in 1..binary.len() {
+        assert!(read_all(&binary[..len]).is_err(), "{len}");
+    }
+    Ok(())
+}
+
+#[test]
+fn p1_p6_bounds_are_checked_and_zeros_are_padding() {
+    // The fields that LLVM 22 does not check: number of strings, offsets of keys, size of the image.
+    for (at, value) in [(48, u64::MAX), (48, 1 << 20), (64, 1 << 63), (64, u64::MAX), (72, u64::MAX), (80, 1 << 40), (8, 1 << 63)]
+    {
+        let mut bad = sample();
+        bad[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        assert!(read_all(&bad).is_err(), "{at} {value}");
+    }
+    for zeros in 0..40 {
+        let padded = [sample(), vec![0; zeros], sample(), vec![0; zeros]].concat();
+        assert_eq!(read_all(&padded).map(|images| images.len()), Ok(2), "{zeros}");
+        let junk = [sample(), vec![0; zeros], b"j".to_vec()].concat();
+        assert_eq!(read_all(&junk), Err(Malformed::new("not an offload binary", (sample().len() + zeros) as u64)));
+    }
+}
+
+#[test]
+fn the_extent_ends_where_something_else_begins() {
+    let one = sample();
+    let with = |tail: &[u8]| extent(&[&one, tail].concat());
+    let len = one.len() as u64;
+    assert_eq!((extent(&[]), extent(b"junk"), with(b""), with(b"junk"), with(&[0; 9])), (0, 0, len, len, len));
+    assert_eq!((with(&one), with(&one[..20]), with(&one[..60])), (2 * len, len, len));
+    assert_eq!(with(&[&[0; 16][..], &one, b"\0\0junk"].concat()), 2 * len + 16);
+}
+
+#[test]
+fn a_compressed_binary_streams_its_plain_form() -> std::io::Result<()> {
+    let images = [(0, STRINGS, &[7; 300_000][..]), (0, STRINGS, b"two")];
+    let plain = write_shared(3, &images);
+    assert!(Packed::of(&plain).is_ok_and(|packed| packed.is_none()));
+    assert!(Packed::of(b"other").is_err());
+    for zstd in [true, false] {
+        let data = [compress(&plain, zstd)?, b"what follows".to_vec()].concat();
+        let packed = Packed::of(&data).ok().flatten().ok_or(std::io::ErrorKind::NotFound)?;
+        let mut out = Vec::new();
+        packed.inflate(&mut out)?;
+        assert_eq!((packed.size(), out), (data.len() as u64 - 12, plain.clone()));
     }
     Ok(())
 }

@@ -1,5 +1,122 @@
-//! x
-use libtest_mimic::Trial;
+//! Memory and size: neither grows with the code objects where it need not (containers spec 6.3).
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use libtest_mimic::{Failed, Trial};
+
+use super::{GFX90A, GFX906, HOST, bundler, done, ours, theirs, words};
+use crate::support::{Outcome, Release, Work, expect_equal, llvm, passed, run, test, with_llvm};
+
+const MIB: u64 = 1 << 20;
+
 pub fn trials() -> Vec<Trial> {
-    Vec::new()
+    vec![
+        with_llvm("bundler::memory_does_not_grow_with_code_objects", memory),
+        with_llvm("bundler::what_is_the_same_is_compressed_once", shared),
+        test("bundler::more_inputs_than_open_files", many),
+    ]
+}
+
+/// Runs a line of ours to success; its peak of memory, in MiB. (What the system counts for it when it has ended is that of this process as
+/// well, which started it.)
+fn peak(work: &Work, line: &str) -> Result<u64, Failed> {
+    let mut command = bundler(work, ours(), &words(line));
+    let mut child = command.stdout(Stdio::null()).spawn()?;
+    let mut peak = 0;
+    let ended = loop {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+        peak = line.and_then(|kib| kib.trim().parse().ok()).unwrap_or(peak);
+        match child.try_wait()? {
+            Some(ended) => break ended,
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    };
+    if !ended.success() || peak == 0 {
+        return Err(format!("{line}: {ended}, {peak} KiB").into());
+    }
+    Ok(peak / 1024)
+}
+
+fn at_most(work: &Work, line: &str, limit: u64) -> Result<(), Failed> {
+    let peak = peak(work, line)?;
+    if peak > limit { Err(format!("{line}: {peak} MiB, where {limit} are allowed").into()) } else { Ok(()) }
+}
+
+/// A code object of holes, with something at both ends.
+fn holes(work: &Work, name: &str, size: u64) -> Result<(), Failed> {
+    let path = work.file(name, "first");
+    let file = std::fs::OpenOptions::new().write(true).open(path)?;
+    file.set_len(size)?;
+    Ok(file.write_all_at(b"last\n", size - 5)?)
+}
+
+fn memory() -> Outcome {
+    let work = Work::new();
+    work.file("host.c", "int x;\n");
+    run(work.command(llvm("clang")).args(["--target=x86_64-unknown-linux-gnu", "-c", "host.c", "-o", "host.o"]))?;
+    holes(&work, "image", 600 * MIB)?;
+    for kind in ["i", "bc", "o"] {
+        at_most(&work, &format!("-type={kind} -targets={HOST},{GFX906} -input=host.o -input=image -output=made"), 64)?;
+        at_most(&work, &format!("-list -type={kind} -input=made"), 64)?;
+        at_most(&work, &format!("-unbundle -type={kind} -targets={HOST},{GFX906} -input=made -output=host -output=out"), 64)?;
+        run(work.command("cmp").args(["image", "out"]))?;
+    }
+    let line = "-type=bc -compress";
+    at_most(&work, &format!("{line} -targets={HOST},{GFX906} -input=host.o -input=image -output=made"), 400)?;
+    at_most(&work, "-list -type=bc -input=made", 64)?;
+    at_most(&work, &format!("-unbundle -type=bc -targets={GFX906} -input=made -output=out"), 400)?;
+    run(work.command("cmp").args(["image", "out"]))?;
+    passed()
+}
+
+/// Bytes that nothing can compress.
+fn noise(path: &Path, size: u64) -> Result<(), Failed> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let words = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    });
+    let bytes: Vec<u8> = words.take((size / 8) as usize).flatten().collect();
+    Ok(std::fs::write(path, bytes)?)
+}
+
+/// LLVM's bundler finds nothing again that is more than 128 MiB before. What ours writes is read by LLVM's, of this release and of 19.
+fn shared() -> Outcome {
+    const SIZE: u64 = 140 * MIB;
+    let work = Work::new();
+    noise(&work.path().join("image"), SIZE)?;
+    let line =
+        format!("-type=bc -compress -targets={HOST},{GFX906},{GFX90A} -input=/dev/null -input=image -input=image -output=made");
+    run(bundler(&work, ours(), &words(&line)).env("COMPRESSED_BUNDLE_FORMAT_VERSION", "2"))?;
+    let size = std::fs::metadata(work.path().join("made"))?.len();
+    if size > SIZE + SIZE / 50 {
+        return Err(format!("two code objects of {SIZE} bytes, which are the same, take {size} bytes").into());
+    }
+    let old = Release::of(19).map(|release| release.tool("clang-offload-bundler"));
+    for tool in [Some(theirs()), old].into_iter().flatten() {
+        done(&work, tool, &format!("-unbundle -type=bc -targets={GFX90A} -input=made -output=out"))?;
+        run(work.command("cmp").args(["image", "out"]))?;
+        std::fs::remove_file(work.path().join("out"))?;
+    }
+    passed()
+}
+
+fn many() -> Outcome {
+    let work = Work::new();
+    let mut line = format!("-type=bc -output=made -targets={HOST} -input=/dev/null");
+    for index in 0..1500 {
+        work.file(&format!("f{index}"), format!("code object {index}"));
+        line.push_str(&format!(" -targets=hip-amdgcn-amd-amdhsa--gfx{} -input=f{index}", 90000 + index));
+    }
+    work.file("line", line);
+    done(&work, ours(), "@line")?;
+    let listed = done(&work, ours(), "-list -type=bc -input=made")?;
+    expect_equal("entries", "1501", &listed.lines().count().to_string())?;
+    passed()
 }

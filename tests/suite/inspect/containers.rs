@@ -6,7 +6,7 @@ use libtest_mimic::{Failed, Trial};
 
 use super::{Told, field, inspect, inspect_well, line, lines, sha256};
 use crate::kit::{AMD, HOST, Image, NVIDIA};
-use crate::support::{Outcome, Work, cuda_tools, expect_equal, expect_in, llvm, missing, passed, run, test, with_llvm};
+use crate::support::{Outcome, Work, cuda_tools, expect_equal, expect_in, llvm, made, missing, passed, run, test, with_llvm};
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
@@ -18,6 +18,7 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("inspect::container::bare_images", bare),
         with_llvm("inspect::container::extracted_all_or_none", extracted),
         with_llvm("inspect::container::damaged_files_are_named", damaged),
+        with_llvm("inspect::container::memory_does_not_grow", memory),
         test("releases::inspect::container::fatbinary", fatbinary),
     ]
 }
@@ -90,7 +91,7 @@ fn bundle(work: &Work, name: &str, words: &[&str], env: &[(&str, &str)]) -> Resu
 /// What `told` says of a bundle that `bundle` made.
 fn expect_bundle(work: &Work, told: &Told, file: usize, times: usize) -> Result<(), Failed> {
     let (one, two) = (sha256(work, "one")?, sha256(work, "two")?);
-    let hip = "hip|amdgcn-amd-amdhsa-|";
+    let hip = "hip|amdgcn-amd-amdhsa|";
     let all = format!("{hip}gfx906|{one}\n").repeat(times) + &format!("{hip}gfx90a:xnack-|{two}\n").repeat(times);
     expect_equal("images", &all, &lines(told.device(file), &FACTS))
 }
@@ -331,6 +332,32 @@ fn fatbinary() -> Outcome {
                 tool("cuobjdump", &["-xptx", "all", &file])?;
                 expect_equal("PTX", &sha256(&work, format!("{mode}.1.{arch}.ptx"))?, &field(image, "sha256"))?;
             }
+        }
+    }
+    passed()
+}
+
+/// An image of 600 MiB, by itself, and compressed: then a window of it is in memory, which is 128 MiB.
+fn memory() -> Outcome {
+    use wait4::Wait4;
+    const SIZE: u64 = 600 << 20;
+    let work = Work::new();
+    std::fs::File::create(work.path().join("image"))?.set_len(SIZE)?;
+    work.file("none", "");
+    let bundle = |name: &str, compress: &[&str]| {
+        let mut command = work.command(made().links.join("clang-offload-bundler"));
+        command.args(["-type=bc", "-targets=host-x86_64-unknown-linux-gnu-,hip-amdgcn-amd-amdhsa--gfx906", "-input=none"]);
+        run(command.args(["-input=image", &format!("-output={name}")]).args(compress))
+    };
+    bundle("plain", &[])?;
+    bundle("packed", &["-compress"])?;
+    for (name, most) in [("plain", 120), ("packed", 300)] {
+        let mut command = work.command(env!("CARGO_BIN_EXE_offld"));
+        let mut child = command.args(["inspect", "--kernels", name]).stdout(std::process::Stdio::null()).spawn()?;
+        let ended = child.wait4()?;
+        let peak = ended.rusage.maxrss >> 20;
+        if !ended.status.success() || peak > most {
+            return Err(format!("{name}: {}, {peak} MiB at most, {most} are allowed", ended.status).into());
         }
     }
     passed()

@@ -87,7 +87,7 @@ fn hip(name: &str, entries: usize) -> Outcome {
         bundler(&["-unbundle", &format!("-targets={id}"), "-output=image"])?;
         expect_equal(&id, &sha256(&work, "image")?, &field(image, "sha256"))?;
         expect_equal("extracted", &sha256(&work, "image")?, &sha256(&work, field(image, "extracted"))?)?;
-        expect_equal("of", "hip|amdgcn-amd-amdhsa-|elf|amdgpu", &line(image, &["kinds", "triple", "format", "machine"]))?;
+        expect_equal("of", "hip|amdgcn-amd-amdhsa|elf|amdgpu", &line(image, &["kinds", "triple", "format", "machine"]))?;
         expect_equal("bundle", "bundle|.hip_fatbin", &line(image, &["container", "section"]))?;
     }
     let registered = line(&told.registrations(0)[0], &["runtime", "symbol", "found"]);

@@ -29,7 +29,17 @@ pub(super) struct Section<'a> {
     pub raw_size: u32,
     pub characteristics: u32,
     pub body: Body,
+    /// The checksum of the bytes, where they were made.
+    pub checksum: Option<u32>,
     pub relocations: Relocations,
+}
+
+impl Section<'_> {
+    /// How many bytes of the file are its own.
+    fn lent(&self) -> u64 {
+        let raw = if matches!(self.body, Body::Lent(_)) { self.raw_size } else { 0 };
+        u64::from(raw) + RELOCATION_SIZE * u64::from(self.relocations.count)
+    }
 }
 
 /// The bytes of a section.
@@ -133,6 +143,11 @@ impl<'a> Object<'a> {
             let at = head.sections_at + 40 * index as u64;
             sections.push(section(data, record, strings, at)?);
         }
+        let lent: u64 = sections.iter().map(Section::lent).sum();
+        if lent > data.len() as u64 {
+            // Each would be written as often as it is lent.
+            return Err(Malformed::new("sections overlap", head.sections_at));
+        }
         let symbols = symbols(data, &head, strings)?;
         let numbers = (1..=head.sections).map(Some).collect();
         let Head { machine, time, characteristics, big, .. } = head;
@@ -170,6 +185,7 @@ fn section<'a>(data: &'a [u8], record: &'a [u8], strings: &'a [u8], at: u64) -> 
         raw_size,
         characteristics: characteristics & !MORE_RELOCATIONS,
         body,
+        checksum: None,
         relocations,
     })
 }
