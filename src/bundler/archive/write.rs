@@ -7,21 +7,28 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::Found;
-use crate::formats::archive::{Member, write};
+use crate::formats::archive::{Member, Symbols, write};
 use crate::llvm::BitcodeSymbols;
 use crate::outputs::{Output, trouble};
 use crate::piece::{Piece, Spool};
+use crate::session::Session;
 
-/// Writes an archive of `chosen` to `out`, the output at `path`.
-pub(super) fn archive(chosen: &[&Found], path: &Path, out: &mut Output, spool: &mut Spool<'_>) -> Result<()> {
+/// Writes an archive of `chosen` to `out`, the output at `path`. Bitcode that LLVM cannot read has no symbols in the index; that is
+/// warned of.
+pub(super) fn archive(chosen: &[&Found], path: &Path, out: &mut Output, spool: &mut Spool<'_>, session: &Session) -> Result<()> {
     let mut named = Vec::with_capacity(chosen.len());
     for one in chosen {
         named.push((member_name(&one.member, &one.entry.id, &one.id.target_id), one.entry.contents()?.into_piece(spool)?));
     }
+    for (name, piece) in &named {
+        if let Some(Err(error)) = BitcodeSymbols::reads(piece.bytes()).then(|| BitcodeSymbols::names(piece.bytes())) {
+            session.shell.warn(&format!("'{name}': {error}"));
+        }
+    }
     let members = named.iter().map(|(name, piece)| Member { name: name.clone(), bytes: Box::new(Lent(piece)) });
     let pieces = named.iter().map(|(_, piece)| (place(piece.bytes()), piece)).collect();
     let mut out = ByPiece { out, pieces };
-    write::<BitcodeSymbols>(members.collect(), &mut out).map_err(|error| trouble(path, &error))
+    write::<Readable>(members.collect(), &mut out).map_err(|error| trouble(path, &error))
 }
 
 /// `<stem>-<id><stem><ext>`, without colons. The extension says what the code object is for.
@@ -39,6 +46,19 @@ fn member_name(member: &str, id: &str, target_id: &str) -> String {
         own
     };
     format!("{stem}-{id}{stem}{ext}").replace(':', "_")
+}
+
+/// Bitcode that LLVM can read; all else is a member without symbols.
+struct Readable;
+
+impl Symbols for Readable {
+    fn reads(bytes: &[u8]) -> bool {
+        BitcodeSymbols::reads(bytes) && BitcodeSymbols::names(bytes).is_ok()
+    }
+
+    fn names(bytes: &[u8]) -> io::Result<Vec<String>> {
+        BitcodeSymbols::names(bytes)
+    }
 }
 
 struct Lent<'p>(&'p Piece);
