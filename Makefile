@@ -1,7 +1,8 @@
 # make demo      set up, build, and link one OpenMP program in three ways
 # make test      what needs LLVM 22 alone          make test-releases   what needs LLVM 14, 15, 16 and 19, or NVIDIA's tools, too
 # make install   PREFIX=/usr/local DESTDIR=         make lint clean
-# make bench     BENCH=--check: fail beyond the limits
+# make bench     BENCH=--check: fail beyond the limits   make bench-large    memory, with code objects of 2 GiB
+# make fuzz      FUZZ_SECONDS=1200 for each target, or TARGET=name: one of them
 #
 # Everything brings what it needs (Debian packages) by itself, once. REQUIRE_TOOLS=1: a missing tool is an error, not a skip.
 
@@ -14,7 +15,7 @@ SETUP := target/setup.stamp
 SETUP_RELEASES := target/setup-releases.stamp
 SETUP_CUDA := target/setup-cuda.stamp
 
-.PHONY: all build setup setup-releases setup-cuda demo test test-releases lint bench install clean
+.PHONY: all build setup setup-releases setup-cuda demo test test-releases lint bench bench-large fuzz install clean
 
 all: build
 
@@ -63,6 +64,18 @@ lint: $(SETUP)
 bench: $(SETUP)
 	@$(MAKE) --no-print-directory build
 	benches/compare.sh $(BENCH)
+	benches/containers.sh $(BENCH)
+
+# The memory that code objects of 2 GiB take; some 10 GiB of disk.
+bench-large: $(SETUP)
+	@$(MAKE) --no-print-directory build
+	benches/containers.sh --check --large
+
+# Every reader and every tool's command line is given files and lines that nobody would write: FUZZ_SECONDS each, or one TARGET.
+# Needs cargo-fuzz (`cargo install cargo-fuzz`) and a nightly compiler (`rustup toolchain install nightly`). See fuzz/README.md.
+FUZZ_SECONDS ?= 1200
+fuzz:
+	fuzz/run.sh $(FUZZ_SECONDS) $(TARGET)
 
 # The names go into a folder of their own, made for clang's -B: none of them gets in the way of LLVM's own in bin/
 # What is built is not built again, because this is run as root, who often has no Rust.

@@ -47,7 +47,7 @@ done
 
 # ---- bundles ----------------------------------------------------------------------------------------------------------------
 
-targets=host-x86_64-unknown-linux-gnu-,hip-amdgcn-amd-amdhsa--gfx906:xnack+,hipv4-amdgcn-amd-amdhsa--gfx9-4-generic
+targets='host-x86_64-unknown-linux-gnu-,hip-amdgcn-amd-amdhsa--gfx906:xnack+,hipv4-amdgcn-amd-amdhsa--gfx9-4-generic'
 bundler() { "$llvm/clang-offload-bundler" "$@"; }
 bundler -type=bc -targets=$targets -input=host -input=a -input=b -output=plain.bc
 bundler -type=bc -bundle-align=64 -targets=host-x86_64-linux-gnu-,openmp-nvptx64-nvidia-cuda--sm_70 -input=empty -input=a -output=aligned.bc
@@ -146,7 +146,7 @@ printf '\xef\xbb\xbf /DEFAULTLIB:"my lib.lib" -defaultlib:uuid /include:_g /alte
 tagged small_readers directives directives '\x01'
 tagged small_readers c.so c.so '\x02'
 tagged small_readers a spirv '\x03'
-for file in c.o c.obj gnu.a script.ld; do head -c 64 $file > cut; tagged small_readers cut magic-$file '\x04'; done
+for file in c.o c.obj gnu.a script.ld; do head -c 64 $file > first; tagged small_readers first magic-$file '\x04'; done
 
 mkdir -p "$out/link_line"
 printf '\x00--host-triple=x86_64-unknown-linux-gnu\0--linker-path=/usr/bin/ld\0--wrapper-jobs=4\0--device-linker=amdgcn=-v\0--\0-o\0out\0-L=/usr/lib\0@r\0-lc\0a.o\xff--whole-archive "b c.a" -Bstatic -z now\n' > "$out/link_line/wrapper"

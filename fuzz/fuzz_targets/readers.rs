@@ -80,7 +80,7 @@ fuzz_target!(|data: &[u8]| {
 
 /// Bundles in objects: read, taken out, put in; what was put in is read again.
 fn objects(data: &[u8]) {
-    let _ = fat_object::bundle_sections(data);
+    let readable = fat_object::bundle_sections(data).is_ok();
     let _ = fat_object::hip_sections(data);
     let new = [NewSection { id: "hip-x", size: 3 }];
     for plan in [fat_object::without_bundles(data), fat_object::with_sections(data, &new)] {
@@ -98,7 +98,7 @@ fn objects(data: &[u8]) {
             }
         }
         assert_eq!(object.len() as u64, plan.size(&new));
-        fat_object::bundle_sections(&object).unwrap();
+        assert!(!readable || fat_object::bundle_sections(&object).is_ok());
     }
 }
 

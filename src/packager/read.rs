@@ -84,7 +84,8 @@ impl Reader<'_> {
     }
 
     fn object(&mut self, origin: &Origin, piece: &Piece, depth: usize) -> Result<()> {
-        for section in offload_sections::sections(piece.bytes()).with_context(|| origin.to_string())? {
+        let told = |error| anyhow::anyhow!("{origin}: {error} (it has {:#x} bytes)", piece.bytes().len());
+        for section in offload_sections::sections(piece.bytes()).map_err(told)? {
             let origin = origin.in_section(&section.name);
             let Some(contents) = piece.slice(section.offset, section.size) else {
                 bail!("{origin}: the section is past the end of the file, at offset {:#x} of it", section.offset);

@@ -37,6 +37,8 @@ pub enum Verdict {
     Bad(&'static str),
     /// It is taken as it is; this is printed.
     Good(&'static str),
+    /// It goes on without an end, and is refused for that, which has no place.
+    Endless,
 }
 
 /// The target that is taken out of bundles.
@@ -112,7 +114,14 @@ fn judge(reader: Reader, verdict: Verdict, file: &str, output: &Output) -> Resul
             told(stderr.contains(": error: "), "an error was expected on stderr")?;
             told(stderr.contains(file), "the error does not name the file")?;
             told(stderr.contains(words), &format!("the error does not say `{words}`"))?;
-            told(stderr.contains("+0x") || stderr.contains("offset 0x"), "the error does not say where")
+            // What is wrong with the headers of a whole object has no place but the object.
+            let place = ["+0x", "offset 0x", "bytes)"].iter().any(|place| stderr.contains(place));
+            told(place, "the error does not say where")
+        }
+        Verdict::Endless => {
+            told(output.status.code() == Some(reader.refusal()), "another exit status was expected")?;
+            told(stderr.contains(": error: ") && stderr.contains(file), "an error that names the file was expected")?;
+            told(stderr.len() < 1 << 20, "an error was repeated again and again")
         }
         Verdict::Good(words) => {
             told(output.status.code() == Some(0), "success was expected")?;

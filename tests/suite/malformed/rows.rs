@@ -3,7 +3,7 @@
 use libtest_mimic::Failed;
 
 use super::Reader::{Extract, Inspect, Link, List, Unbundle, Wrap};
-use super::Verdict::{Bad, Good};
+use super::Verdict::{Bad, Endless, Good};
 use super::samples::{Samples, find, put, put64, section};
 use super::{Reader, Verdict};
 
@@ -57,7 +57,7 @@ pub const ROWS: &[Row] = &[
     Row { name: "b8_a_header_that_is_cut", file: "x.bc", make: |s| Ok(s.bundle[..SECOND + 5].to_vec()), verdicts: &bundle("past the end") },
     Row { name: "b8_an_object_that_is_cut", file: "x.bc", make: |s| Ok(s.bundle[..s.bundle.len() - 1].to_vec()), verdicts: &bundle("code object past the end") },
     Row { name: "b8_a_magic_alone", file: "x.bc", make: |s| Ok(s.bundle[..24].to_vec()), verdicts: &bundle("past the end") },
-    Row { name: "b9_junk_between_two_bundles", file: "x.bc", make: |s| Ok([&s.bundle[..], b"\0\0junk", &s.bundle].concat()), verdicts: &[(List("bc"), Bad("")), (Inspect, Bad(""))] },
+    Row { name: "b9_junk_between_two_bundles", file: "x.bc", make: |s| Ok([&s.bundle[..], b"\0\0junk", &s.bundle].concat()), verdicts: &[(List("bc"), Good("are no bundle")), (Inspect, Bad("not a container"))] },
     Row { name: "b9_zeros_between_two_bundles", file: "x.bc", make: |s| Ok([&s.bundle[..], &[0; 99], &s.bundle].concat()), verdicts: &[(List("bc"), Good("gfx9-4-generic")), (Inspect, Good("gfx9-4-generic"))] },
     Row { name: "b7_b8_a_text_bundle_without_an_end", file: "x.ii", make: |s| Ok(s.text[..find(&s.text, b"____END__")?].to_vec()), verdicts: &[(List("ii"), Bad("")), (Unbundle("ii"), Bad("")), (Inspect, Bad(""))] },
     Row { name: "b23_a_text_bundle_from_windows", file: "x.ii", make: |s| Ok(String::from_utf8_lossy(&s.text).trim_start().replace('\n', "\r\n").into_bytes()), verdicts: &[(List("ii"), Good("gfx9-4-generic")), (Unbundle("ii"), Good("")), (Inspect, Good("gfx9-4-generic"))] },
@@ -73,7 +73,7 @@ pub const ROWS: &[Row] = &[
     Row { name: "b8_a_compressed_header_that_is_cut", file: "x.bc", make: |s| Ok(s.ccob[..20].to_vec()), verdicts: &bundle("") },
     Row { name: "b8_compressed_data_that_is_damaged", file: "x.bc", make: |s| Ok(put(&s.ccob, 40, &[0xff; 16])), verdicts: &bundle("cannot decompress") },
     Row { name: "b9_a_size_less_than_the_header", file: "x.bc", make: |s| Ok(put64(&s.ccob, 8, 9)), verdicts: &bundle("size field too small") },
-    Row { name: "b9_junk_between_compressed_bundles", file: "x.bc", make: |s| Ok([&s.ccob[..], b"junk", &s.ccob].concat()), verdicts: &[(Unbundle("bc"), Bad("")), (Inspect, Bad(""))] },
+    Row { name: "b9_junk_between_compressed_bundles", file: "x.bc", make: |s| Ok([&s.ccob[..], b"junk", &s.ccob].concat()), verdicts: &[(Unbundle("bc"), Good("are no bundle")), (Inspect, Bad("not a container"))] },
     Row { name: "b9_zeros_between_compressed_bundles", file: "x.bc", make: |s| Ok([&s.ccob[..], &[0; 99], &s.ccob2].concat()), verdicts: &[(List("bc"), Good("gfx9-4-generic")), (Unbundle("bc"), Good("")), (Inspect, Good("gfx9-4-generic"))] },
     Row { name: "b11_an_unknown_method", file: "x.bc", make: |s| Ok(put(&s.ccob, 6, &[7])), verdicts: &bundle("compress") },
     Row { name: "b11_an_unknown_version", file: "x.bc", make: |s| Ok(put(&s.ccob, 4, &[9])), verdicts: &bundle("") },
@@ -101,9 +101,10 @@ pub const ROWS: &[Row] = &[
     Row { name: "p1_w2_a_magic_alone", file: "x.bin", make: |s| Ok(s.packed[..4].to_vec()), verdicts: &binary("past the end") },
     Row { name: "p1_w2_an_entry_that_is_cut", file: "x.bin", make: |s| Ok(s.packed[..70].to_vec()), verdicts: &binary("past the end") },
     Row { name: "p1_a_version_of_the_future", file: "x.bin", make: |s| Ok(put(&s.packed, 4, &[9])), verdicts: &binary("unsupported offload binary version") },
-    Row { name: "p6_junk_after_a_binary", file: "x.bin", make: |s| Ok([&s.packed[..], b"junk"].concat()), verdicts: &binary("not an offload binary") },
+    Row { name: "p6_junk_after_a_binary", file: "x.bin", make: |s| Ok([&s.packed[..], b"junk"].concat()), verdicts: &[(Extract, Bad("not an offload binary")), (Wrap("openmp"), Bad("not an offload binary")), (Link, Bad("not an offload binary")), (Inspect, Bad("not a container"))] },
     Row { name: "p6_a_few_zeros_after_a_binary", file: "x.bin", make: |s| Ok([&s.packed[..], &[0; 13]].concat()), verdicts: &[(Extract, Good("")), (Wrap("openmp"), Good("")), (Inspect, Good("gfx906"))] },
-    Row { name: "p1_images_that_hold_each_other", file: "x.bin", make: |_| Ok(nested(16, 4)), verdicts: &[(Extract, Good(""))] },
+    Row { name: "p1_images_that_hold_each_other", file: "x.bin", make: |_| Ok(nested(14, 4)), verdicts: &[(Extract, Endless), (Inspect, Endless)] },
+    Row { name: "p1_archives_that_name_themselves", file: "x.a", make: |_| Ok(thin_of_itself("x.a")), verdicts: &[(Extract, Endless), (Inspect, Endless), (Link, Endless)] },
     Row { name: "p1_an_inflated_size_that_lies", file: "x.bin", make: |s| { let long = [&s.packed[..32], &(1u64 << 50).to_le_bytes(), &s.packed[32..]].concat(); let long = put(&put64(&put64(&long, BINARY_SIZE, s.packed.len() as u64 + 8), ENTRY_OFFSET, 40), 4, &[3]); Ok(long) }, verdicts: &binary("more than the compressed data can hold") },
 
     // ---- objects and archives with device code --------------------------------------------------------------------------------
@@ -127,4 +128,12 @@ fn nested(depth: u32, each: u64) -> Vec<u8> {
     binary.extend(inner);
     binary.resize(size as usize, 0);
     binary
+}
+
+/// A thin archive whose members are itself, twice: at every step twice as many.
+fn thin_of_itself(file: &str) -> Vec<u8> {
+    let names = format!("{file}/\n");
+    let names = format!("{names:\n<0$}", names.len().next_multiple_of(2));
+    let header = |name: &str, size: usize| format!("{name:<16}{:<12}{:<6}{:<6}{:<8}{size:<10}`\n", 0, 0, 0, 644);
+    ["!<thin>\n".to_owned(), header("//", names.len()), names, header("/0", 300), header("/0", 300)].concat().into_bytes()
 }

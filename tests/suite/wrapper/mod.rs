@@ -1,5 +1,7 @@
 //! The wrappers by themselves: their modules in programs that run, with the runtime stub and with LLVM's own runtime, beside the modules of
-//! LLVM's wrappers; and images larger than memory should be.
+//! LLVM's wrappers (`beside`); and images larger than memory should be.
+
+mod beside;
 
 use std::process::Stdio;
 
@@ -15,36 +17,33 @@ use crate::support::{
 /// Every test here.
 pub fn trials() -> Vec<Trial> {
     let mut all = vec![
-        with_llvm("wrapper::wr_07_wr_08_wr_09_wr_17_wr_18_wr_19_wr_20_wr_23_od_12_od_13_programs", programs),
+        with_llvm("wrapper::wr_07_wr_08_wr_09_wr_17_wr_18_wr_19_wr_20_wr_23_od_02_od_12_od_13_programs", programs),
         with_llvm("wrapper::wr_10_wr_11_od_03_od_11_collected_sections", collected),
         with_llvm("wrapper::q12_q13_od_10_sections", sections),
         with_llvm("wrapper::q14_wr_15_wr_16_wr_21_the_list_of_target_ids_survives", list_survives),
         with_llvm("wrapper::wr_22_od_12_the_runtime_finds_its_image", offloaded),
-        with_llvm("wrapper::w1_w2_w3_modules_beside_llvm_22", beside_22),
         with_llvm("wrapper::a_pipe_is_an_input_too", pipes),
         with_llvm("wrapper::what_fails_leaves_nothing", nothing_left),
         with_llvm("wrapper::two_gib_are_wrapped_in_64_mib", two_gib),
     ];
-    for major in [14, 15] {
-        all.push(test(format!("releases::wrapper::wr_01_wr_13_wr_14_od_01_od_09_od_10_beside::{major}"), move || {
-            beside_older(major)
-        }));
-        all.push(test(format!("releases::wrapper::notes_beside::{major}"), move || notes_beside(major)));
-    }
+    all.extend(beside::trials());
     all
 }
 
 const HOST: &str = "x86_64-pc-linux-gnu";
 
-/// Host code with two entries of the old layout.
+/// Host code with entries of the old layout, one for each flag.
 const MAIN: &str = r#"#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 struct entry { void *address; char *name; size_t size; int32_t flags, reserved; };
 void kernel_a(void) {}
 int global_b;
+void constructor(void) {}
+void destructor(void) {}
 __attribute__((section("omp_offloading_entries"), retain, used, aligned(1))) struct entry entries[] = {
-    { (void *)&kernel_a, "kernel_a", 0, 0, 0 }, { &global_b, "global_b", sizeof global_b, 1, 0 } };
+    { (void *)&kernel_a, "kernel_a", 0, 0, 0 }, { &global_b, "global_b", sizeof global_b, 1, 0 },
+    { (void *)&constructor, "constructor", 0, 2, 0 }, { (void *)&destructor, "destructor", 0, 4, 0 } };
 int main(void) { puts("main"); fflush(stdout); return 0; }
 "#;
 
@@ -92,14 +91,15 @@ fn expected(count: usize) -> String {
     for (index, (arch, _)) in IMAGES.iter().take(count).enumerate() {
         all += &format!("openmp image-info version=1 number={index} count={count} arch={arch} opts=null\n");
     }
-    all += &format!("openmp register lib=0 images={count} entries=2 layout=32\n");
+    all += &format!("openmp register lib=0 images={count} entries=4 layout=32\n");
     for (index, (_, bytes)) in IMAGES.iter().take(count).enumerate() {
         all += &format!("openmp image lib=0 index={index} is=raw in=none size={}\n", bytes.len());
     }
     let entry = |name: &str, size: u32, flags: u32| {
         format!("openmp entry lib=0 name={name} size={size} flags={flags:#x} kind=unsaid data=0 addr=set aux=null\n")
     };
-    all + &entry("global_b", 4, 1) + &entry("kernel_a", 0, 0) + "main\nopenmp unregister lib=0\n"
+    let entries = entry("constructor", 0, 2) + &entry("destructor", 0, 4) + &entry("global_b", 4, 1) + &entry("kernel_a", 0, 0);
+    all + &entries + "main\nopenmp unregister lib=0\n"
 }
 
 /// Target ids first, then the images, then `main`, then the images again: with 1, 2 and 5, in every form.
@@ -226,96 +226,6 @@ fn offloaded() -> Outcome {
         let mut program = work.command("./program");
         let printed = run_offloaded(program.env("LD_LIBRARY_PATH", format!("{LLVM}/../lib")))?;
         expect_equal(&format!("{inputs:?}, .{form}"), "0 45\n", &printed)?;
-    }
-    passed()
-}
-
-/// A module as LLVM 22 prints it, without what it was read from and without the data layout, which the older wrappers forget.
-fn printed(work: &Work, bitcode: &str) -> Result<String, Failed> {
-    let text = work.run(llvm("llvm-dis"), [bitcode, "-o", "-"])?;
-    let kept = text.lines().filter(|line| !line.starts_with("; ModuleID") && !line.starts_with("target datalayout"));
-    Ok(kept.collect::<Vec<_>>().join("\n"))
-}
-
-/// OpenMP's modules are LLVM's, on hosts whose sizes it gets right, for every input in which it finds all there is.
-fn beside_22() -> Outcome {
-    let work = Work::new();
-    work.file("raw", "RAW\0");
-    work.file("empty", "");
-    work.file("zeros", [0; 5000]);
-    work.file("mixed", (0..=255).cycle().take(70_000).collect::<Vec<u8>>());
-    work.pack("packed", &[Image::amd("gfx90a", "PACKED")])?;
-    for host in [HOST, "aarch64-unknown-linux-gnu", "x86_64-pc-windows-msvc"] {
-        for inputs in [&["raw"][..], &["packed"], &["empty", "zeros", "raw", "mixed", "packed"]] {
-            let common = ["--kind=openmp", "--triple", host, "-o"];
-            work.run(llvm("llvm-offload-wrapper"), [&common[..], &["theirs.bc"], inputs].concat())?;
-            work.run(made().links.join("llvm-offload-wrapper"), [&common[..], &["ours.bc"], inputs].concat())?;
-            expect_equal(&format!("{host} {inputs:?}"), &printed(&work, "theirs.bc")?, &printed(&work, "ours.bc")?)?;
-        }
-    }
-    passed()
-}
-
-/// `clang-offload-wrapper`'s modules are those of the releases that had it.
-fn beside_older(major: u32) -> Outcome {
-    let Some(release) = Release::of(major) else { return missing(format!("LLVM {major} (make setup-releases)")) };
-    let work = Work::new();
-    work.file("raw", "RAW\0");
-    work.file("mixed", (0..=255).cycle().take(70_000).collect::<Vec<u8>>());
-    for host in [HOST, "aarch64-unknown-linux-gnu"] {
-        for inputs in [&["raw"][..], &["mixed", "raw", "raw"]] {
-            let common = ["-target", host, "-o"];
-            work.run(release.tool("clang-offload-wrapper"), [&common[..], &["theirs.bc"], inputs].concat())?;
-            work.run(made().links.join("clang-offload-wrapper"), [&common[..], &["ours.bc"], inputs].concat())?;
-            expect_equal(&format!("{host} {inputs:?}"), &untyped(&printed(&work, "theirs.bc")?), &printed(&work, "ours.bc")?)?;
-        }
-    }
-    passed()
-}
-
-/// What LLVM 22 makes of a module with typed pointers has offsets of nothing where there was a cast.
-fn untyped(module: &str) -> String {
-    let mut text = String::new();
-    let mut rest = module;
-    while let Some((before, after)) = rest.split_once("getelementptr inbounds (") {
-        text.push_str(before);
-        let whole = after.split_once(')').map(|(inside, after)| (inside, after, inside.strip_suffix(", i64 0, i64 0")));
-        match whole {
-            Some((inside, after, Some(_))) => {
-                // The array's type, the pointer, the offsets.
-                let pointer = inside.split(", ptr ").nth(1).unwrap_or_default().split(',').next().unwrap_or_default();
-                let pointer = format!("ptr {pointer}");
-                text.truncate(text.trim_end_matches("ptr ").len());
-                text.push_str(&pointer);
-                rest = after;
-            }
-            _ => {
-                text.push_str("getelementptr inbounds (");
-                rest = after;
-            }
-        }
-    }
-    text.push_str(rest);
-    text
-}
-
-/// The notes in an ELF image are those that the older wrapper has an objcopy add, but for the version.
-fn notes_beside(major: u32) -> Outcome {
-    let Some(release) = Release::of(major) else { return missing(format!("LLVM {major} (make setup-releases)")) };
-    for target in [HOST, "i386-pc-linux-gnu", "s390x-ibm-linux-gnu"] {
-        let work = Work::new();
-        work.fat_for(target, "image.o", &[], "int in_the_image;\n")?;
-        let options = ["-target", HOST, "-add-omp-offload-notes", "-save-temps", "-o", "wrapped.bc", "image.o"];
-        work.run(made().links.join("clang-offload-wrapper"), options)?;
-        let ours = work.run(llvm("llvm-readelf"), ["-n", "image.o.elfwithnotes.tmp"])?;
-        run(work.command(release.tool("clang-offload-wrapper")).args(options).env("PATH", &release.bin))?;
-        let kept = |name: &String| name.contains(".elfwithnotes.") && name != "image.o.elfwithnotes.tmp";
-        let names = std::fs::read_dir(work.path())?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let theirs = names.filter(kept).next().ok_or("no image with notes")?;
-        let theirs = work.run(llvm("llvm-readelf"), ["-n", &theirs])?;
-        let without_version = |text: &str| text.lines().filter(|line| !line.contains("version:")).collect::<Vec<_>>().join("\n");
-        expect_equal(target, &without_version(&theirs), &without_version(&ours))?;
-        expect_in(&ours, "Producer: LLVM")?;
     }
     passed()
 }

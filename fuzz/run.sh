@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Runs the fuzz targets one after the other; stops at the first that finds something.
+# usage: run.sh SECONDS [TARGET…]     New inputs go to fuzz/work/TARGET, findings to fuzz/artifacts/TARGET; fuzz/corpus is not changed.
+set -eu
+cd "$(dirname "$0")"
+seconds=${1:?usage: run.sh SECONDS [TARGET…]}
+shift
+[ $# != 0 ] || mapfile -t targets < <(cargo +nightly fuzz list --fuzz-dir .)
+[ $# = 0 ] || targets=("$@")
+for target in "${targets[@]}"; do
+    mkdir -p "work/$target" "corpus/$target"
+    dictionary=()
+    [ ! -f "dictionaries/$target" ] || dictionary=("-dict=dictionaries/$target")
+    echo "== $target, $seconds s"
+    # No sanitizer: there is no unsafe code to watch, and the heap is watched by the targets themselves.
+    cargo +nightly fuzz run --fuzz-dir . --sanitizer none "$target" "work/$target" "corpus/$target" -- \
+        "-max_total_time=$seconds" -timeout=1 -rss_limit_mb=1024 -max_len=8192 -close_fd_mask=2 "${dictionary[@]}" < /dev/null
+done
