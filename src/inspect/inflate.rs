@@ -7,11 +7,9 @@ use anyhow::{Result, bail};
 
 use super::piece::Piece;
 use crate::error::Malformed;
-use crate::formats::compressed::{Header, Method, Unpack};
+use crate::formats::compressed::{Header, Method, Unpack, window_log};
 use crate::formats::fatbin;
 
-/// How far back zstd data may refer: what zstd allows at most. Memory for it is taken as it is used.
-const MAX_WINDOW_LOG: u32 = 31;
 /// One block of LZ4 is inflated in memory. Such large code is not compressed with it.
 const LARGEST_LZ4: u64 = 1 << 30;
 /// A byte of LZ4 stands for no more.
@@ -58,7 +56,7 @@ fn stream(packed: &Piece, method: Method, size: u64, out: &mut dyn Write) -> Res
         Method::Zlib => Box::new(flate2::bufread::ZlibDecoder::new(packed.reader())),
         Method::Zstd => {
             let mut decoder = zstd::stream::read::Decoder::with_buffer(packed.reader())?.single_frame();
-            decoder.window_log_max(MAX_WINDOW_LOG)?;
+            decoder.window_log_max(window_log(size))?;
             Box::new(decoder)
         }
     };
