@@ -102,6 +102,11 @@ pub fn wrap(request: &Request, session: &Session) -> Result<()> {
     if images.is_empty() {
         bail!("there is no image in what is to be wrapped");
     }
+    if request.emit == Emit::Bitcode
+        && let Some(size) = images.iter().map(|image| image.content.size()).find(|size| *size > u32::MAX.into())
+    {
+        bail!("an image of {size} bytes is more than bitcode can hold: write an object (--emit=o)");
+    }
     let total = images.iter().map(|image| image.content.size()).sum::<u64>();
     let places =
         if total <= request.inline_limit { Places::Inline } else { Places::Later { marked: request.emit != Emit::Object } };

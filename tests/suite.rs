@@ -43,7 +43,7 @@ mod releases;
 mod reproduce;
 #[path = "suite/support.rs"]
 mod support;
-#[path = "suite/wrapper.rs"]
+#[path = "suite/wrapper/mod.rs"]
 mod wrapper;
 
 use std::process::ExitCode;

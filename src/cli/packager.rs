@@ -99,3 +99,15 @@ fn print(text: &str) -> Result<()> {
     let _ = std::io::stdout().write_all(text.as_bytes());
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::is_deprecated;
+
+    #[test]
+    fn only_the_plain_old_name_is_told_of() {
+        let names = ["/x/clang-offload-packager", "clang-offload-packager.exe", "offld", "x86_64-clang-offload-packager"];
+        assert!(names.into_iter().all(is_deprecated));
+        assert!(!is_deprecated("/usr/bin/clang-offload-packager-22"));
+    }
+}

@@ -7,7 +7,7 @@ mod cubin;
 #[cfg(test)]
 mod tests;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use object::elf;
 use object::read::elf::{FileHeader, SectionTable, Sym};
 use object::{Endianness, FileKind};
@@ -85,11 +85,17 @@ impl<'a, Elf: FileHeader<Endian = Endianness>> Image<'a, Elf> {
     fn functions_of_type(&self, table: elf::SectionType, types: &[elf::SymbolType]) -> Result<Vec<Function<'a>>> {
         let symbols = self.sections.symbols(self.endian, self.data, table)?;
         let mut functions = Vec::new();
+        let mut names = 0;
         for (index, symbol) in symbols.enumerate() {
             if !types.contains(&symbol.st_type()) || symbol.st_shndx(self.endian) == elf::SHN_UNDEF {
                 continue;
             }
             let Ok(name) = std::str::from_utf8(symbols.symbol_name(self.endian, symbol)?) else { continue };
+            // Names may share their ends, but not all of them all of it.
+            names += name.len();
+            if names / 4 > self.data.len() {
+                bail!("the names of its symbols are longer than the file");
+            }
             functions.push(Function {
                 name,
                 kind: symbol.st_type(),

@@ -253,7 +253,8 @@ fn fatbinary(walk: &mut Walk<'_>, spot: &Spot, at: u64) -> Result<u64> {
 
 /// An entry's code, which is inflated where that is asked for.
 fn fatbinary_entry(walk: &mut Walk<'_>, mut spot: Spot, entry: &fatbin::Entry<'_>) -> Result<()> {
-    if entry.method.is_some() && walk.request.headers_only {
+    let fits = entry.method.is_none_or(|method| inflate::fits(entry.stored.len() as u64, method, entry.plain_size));
+    if entry.method.is_some() && (walk.request.headers_only || !fits) {
         let format = match entry.kind {
             fatbin::Kind::Ptx => "ptx",
             fatbin::Kind::Elf => "cubin",

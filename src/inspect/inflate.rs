@@ -3,15 +3,16 @@
 
 use std::io::{self, Read, Write};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 use super::piece::Piece;
 use crate::error::Malformed;
 use crate::formats::compressed::{Header, Method, Unpack, window_log};
 use crate::formats::fatbin;
 
-/// One block of LZ4 is inflated in memory. Such large code is not compressed with it.
-const LARGEST_LZ4: u64 = 1 << 30;
+/// One block of LZ4 is inflated in memory: as much as this, or as a multiple of what is compressed.
+const LARGEST_LZ4: u64 = 64 << 20;
+const LARGEST_LZ4_GROWTH: u64 = 10;
 /// A byte of LZ4 stands for no more.
 const LZ4_GROWTH: u64 = 255;
 
@@ -33,16 +34,18 @@ pub(super) fn offload_binary(packed: &Piece, method: Method, start: Vec<u8>, siz
     })
 }
 
-/// The code of a fatbinary's entry.
+/// Whether the code of a fatbinary's entry can be inflated without much memory.
+pub(super) fn fits(packed: u64, method: fatbin::Method, size: u64) -> bool {
+    method != fatbin::Method::Lz4 || size <= LARGEST_LZ4.max(packed.saturating_mul(LARGEST_LZ4_GROWTH))
+}
+
+/// The code of a fatbinary's entry that `fits`.
 pub(super) fn fatbinary_entry(packed: &Piece, method: fatbin::Method, size: u64) -> Result<Piece> {
     if method == fatbin::Method::Zstd {
         return Piece::spilled(|out| stream(packed, Method::Zstd, size, out));
     }
     if size > packed.size().saturating_mul(LZ4_GROWTH) {
         return Err(fault("inflated size is more than the compressed data can hold"));
-    }
-    if size > LARGEST_LZ4 {
-        bail!("{size} bytes of code in one block of LZ4 are too many to inflate");
     }
     let plain = lz4_flex::block::decompress(packed.data(), usize::try_from(size)?).map_err(|_| fault("cannot inflate"))?;
     if plain.len() as u64 != size {

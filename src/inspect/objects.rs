@@ -1,6 +1,8 @@
 //! Objects and programs: the sections that hold device code, and the variables that do where a wrapper of old, or one for SYCL, has left
 //! bare images without a section of their own.
 
+use std::collections::HashMap;
+
 use anyhow::{Context, Result, anyhow};
 use object::{Object, ObjectSection, ObjectSymbol, SectionFlags};
 
@@ -28,6 +30,7 @@ const SEGMENTS: [&str; 2] = [".hipFatBinSegment", ".nvFatBinSegment"];
 /// What wrappers call images.
 const OPENMP_VARIABLE: &str = ".omp_offloading.device_image";
 const SYCL_VARIABLE: &str = ".sycl_offloading.";
+const LONGEST_TRIPLE: u64 = 4096;
 /// A program for Windows has no room for longer names of sections, unless its linker added a table of them.
 const PE_NAME: usize = 8;
 
@@ -115,7 +118,8 @@ fn found(spot: &Spot) -> Result<Vec<Section>> {
     Ok(found)
 }
 
-/// What a section with this name holds, if it is one of device code. `typed`: its type says so, too, which in an ELF `object` it must.
+/// What a section with this name holds, if it is one of device code. `typed`: its type says so, whatever its name. `object`: it is ELF, and
+/// goes when the object is linked.
 fn holds(name: &str, short: bool, typed: bool, object: bool, facts: &Facts) -> Option<Holds> {
     let is = |wanted: &str| name == wanted || (short && name.len() == PE_NAME && wanted.starts_with(name));
     let starts = |wanted: &str| name.starts_with(wanted) || (short && name.len() == PE_NAME && wanted.starts_with(name));
@@ -129,7 +133,8 @@ fn holds(name: &str, short: bool, typed: bool, object: bool, facts: &Facts) -> O
         let facts = of_named_section(name, facts);
         return (!facts.triple.is_empty()).then_some(Holds::Image(facts));
     }
-    if typed || name == RELOCATABLE || (starts(OFFLOADING) && !object) {
+    // A tool that copies objects may have lost the type.
+    if typed || name == OFFLOADING || name == RELOCATABLE || (starts(OFFLOADING) && !object) {
         return Some(if object { Holds::Containers(None) } else { Holds::Images(None) });
     }
     if is(SYCL) {
@@ -191,6 +196,7 @@ fn found_variables(spot: &Spot, wanted: Option<&str>) -> Result<Vec<Variable>> {
     let file = object::File::parse(spot.piece.data())?;
     let mut found = Vec::new();
     let looked_into = self::found(spot)?;
+    let triples = sycl_triples(&file);
     for symbol in file.symbols() {
         let (Ok(name), Some(index)) = (symbol.name(), symbol.section_index()) else { continue };
         let kind = match name.strip_prefix(SYCL_VARIABLE) {
@@ -213,7 +219,8 @@ fn found_variables(spot: &Spot, wanted: Option<&str>) -> Result<Vec<Variable>> {
         if symbol.size() == 0 {
             continue;
         }
-        let facts = Facts { kinds: vec![kind.to_owned()], triple: sycl_triple(&file, name), ..spot.facts.clone() };
+        let triple = sycl_index(name).and_then(|index| triples.get(index)).cloned().unwrap_or_default();
+        let facts = Facts { kinds: vec![kind.to_owned()], triple, ..spot.facts.clone() };
         let (name, section) = (name.to_owned(), section_name.to_owned());
         found.push(Variable { name, section, offset: start.saturating_add(within), size: symbol.size(), facts });
     }
@@ -226,18 +233,23 @@ fn is_sycl_image(rest: &str) -> bool {
     rest.starts_with("data.") || rest.strip_suffix(".data").is_some_and(|index| index.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// The triple of the SYCL image in the variable `name`, which a variable beside it holds; empty if there is none.
-fn sycl_triple(file: &object::File<'_>, name: &str) -> String {
-    let index = name.strip_prefix(SYCL_VARIABLE).and_then(|rest| {
-        let large = rest.strip_prefix("data.").and_then(|rest| rest.rsplit('.').next());
-        rest.strip_suffix(".data").or(large)
-    });
-    let read = |index: &str| {
-        let wanted = format!("{SYCL_VARIABLE}target.{index}");
-        let symbol = file.symbols().find(|symbol| symbol.name() == Ok(&wanted))?;
-        let section = file.section_by_index(symbol.section_index()?).ok()?;
-        let text = section.data_range(symbol.address(), symbol.size()).ok()??;
-        Some(String::from_utf8_lossy(text.strip_suffix(&[0]).unwrap_or(text)).into_owned())
-    };
-    index.and_then(read).unwrap_or_default()
+/// What tells one SYCL image of a program from the others, in the name of its variable.
+fn sycl_index(name: &str) -> Option<&str> {
+    let rest = name.strip_prefix(SYCL_VARIABLE)?;
+    rest.strip_suffix(".data").or(rest.strip_prefix("data.").and_then(|rest| rest.rsplit('.').next()))
+}
+
+/// The triples of a program's SYCL images, by what tells the images apart; each is in a variable of its own.
+fn sycl_triples(file: &object::File<'_>) -> HashMap<String, String> {
+    let mut triples = HashMap::new();
+    for symbol in file.symbols() {
+        let index = symbol.name().ok().and_then(|name| name.strip_prefix(SYCL_VARIABLE)?.strip_prefix("target."));
+        let section = symbol.section_index().and_then(|section| file.section_by_index(section).ok());
+        if let (Some(index), Some(section)) = (index, section)
+            && let Ok(Some(text)) = section.data_range(symbol.address(), symbol.size().min(LONGEST_TRIPLE))
+        {
+            triples.insert(index.to_owned(), String::from_utf8_lossy(text.strip_suffix(&[0]).unwrap_or(text)).into_owned());
+        }
+    }
+    triples
 }

@@ -83,6 +83,10 @@ fn imports(walk: &mut Walk<'_>, file: &object::File<'_>, members: &[String]) -> 
 /// The runtime whose function has this name; Windows on i386 adds an underscore, and imports a prefix.
 fn of_symbol(name: &str) -> Option<&'static Runtime> {
     let name = name.strip_prefix("__imp_").unwrap_or(name);
+    const LONGEST: usize = 256;
+    if name.len() > LONGEST {
+        return None;
+    }
     // A symbol of a version: `name@VERS`.
     let name = name.split('@').next().unwrap_or(name);
     RUNTIMES.iter().find(|runtime| name == runtime.symbol || name.strip_prefix('_') == Some(runtime.symbol))

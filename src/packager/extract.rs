@@ -1,5 +1,6 @@
 //! Images out of a file: those that the `--image` arguments ask for, else all of them.
 
+use std::collections::HashMap;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -45,7 +46,7 @@ struct Target<'a> {
 pub fn extract(request: &Extract, session: &Session) -> Result<Extracted> {
     let piece = Piece::open(&request.input)?;
     let found = images(&request.input, &piece, session)?;
-    let mut plan = Plan { request, session, targets: Vec::new(), generated: Vec::new() };
+    let mut plan = Plan { request, session, targets: Vec::new(), by_path: HashMap::new(), generated: Vec::new() };
     if found.is_empty() {
         plan.missing(&format!("'{}' holds no device images", request.input.display()))?;
     } else if request.images.is_empty() {
@@ -69,6 +70,8 @@ struct Plan<'a, 'r> {
     request: &'r Extract,
     session: &'r Session,
     targets: Vec<Target<'a>>,
+    /// Which of `targets` each path is; stdout is none.
+    by_path: HashMap<PathBuf, usize>,
     generated: Vec<String>,
 }
 
@@ -105,10 +108,8 @@ impl<'a> Plan<'a, '_> {
             return Ok(());
         };
         if self.request.archive {
-            let mut names = Vec::new();
-            let leaves = leaves(&matches);
-            leaves.iter().for_each(|image| names.push(self.free_name(image, &names, |_| false)));
-            let members = names.into_iter().zip(leaves.iter().map(|image| &image.contents)).collect();
+            let leaves = leaves(&matches).into_iter().enumerate();
+            let members = leaves.map(|(index, image)| (self.name(image, index), &image.contents)).collect();
             self.put(Target { path: file, members, archive: true });
         } else {
             if matches.len() > 1 {
@@ -125,44 +126,42 @@ impl<'a> Plan<'a, '_> {
 
     /// Adds a file that the user named. The last one of a name counts; stdout takes them all.
     fn put(&mut self, target: Target<'a>) {
-        let same = self.targets.iter().position(|known| known.path == target.path && target.path != Path::new("-"));
-        if let Some(at) = same {
-            self.clash(&target.path);
-            self.targets.remove(at);
+        let known = self.by_path.get(&target.path).and_then(|at| self.targets.get_mut(*at));
+        if let Some(known) = known {
+            let path = target.path.clone();
+            *known = target;
+            return self.clash(&path);
+        }
+        if target.path != Path::new("-") {
+            self.by_path.insert(target.path.clone(), self.targets.len());
         }
         self.targets.push(target);
     }
 
-    /// Adds a file with a name of ours for each image; an image that has one already keeps it.
+    /// Adds a file with a name of ours for each image: the name of its place among them, or the next one that no other image has. An
+    /// image that has the name already keeps it.
     fn generate(&mut self, matches: &[&'a Image]) {
-        let mut names = Vec::new();
+        let mut index = 0;
         for image in leaves(matches) {
-            let is_same = |name: &str| {
-                let known = self.targets.iter().find(|target| target.path == Path::new(name));
-                known.is_some_and(|target| matches!(&target.members[..], [(_, contents)] if contents.is(&image.contents)))
+            let (name, is_new) = loop {
+                let name = self.name(image, index);
+                index += 1;
+                match self.by_path.get(Path::new(&name)).and_then(|at| self.targets.get(*at)) {
+                    None => break (name, true),
+                    Some(known) if known.is_of(image) => break (name, false),
+                    Some(_) => {}
+                }
             };
-            let name = self.free_name(image, &names, is_same);
-            if !is_same(&name) {
+            if is_new {
                 let members = vec![(name.clone(), &image.contents)];
-                self.targets.push(Target { path: PathBuf::from(&name), members, archive: false });
-                self.generated.push(name.clone());
+                self.put(Target { path: PathBuf::from(&name), members, archive: false });
+                self.generated.push(name);
             }
-            names.push(name);
         }
     }
 
-    /// The name for an image that comes after those in `names`: of its place among them, unless that is taken by another image.
-    fn free_name(&self, image: &Image, names: &[String], is_same: impl Fn(&str) -> bool) -> String {
-        let mut index = names.len();
-        loop {
-            let (triple, arch) = (image.get(b"triple"), image.get(b"arch"));
-            let name = names::generated(&self.request.input, triple, arch, index, image.image_kind);
-            let taken = self.targets.iter().any(|target| target.path == Path::new(&name)) && !is_same(&name);
-            if !taken && !names.contains(&name) {
-                return name;
-            }
-            index += 1;
-        }
+    fn name(&self, image: &Image, index: usize) -> String {
+        names::generated(&self.request.input, image.get(b"triple"), image.get(b"arch"), index, image.image_kind)
     }
 }
 
@@ -191,6 +190,11 @@ fn leaves<'a>(images: &[&'a Image]) -> Vec<&'a Image> {
 }
 
 impl Target<'_> {
+    /// Whether it is this image, as it is.
+    fn is_of(&self, image: &Image) -> bool {
+        !self.archive && matches!(&self.members[..], [(_, contents)] if contents.is(&image.contents))
+    }
+
     fn write(&self, out: &mut Output) -> Result<()> {
         if !self.archive {
             return self

@@ -182,3 +182,32 @@ fn containers_that_share_bytes_do_not_multiply() {
     let found = images(Path::new("in.bin"), &Piece::owned(data), &session());
     assert!(found.is_err_and(|error| error.to_string().contains("more than")));
 }
+
+/// What reads bitcode is not in a build without LLVM, and that is said.
+#[cfg(not(feature = "llvm"))]
+#[test]
+fn od_07_bitcode_takes_llvm() {
+    let found = images(Path::new("in.bc"), &Piece::owned(b"BC\xc0\xde....".to_vec()), &session());
+    assert!(
+        found.is_err_and(|error| crate::error::chain(&error).contains("in.bc") && crate::error::chain(&error).contains("LLVM"))
+    );
+}
+
+#[test]
+fn many_images_are_extracted_in_time() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let strings: &[(&str, &str)] = &[("triple", "t")];
+    fs::write(folder.path().join("in.bin"), write_shared(2, &vec![(0, strings, &b"x"[..]); 3000]))?;
+    let request = Extract {
+        input: folder.path().join("in.bin"),
+        images: vec![arguments(&format!("triple=t,file={}", folder.path().join("all.a").display()))],
+        archive: true,
+        all_must_match: true,
+    };
+    extract(&request, &session())?;
+    let archive = fs::read(folder.path().join("all.a"))?;
+    let read = object::read::archive::ArchiveFile::parse(&*archive)?;
+    let names: std::collections::BTreeSet<_> = read.members().flatten().map(|member| member.name().to_vec()).collect();
+    assert_eq!(names.len(), 3000);
+    Ok(())
+}

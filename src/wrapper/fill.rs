@@ -80,7 +80,8 @@ fn object(plan: &Plan, object: Vec<u8>, contents: &[Content], out: &mut Output) 
     let rows: Vec<_> = room.variables.iter().zip(ends).zip(contents).collect();
     let fits = rows.iter().all(|((start, end), content)| start.checked_add(content.size()).is_some_and(|own| own <= *end));
     if !fits || room.variables.len() != contents.len() {
-        bail!("the object has not the room for its images");
+        // LLVM forgets what its numbers have no room for.
+        bail!("an object of this host cannot hold {} bytes of images", contents.iter().map(Content::size).sum::<u64>());
     }
     out.write_all(&room.object)?;
     for ((start, _), content) in rows {

@@ -113,6 +113,9 @@ impl Source {
 /// What comes out of `from`, as a temporary file.
 fn spooled(from: &mut impl io::Read, path: &Path, session: &Session) -> Result<File> {
     let place = session.scratch.path("input", "tmp")?;
+    if session.scratch.keeps() {
+        session.shell.warn(&format!("keeping temporary file {}", place.display()));
+    }
     let mut file = fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&place);
     let file = file.as_mut().map_err(|error| trouble(&place, error))?;
     io::copy(from, file).with_context(|| format!("cannot read '{}'", path.display()))?;

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
+use wait4::Wait4;
 
 use crate::bundler::{HOST, bundler, ours, theirs, words};
 use crate::support::{Outcome, Work, expect_equal, expect_not_in, llvm, output, passed, run, with_llvm};
@@ -21,6 +22,7 @@ pub fn trials() -> Vec<Trial> {
         with_llvm("fat_objects::b19_ob_05_the_objects_of_llvm_objcopy_without_it", same_objects),
         with_llvm("fat_objects::b19_objects_of_gcc", of_gcc),
         with_llvm("fat_objects::programs_linked_of_them_hold_no_bundles", programs),
+        with_llvm("fat_objects::memory_does_not_grow_with_code_objects", memory),
         with_llvm("fat_objects::b16_the_host_of_objects_put_together", put_together),
     ];
     trials.extend(archives::trials());
@@ -158,6 +160,23 @@ fn put_together() -> Outcome {
     expect_equal("theirs", "[0, 0]", &format!("{:?}", std::fs::read(work.path().join("theirs"))?))?;
     by_ours(&work, &format!("-type=o -unbundle -input=fat.o -targets={HOST} -output=ours"))?;
     same_file(&work, "ours", "host.o")?;
+    passed()
+}
+
+/// Half a gibibyte into an object, and out of it.
+fn memory() -> Outcome {
+    const MOST: u64 = 64 << 20;
+    let work = devices();
+    work.file("a.c", SOURCE);
+    run(work.command(llvm("clang")).args(["-c", "a.c", "-o", "host.o"]))?;
+    std::fs::File::create(work.path().join("one"))?.set_len(512 << 20)?;
+    for line in [bundling("host.o", "fat.o"), unbundling("fat.o", "out")] {
+        let used = bundler(&work, ours(), &words(&line)).spawn()?.wait4()?;
+        if !used.status.success() || used.rusage.maxrss > MOST {
+            return Err(format!("{line}: {:?}, {} MiB of memory", used.status, used.rusage.maxrss >> 20).into());
+        }
+    }
+    expect_equal("size", &(512 << 20).to_string(), &std::fs::metadata(work.path().join("out.one"))?.len().to_string())?;
     passed()
 }
 

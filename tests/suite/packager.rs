@@ -12,10 +12,11 @@ use super::support::{Outcome, Release, Work, expect_equal, llvm, made, missing, 
 /// The tests.
 pub fn trials() -> Vec<Trial> {
     let mut trials = vec![
-        with_llvm("packager::pk_01_pk_02_pk_04_pk_08_pk_09_pk_11_the_bytes_are_llvms", same_bytes),
+        with_llvm("packager::pk_01_pk_02_pk_04_pk_07_pk_08_pk_09_pk_11_the_bytes_are_llvms", same_bytes),
         with_llvm("packager::pk_10_pk_14_any_keys_in_any_order_read_the_same", same_strings),
         with_llvm("packager::pk_12_pk_16_p4_q11_messages_and_statuses_are_llvms", same_messages),
         with_llvm("packager::pk_03_pk_17_od_08_whatever_holds_images_gives_the_same_files", same_files),
+        with_llvm("packager::linked_programs_give_the_same_files", linked_programs),
         with_llvm("packager::p2_hip_of_any_release_is_found", old_hip),
         with_llvm("packager::p5_members_have_names_of_their_own", archives),
         with_llvm("packager::memory_does_not_grow_with_the_images", memory),
@@ -218,6 +219,21 @@ fn same_files() -> Outcome {
     let filtered = expect_same_files(&folder, &["../lib.a", "--image="])?;
     if all != filtered {
         return Err("without a filter, other files".into());
+    }
+    passed()
+}
+
+fn linked_programs() -> Outcome {
+    let folder = Work::new();
+    folder.file("t.c", "int main(void) {\n  int x = 0;\n#pragma omp target map(tofrom : x)\n  x++;\n  return x;\n}\n");
+    let links = made().links.display().to_string();
+    let offload = ["-fopenmp", "-fopenmp-targets=x86_64-pc-linux-gnu", "-O1", "-fuse-ld=lld", "t.c", "-o"];
+    folder.run(llvm("clang"), [&offload[..], &["theirs"]].concat())?;
+    folder.run(llvm("clang"), [&["-B", &links], &offload[..], &["ours"]].concat())?;
+    folder.run(llvm("clang"), [&["-B", &links, "-shared", "-fPIC"], &offload[..], &["ours.so"]].concat())?;
+    folder.run(llvm("clang"), [&["-r"], &offload[..], &["theirs.o"]].concat())?;
+    for name in ["theirs", "ours", "ours.so", "theirs.o"] {
+        expect_same_files(&folder, &[&format!("../{name}"), "--image="])?;
     }
     passed()
 }

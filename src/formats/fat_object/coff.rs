@@ -50,6 +50,7 @@ fn add<'a>(object: &mut Object<'a>, new: &[NewSection<'_>], names: &'a [Vec<u8>]
             raw_size: size,
             characteristics: LEFT_OUT,
             body: read::Body::New(index),
+            checksum: None,
             relocations: read::Relocations::default(),
         });
     }

@@ -14,6 +14,7 @@ use super::{Image, Kernel};
 
 const NT_AMDGPU_METADATA: elf::NoteType = elf::NoteType(32);
 const OWNER: &[u8] = b"AMDGPU";
+const SHORTEST: u64 = 64;
 const STT_AMDGPU_HSA_KERNEL: elf::SymbolType = elf::SymbolType(10);
 
 pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(elf: &Image<'_, Elf>) -> Result<Vec<Kernel>> {
@@ -78,7 +79,12 @@ fn told(metadata: &[u8]) -> Option<Vec<Kernel>> {
             skip(&mut rest)?;
             continue;
         }
-        for _ in 0..decode::read_array_len(&mut rest).ok()? {
+        let count = decode::read_array_len(&mut rest).ok()?;
+        // The names alone of what must be told of a kernel are longer.
+        if u64::from(count) * SHORTEST > rest.len() as u64 {
+            return None;
+        }
+        for _ in 0..count {
             kernels.push(kernel(&mut rest)?);
         }
     }

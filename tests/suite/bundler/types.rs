@@ -174,10 +174,10 @@ fn shown_commands() -> Outcome {
     let work = Work::new();
     inputs(&work)?;
     // Each finds one beside itself.
-    let found = format!("{}/llvm-objcopy", crate::support::made().links.display());
-    if !std::path::Path::new(&found).exists() {
-        std::os::unix::fs::symlink(llvm("llvm-objcopy"), &found).ok();
-    }
+    let link = |to: std::path::PathBuf, name: &str| std::os::unix::fs::symlink(to, work.path().join(name));
+    link(llvm("llvm-objcopy"), "llvm-objcopy")?;
+    link(ours(), "clang-offload-bundler")?;
+    let ours = || work.path().join("clang-offload-bundler");
     done(&work, theirs(), &format!("-type=o -targets={HOST},{GFX906} -input=host.o -input=text -output=fat.o"))?;
     for line in [
         format!("-### -type=o -targets={HOST},{GFX906} -input=host.o -input=text -output=made"),

@@ -55,11 +55,11 @@ fn of(major: u32) -> Outcome {
     };
     stderr_of(&mut bundler(&work, &theirs, &words(&line("theirs"))))?;
     by_ours(&work, &line("ours"))?;
-    for index in 1..4 {
+    for (index, id) in ids.iter().enumerate().skip(1) {
         let [seen, expected] = ["ours", "theirs"].map(|start| members(&work, &format!("{start}.{index}")));
         let (seen, expected) = (seen?, expected?);
         let named = |all: &[(String, Vec<u8>)]| all.iter().map(|(name, _)| name.clone() + "\n").collect::<String>();
-        expect_equal(&format!("members for {}", ids[index]), &named(&expected), &named(&seen))?;
+        expect_equal(&format!("members for {id}"), &named(&expected), &named(&seen))?;
         expect_equal("three members with the same bytes", "true true", &format!("{} {}", seen.len() == 3, seen == expected))?;
     }
     passed()

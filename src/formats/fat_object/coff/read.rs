@@ -29,6 +29,8 @@ pub(super) struct Section<'a> {
     pub raw_size: u32,
     pub characteristics: u32,
     pub body: Body,
+    /// The checksum of the bytes, where they were made.
+    pub checksum: Option<u32>,
     pub relocations: Relocations,
 }
 
@@ -183,6 +185,7 @@ fn section<'a>(data: &'a [u8], record: &'a [u8], strings: &'a [u8], at: u64) -> 
         raw_size,
         characteristics: characteristics & !MORE_RELOCATIONS,
         body,
+        checksum: None,
         relocations,
     })
 }

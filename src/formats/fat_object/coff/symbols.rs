@@ -107,9 +107,17 @@ fn renumber_lists(object: &mut Object<'_>, indices: &[Option<u32>]) -> Result<()
         for (place, field) in bytes.chunks_exact_mut(4).enumerate() {
             put_index(indices, field, at + 4 * place as u64)?;
         }
+        section.checksum = Some(checksum(&bytes));
         section.body = Body::Made(bytes);
     }
     Ok(())
+}
+
+/// What the symbol of a section says of its bytes: CRC-32 without its beginning and end.
+fn checksum(bytes: &[u8]) -> u32 {
+    const POLYNOMIAL: u32 = 0xedb8_8320;
+    let bit = |sum: u32| if sum & 1 == 0 { sum >> 1 } else { sum >> 1 ^ POLYNOMIAL };
+    bytes.iter().fold(0, |sum, byte| (0..8).fold(sum ^ u32::from(*byte), |sum, _| bit(sum)))
 }
 
 /// Replaces an index into the symbol table by the new one.
@@ -193,6 +201,10 @@ fn aux(object: &Object<'_>, symbol: &Symbol<'_>, section: u32, old_size: usize, 
         let number = with.to_le_bytes();
         records[12..14].copy_from_slice(&number[..2]);
         records[16..18].copy_from_slice(&number[2..]);
+        let changed = section.checked_sub(1).and_then(|index| object.sections.get(index as usize)?.checksum);
+        if let Some(checksum) = changed.filter(|_| symbol.value == 0) {
+            records[8..12].copy_from_slice(&checksum.to_le_bytes());
+        }
     }
     if let Some(indices) = object.indices.as_ref().filter(|_| one && symbol.is_weak()) {
         put_index(indices, &mut records[..4], 0)?;

@@ -1,0 +1,310 @@
+//! The wrappers by themselves: their modules in programs that run, with the runtime stub and with LLVM's own runtime, beside the modules of
+//! LLVM's wrappers (`beside`); and images larger than memory should be.
+
+mod beside;
+
+use std::process::Stdio;
+
+use libtest_mimic::{Failed, Trial};
+use wait4::Wait4;
+
+use crate::kit::Image;
+use crate::support::{
+    LLVM, Outcome, Release, Work, expect_equal, expect_in, expect_not_in, llvm, made, missing, passed, run, run_failing,
+    run_offloaded, stderr_of, test, text, with_llvm,
+};
+
+/// Every test here.
+pub fn trials() -> Vec<Trial> {
+    let mut all = vec![
+        with_llvm("wrapper::wr_07_wr_08_wr_09_wr_17_wr_18_wr_19_wr_20_wr_23_od_02_od_12_od_13_programs", programs),
+        with_llvm("wrapper::wr_10_wr_11_od_03_od_11_collected_sections", collected),
+        with_llvm("wrapper::q12_q13_od_10_sections", sections),
+        with_llvm("wrapper::q14_wr_15_wr_16_wr_21_the_list_of_target_ids_survives", list_survives),
+        with_llvm("wrapper::wr_22_od_12_the_runtime_finds_its_image", offloaded),
+        with_llvm("wrapper::a_pipe_is_an_input_too", pipes),
+        with_llvm("wrapper::what_fails_leaves_nothing", nothing_left),
+        with_llvm("wrapper::two_gib_are_wrapped_in_64_mib", two_gib),
+    ];
+    all.extend(beside::trials());
+    all
+}
+
+const HOST: &str = "x86_64-pc-linux-gnu";
+
+/// Host code with entries of the old layout, one for each flag.
+const MAIN: &str = r#"#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+struct entry { void *address; char *name; size_t size; int32_t flags, reserved; };
+void kernel_a(void) {}
+int global_b;
+void constructor(void) {}
+void destructor(void) {}
+__attribute__((section("omp_offloading_entries"), retain, used, aligned(1))) struct entry entries[] = {
+    { (void *)&kernel_a, "kernel_a", 0, 0, 0 }, { &global_b, "global_b", sizeof global_b, 1, 0 },
+    { (void *)&constructor, "constructor", 0, 2, 0 }, { (void *)&destructor, "destructor", 0, 4, 0 } };
+int main(void) { puts("main"); fflush(stdout); return 0; }
+"#;
+
+/// Target ids and bytes of images, of which two are for one architecture.
+const IMAGES: [(&str, &str); 5] = [
+    ("gfx906", "IMAGE-ONE"),
+    ("gfx90a", "IMAGE-TWO!"),
+    ("gfx906", "IMAGE-THREE"),
+    ("gfx90a:sramecc+:xnack-", "IMAGE-4"),
+    ("sm_70", "IMAGE-FIVE"),
+];
+
+impl Work {
+    /// `clang-offload-wrapper` with the first `count` images.
+    fn wrapped(&self, count: usize, output: &str) -> Result<(), Failed> {
+        let mut wrap = self.command(made().links.join("clang-offload-wrapper"));
+        wrap.args(["-target", HOST, "-o", output]);
+        for (index, (arch, bytes)) in IMAGES.iter().take(count).enumerate() {
+            self.file(&format!("image.{index}"), bytes);
+            wrap.arg(format!("--offload-arch={arch}")).arg(format!("image.{index}"));
+        }
+        expect_equal("stderr", "", &stderr_of(&mut wrap)?)
+    }
+
+    /// The host code and `wrapped` in a program, with the runtime stub.
+    fn linked(&self, wrapped: &str, options: &[&str]) -> Result<(), Failed> {
+        self.file("main.c", MAIN);
+        let mut link = self.command(llvm("clang"));
+        link.args(["main.c", wrapped, "-o", "program", "-lomptarget", "-L"]).arg(&made().stub).args(options);
+        run(&mut link).map(drop)
+    }
+
+    /// What the program and the stub in it print.
+    fn registered(&self) -> Result<String, Failed> {
+        let printed = run(self.command("./program").env("LD_LIBRARY_PATH", &made().stub).env_remove("OFFLD_LEDGER"))?;
+        expect_not_in(&printed, "BAD:")?;
+        let line = |line: &str| line.split(" hash=").next().unwrap_or_default().to_owned() + "\n";
+        Ok(printed.lines().map(line).collect())
+    }
+}
+
+/// What a program with the first `count` images must print.
+fn expected(count: usize) -> String {
+    let mut all = String::new();
+    for (index, (arch, _)) in IMAGES.iter().take(count).enumerate() {
+        all += &format!("openmp image-info version=1 number={index} count={count} arch={arch} opts=null\n");
+    }
+    all += &format!("openmp register lib=0 images={count} entries=4 layout=32\n");
+    for (index, (_, bytes)) in IMAGES.iter().take(count).enumerate() {
+        all += &format!("openmp image lib=0 index={index} is=raw in=none size={}\n", bytes.len());
+    }
+    let entry = |name: &str, size: u32, flags: u32| {
+        format!("openmp entry lib=0 name={name} size={size} flags={flags:#x} kind=unsaid data=0 addr=set aux=null\n")
+    };
+    let entries = entry("constructor", 0, 2) + &entry("destructor", 0, 4) + &entry("global_b", 4, 1) + &entry("kernel_a", 0, 0);
+    all + &entries + "main\nopenmp unregister lib=0\n"
+}
+
+/// Target ids first, then the images, then `main`, then the images again: with 1, 2 and 5, in every form.
+fn programs() -> Outcome {
+    for count in [1, 2, 5] {
+        for form in ["bc", "ll", "s", "o"] {
+            let work = Work::new();
+            let output = format!("wrapped.{form}");
+            work.wrapped(count, &output)?;
+            let object = if form == "o" {
+                output
+            } else {
+                work.run(llvm("clang"), ["-c", &output, "-o", "made.o"])?;
+                "made.o".to_owned()
+            };
+            for linker in ["-fuse-ld=bfd", "-fuse-ld=lld"] {
+                work.linked(&object, &[linker])?;
+                expect_equal(&format!("{count} images, .{form}, {linker}"), &expected(count), &work.registered()?)?;
+            }
+        }
+    }
+    passed()
+}
+
+/// Linkers that drop what nothing refers to leave the table alone; ld.lld must be told to.
+fn collected() -> Outcome {
+    let work = Work::new();
+    work.wrapped(2, "wrapped.o")?;
+    for options in [
+        &["-fuse-ld=bfd", "-Wl,--gc-sections"][..],
+        &["-fuse-ld=lld", "-Wl,--gc-sections"],
+        &["-fuse-ld=lld", "-Wl,--gc-sections,-z,nostart-stop-gc"],
+        &["-fuse-ld=lld", "-Wl,--gc-sections,--strip-all,--icf=all"],
+    ] {
+        work.linked("wrapped.o", options)?;
+        expect_equal(&format!("{options:?}"), &expected(2), &work.registered()?)?;
+    }
+    // Nothing keeps the table: an error, rather than a program that registers nothing.
+    work.file("main.c", "int main(void) { return 0; }\n");
+    let mut link = work.command(llvm("clang"));
+    link.args(["main.c", "wrapped.o", "-o", "empty", "-fuse-ld=lld", "-Wl,--gc-sections", "-lomptarget", "-L"]).arg(&made().stub);
+    expect_in(&run_failing(&mut link)?, "__start_omp_offloading_entries")?;
+    run(link.arg("-Wl,-z,nostart-stop-gc"))?;
+    let printed = run(work.command("./empty").env("LD_LIBRARY_PATH", &made().stub).env_remove("OFFLD_LEDGER"))?;
+    expect_in(&printed, "openmp register lib=0 images=2 entries=0 layout=0")?;
+    passed()
+}
+
+/// The table's section has no dot, and only the dummy and entries are in it; image infos are plain constants.
+fn sections() -> Outcome {
+    let work = Work::new();
+    work.wrapped(2, "wrapped.ll")?;
+    let module = std::fs::read_to_string(work.path().join("wrapped.ll"))?;
+    let in_table: Vec<&str> = module.lines().filter(|line| line.contains("section \"omp_offloading_entries\"")).collect();
+    expect_equal("what is in the table", "1", &in_table.len().to_string())?;
+    expect_in(in_table[0], "@__dummy.omp_offloading.entry = hidden constant [0 x %__tgt_offload_entry] zeroinitializer")?;
+    expect_not_in(&module, "\".omp_offloading_entries\"")?;
+    for info in module.lines().filter(|line| line.starts_with("@.offload_image_info")) {
+        expect_in(info, " = internal unnamed_addr constant %__tgt_image_info {")?;
+        expect_not_in(info, "section")?;
+    }
+    passed()
+}
+
+/// One string for each image, even two of one architecture, whatever strips and collects.
+fn list_survives() -> Outcome {
+    for form in ["bc", "o"] {
+        for linker in ["-fuse-ld=bfd", "-fuse-ld=lld"] {
+            let work = Work::new();
+            let output = format!("wrapped.{form}");
+            work.wrapped(3, &output)?;
+            if form == "o" {
+                work.run("cp", [&output, "made.o"])?;
+            } else {
+                work.run(llvm("clang"), ["-O2", "-c", &output, "-o", "made.o"])?;
+            }
+            work.linked("made.o", &[linker, "-O2", "-Wl,--gc-sections"])?;
+            for strip in ["--strip-debug", "--strip-all"] {
+                work.run("strip", [strip, "program"])?;
+                work.run(llvm("llvm-objcopy"), ["--dump-section", ".offload_arch_list=list", "program"])?;
+                let list = text(&std::fs::read(work.path().join("list"))?);
+                expect_equal(&format!("the list, .{form}, {linker}, {strip}"), "gfx906\0gfx90a\0gfx906\0", &list)?;
+                expect_equal("the program", &expected(3), &work.registered()?)?;
+            }
+        }
+    }
+    passed()
+}
+
+/// LLVM's runtime takes the image that runs on this host out of several, and runs it.
+fn offloaded() -> Outcome {
+    let work = Work::new();
+    work.file(
+        "a.c",
+        "#include <omp.h>\n#include <stdio.h>\nint main(void) {\n  int host = -1, sum = 0;\n\
+         #pragma omp target map(from : host) map(tofrom : sum)\n  {\n    host = omp_is_initial_device();\n\
+         for (int i = 0; i < 10; ++i) sum += i;\n  }\n  printf(\"%d %d\\n\", host, sum);\n  return 0;\n}\n",
+    );
+    let compile = ["-fopenmp", "-fopenmp-targets=x86_64-pc-linux-gnu", "-c", "a.c", "-o"];
+    work.run(llvm("clang"), [&compile[..], &["host.o", "--offload-host-only"]].concat())?;
+    work.run(llvm("clang"), [&compile[..], &["device.o", "--offload-device-only"]].concat())?;
+    work.run(llvm("clang"), ["-shared", "-nostdlib", "device.o", "-o", "device.so"])?;
+    let bytes = std::fs::read(work.path().join("device.so"))?;
+    work.pack("packed", &[Image::amd("gfx90a", "NOT FOR US"), Image { triple: HOST, arch: "", kind: "openmp", bytes: &bytes }])?;
+    // Above a mebibyte, images do not pass through LLVM.
+    let large = Image { triple: "amdgcn-amd-amdhsa", arch: "gfx942", kind: "openmp", bytes: &[7; 1 << 20] };
+    work.pack("large", &[large, Image { triple: HOST, arch: "", kind: "openmp", bytes: &bytes }])?;
+    for (inputs, form) in [
+        (&["device.so"][..], "bc"),
+        (&["device.so"], "o"),
+        (&["packed"], "s"),
+        (&["packed"], "o"),
+        (&["large"], "o"),
+        (&["large"], "bc"),
+    ] {
+        let output = format!("wrapped.{form}");
+        let mut wrap = work.command(made().links.join("llvm-offload-wrapper"));
+        run(wrap.args(["--kind=openmp", "-o", &output]).args(inputs))?;
+        if form != "o" {
+            work.run(llvm("clang"), ["-c", &output, "-o", "wrapped.o"])?;
+        }
+        let libraries = format!("-L{LLVM}/../lib");
+        work.run(llvm("clang"), ["host.o", "wrapped.o", "-o", "program", &libraries, "-lomp", "-lomptarget"])?;
+        let mut program = work.command("./program");
+        let printed = run_offloaded(program.env("LD_LIBRARY_PATH", format!("{LLVM}/../lib")))?;
+        expect_equal(&format!("{inputs:?}, .{form}"), "0 45\n", &printed)?;
+    }
+    passed()
+}
+
+/// What comes through a pipe is wrapped as what is in a file.
+fn pipes() -> Outcome {
+    let work = Work::new();
+    work.file("image", vec![3; 2 << 20]);
+    let tool = made().links.join("llvm-offload-wrapper");
+    let base = format!("{} --kind=openmp --triple={HOST}", tool.display());
+    work.run(&tool, ["--kind=openmp", "--triple", HOST, "-o", "file.bc", "image"])?;
+    work.run("bash", ["-c", &format!("cat image | {base} -o stdin.bc - && {base} -o fifo.bc <(cat image)")])?;
+    work.run("bash", ["-c", &format!("{base} -o - image > stdout.bc")])?;
+    for name in ["stdin.bc", "fifo.bc", "stdout.bc"] {
+        work.run("cmp", ["file.bc", name])?;
+    }
+    expect_equal("a file of that name", "false", &work.path().join("-").exists().to_string())?;
+    work.expect_no_temps()?;
+    passed()
+}
+
+/// An output that is there already stays as it is when something fails.
+fn nothing_left() -> Outcome {
+    let work = Work::new();
+    work.file("image", "IMAGE");
+    work.file("out.bc", "BEFORE");
+    let packed = std::fs::read(work.pack("packed", &[Image::amd("gfx90a", "PACKED")])?)?;
+    work.file("cut", &packed[..packed.len() - 8]);
+    for (tool, triple) in [("llvm-offload-wrapper", "--triple"), ("clang-offload-wrapper", "--target")] {
+        for inputs in [&["image", "cut"][..], &["image", "nowhere"]] {
+            let mut wrap = work.command(made().links.join(tool));
+            wrap.args((tool == "llvm-offload-wrapper").then_some("--kind=openmp")).args([triple, HOST, "-o", "out.bc"]);
+            let told = run_failing(wrap.args(inputs))?;
+            expect_in(&told, inputs[1])?;
+            expect_equal("the output", "BEFORE", &std::fs::read_to_string(work.path().join("out.bc"))?)?;
+        }
+    }
+    let left = work.run("ls", ["-A"])?;
+    expect_equal("files", "cut\nimage\nout.bc\npacked\npacked.0.o\ntmp\n", &left)?;
+    passed()
+}
+
+/// The size of a large image, and what there has to be for it on the disk.
+const LARGE: u64 = 2 << 30;
+const ROOM: u64 = 8 << 30;
+/// The most memory that wrapping takes, in KiB.
+const MEMORY: u64 = 64 << 10;
+
+/// Memory does not grow with images, be it for bitcode or for objects.
+fn two_gib() -> Outcome {
+    let work = Work::new();
+    let free = work.run("df", ["--output=avail", "-B1", "."])?;
+    if free.lines().last().unwrap_or_default().trim().parse::<u64>()? < ROOM {
+        return missing(format!("{} GiB of free disk in {}", ROOM >> 30, work.path().display()));
+    }
+    let image = work.file("image", "first");
+    let file = std::fs::OpenOptions::new().append(true).open(&image)?;
+    file.set_len(LARGE - 4)?;
+    std::io::Write::write_all(&mut &file, b"last")?;
+    for (tool, triple, output) in [
+        ("llvm-offload-wrapper", "--triple", "out.o"),
+        ("llvm-offload-wrapper", "--triple", "out.bc"),
+        ("clang-offload-wrapper", "--target", "out.o"),
+    ] {
+        let mut wrap = work.command(made().links.join(tool));
+        wrap.args((tool == "llvm-offload-wrapper").then_some("--kind=openmp")).args([triple, HOST, "-o", output, "image"]);
+        let used = wrap.stdin(Stdio::null()).spawn()?.wait4()?;
+        if !used.status.success() || used.rusage.maxrss / 1024 > MEMORY {
+            return Err(format!("{tool} -o {output}: {}, {} KiB", used.status, used.rusage.maxrss / 1024).into());
+        }
+        let out = work.path().join(output);
+        let size = std::fs::metadata(&out)?.len();
+        expect_equal("the size", "true", &(LARGE..LARGE + 8192).contains(&size).to_string())?;
+        if output == "out.o" {
+            let headers = work.run(llvm("llvm-readelf"), ["-SW", "out.o"])?;
+            expect_in(&headers, &format!("{LARGE:x}"))?;
+            expect_in(&work.run(llvm("llvm-readelf"), ["-sW", "out.o"])?, &format!(" {LARGE} OBJECT "))?;
+        }
+        std::fs::remove_file(out)?;
+    }
+    passed()
+}
