@@ -65,7 +65,7 @@ fn unpack(data: &[u8]) -> Result<Vec<u8>, Malformed> {
 }
 
 #[test]
-fn what_is_written_is_read_and_the_rest_too() -> Outcome {
+fn ob_59_what_is_written_is_read_and_the_rest_too() -> Outcome {
     for data in samples()? {
         assert_eq!(unpack(&data)?, plain());
         let mut streamed = Vec::new();
