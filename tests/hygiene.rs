@@ -28,7 +28,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("run", "args error scratch shell signals trace"),
     ("session", "progress run scratch shell signals trace"),
     ("outputs", "error session signals"),
-    ("piece", "bytes outputs session"),
+    ("piece", "bytes formats llvm outputs session"),
     ("toolchain", "run session"),
     ("bundler", "bytes error formats llvm outputs piece session shell toolchain"),
     ("inputs", "args bytes error formats model session target trace"),
