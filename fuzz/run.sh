@@ -9,10 +9,8 @@ shift
 [ $# = 0 ] || targets=("$@")
 for target in "${targets[@]}"; do
     mkdir -p "work/$target" "corpus/$target"
-    dictionary=()
-    [ ! -f "dictionaries/$target" ] || dictionary=("-dict=dictionaries/$target")
     echo "== $target, $seconds s"
     # No sanitizer: there is no unsafe code to watch, and the heap is watched by the targets themselves.
     cargo +nightly fuzz run --fuzz-dir . --sanitizer none "$target" "work/$target" "corpus/$target" -- \
-        "-max_total_time=$seconds" -timeout=1 -rss_limit_mb=1024 -max_len=8192 -close_fd_mask=2 "${dictionary[@]}" < /dev/null
+        "-max_total_time=$seconds" -timeout=1 -rss_limit_mb=1024 -max_len=8192 -close_fd_mask=2 -dict=magics.dict < /dev/null
 done

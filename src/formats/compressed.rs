@@ -10,7 +10,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use stream::{Header, Unpack};
+pub use stream::{Header, Unpack, window_log};
 pub use write::{Compressor, Options, Version, compress};
 
 use super::{bundle, slice};

@@ -7,12 +7,10 @@ use anyhow::Result;
 
 use super::bytes_of;
 use crate::error::Malformed;
-use crate::formats::compressed::{Header, Method, Unpack};
+use crate::formats::compressed::{Header, Method, Unpack, window_log};
 use crate::formats::fatbin;
 use crate::piece::Piece;
 
-/// How far back zstd data may refer: what zstd allows at most. Memory for it is taken as it is used.
-const MAX_WINDOW_LOG: u32 = 31;
 /// One block of LZ4 is inflated in memory: as much as this, or as a multiple of what is compressed.
 const LARGEST_LZ4: u64 = 64 << 20;
 const LARGEST_LZ4_GROWTH: u64 = 10;
@@ -62,7 +60,7 @@ fn stream(packed: &Piece, method: Method, size: u64, out: &mut dyn Write) -> Res
         Method::Zlib => Box::new(flate2::bufread::ZlibDecoder::new(bytes_of::reader(packed))),
         Method::Zstd => {
             let mut decoder = zstd::stream::read::Decoder::with_buffer(bytes_of::reader(packed))?.single_frame();
-            decoder.window_log_max(MAX_WINDOW_LOG)?;
+            decoder.window_log_max(window_log(size))?;
             Box::new(decoder)
         }
     };

@@ -162,7 +162,7 @@ fn b15_conflicts_by_the_whole_rule() {
 }
 
 #[test]
-fn the_same_bytes_as_llvms_bundler() -> Outcome {
+fn ob_22_ob_23_the_same_bytes_as_llvms_bundler() -> Outcome {
     let Some([bundler]) = tools(["clang-offload-bundler"]) else { return Ok(()) };
     let folder = tempfile::tempdir()?;
     let folder = folder.path();
@@ -196,7 +196,7 @@ fn the_same_bytes_as_llvms_bundler() -> Outcome {
 
 /// Triples of four random components, standardised by LLVM's bundler and by us.
 #[test]
-fn the_same_triples_as_llvms_bundler() -> Outcome {
+fn ob_32_the_same_triples_as_llvms_bundler() -> Outcome {
     let Some([bundler]) = tools(["clang-offload-bundler"]) else { return Ok(()) };
     let folder = tempfile::tempdir()?;
     let folder = folder.path();

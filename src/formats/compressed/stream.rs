@@ -10,8 +10,14 @@ use md5::{Digest, Md5};
 
 /// No stream of zstd or zlib grows by more: a zstd block of 128 KiB takes at least 4 bytes. What claims more is a lie.
 const MAX_GROWTH: u64 = 32 << 10;
-/// How far back data may refer: what zstd allows at most. Memory for it is taken as it is used.
-const MAX_WINDOW_LOG: u32 = 31;
+/// How far back data may refer, as a power of two: what zstd allows when nobody asks for more, and what it allows at most.
+const WINDOW_LOG: std::ops::RangeInclusive<u32> = 27..=31;
+
+/// How far back data of this size may refer when it is inflated, as a power of two. Memory is set aside for it before any comes, so that
+/// small data may not ask for much.
+pub fn window_log(plain_size: u64) -> u32 {
+    (u64::BITS - plain_size.leading_zeros()).clamp(*WINDOW_LOG.start(), *WINDOW_LOG.end())
+}
 
 /// The header of a compressed bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +90,7 @@ impl<R: BufRead> Unpack<R> {
     /// Reads the data after `header` from `packed`; the header stands at `at`.
     pub fn new(header: Header, packed: R, at: u64) -> Result<Self, Malformed> {
         let at = at.saturating_add(header.size);
-        let stream = Stream::new(header.method, packed).map_err(|_| Malformed::new("cannot decompress", at))?;
+        let stream = Stream::new(&header, packed).map_err(|_| Malformed::new("cannot decompress", at))?;
         Ok(Unpack { stream, header, at, left: header.plain_size, hash: Some(Md5::new()) })
     }
 
@@ -142,12 +148,12 @@ enum Stream<R: BufRead> {
 }
 
 impl<R: BufRead> Stream<R> {
-    fn new(method: Method, packed: R) -> io::Result<Self> {
-        Ok(match method {
+    fn new(header: &Header, packed: R) -> io::Result<Self> {
+        Ok(match header.method {
             Method::Zlib => Stream::Zlib(flate2::bufread::ZlibDecoder::new(packed)),
             Method::Zstd => {
                 let mut decoder = zstd::stream::read::Decoder::with_buffer(packed)?.single_frame();
-                decoder.window_log_max(MAX_WINDOW_LOG)?;
+                decoder.window_log_max(window_log(header.plain_size))?;
                 Stream::Zstd(decoder)
             }
         })

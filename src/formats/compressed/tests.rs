@@ -65,7 +65,7 @@ fn unpack(data: &[u8]) -> Result<Vec<u8>, Malformed> {
 }
 
 #[test]
-fn what_is_written_is_read_and_the_rest_too() -> Outcome {
+fn ob_59_what_is_written_is_read_and_the_rest_too() -> Outcome {
     for data in samples()? {
         assert_eq!(unpack(&data)?, plain());
         let mut streamed = Vec::new();
@@ -243,4 +243,29 @@ proptest! {
         let packed = compress(&data, Options { version, level, workers: 1 }).map_err(|error| TestCaseError::fail(error.to_string()))?;
         prop_assert_eq!(unpack(&packed), Ok(data));
     }
+}
+
+#[test]
+fn b12_small_data_may_not_set_aside_a_large_window() -> anyhow::Result<()> {
+    let plain = b"small";
+    // A frame that says neither its size nor that it is one segment, but how far back it may refer: 2 to the power of 10 and this.
+    let with_window = |log: u8| -> anyhow::Result<Vec<u8>> {
+        let frame = [&[0x28, 0xb5, 0x2f, 0xfd, 0, log << 3, (plain.len() << 3) as u8 | 1, 0, 0][..], plain].concat();
+        let mut data = by_hand(3, true, plain)?[..32].to_vec();
+        data[8..16].copy_from_slice(&(32 + frame.len() as u64).to_le_bytes());
+        data.extend(frame);
+        Ok(data)
+    };
+    let unpacked = |log| -> anyhow::Result<Vec<u8>> {
+        let data = with_window(log)?;
+        let mut out = Vec::new();
+        Unpack::new(Header::read(&data, 0)?, &data[32..], 0)?.read_to_end(&mut out)?;
+        Ok(out)
+    };
+    assert_eq!(unpacked(17)?, plain);
+    for log in [18, 21] {
+        assert_eq!(unpacked(log).unwrap_err().to_string(), "+0x20: cannot decompress");
+    }
+    assert_eq!([0, 1 << 20, 1 << 29, u64::MAX].map(window_log), [27, 27, 30, 31]);
+    Ok(())
 }

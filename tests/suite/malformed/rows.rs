@@ -86,6 +86,8 @@ pub const ROWS: &[Row] = &[
     Row { name: "b22_a_damaged_member_that_is_not", file: "x.a", make: |s| Ok(put64(&s.archive, find(&s.archive, b"__CLANG_OFFLOAD_BUNDLE__")? + 24, 1 << 60)), verdicts: &[(Unbundle("a"), Bad("past the end")), (Inspect, Bad("past the end"))] },
     Row { name: "b22_a_member_past_the_end", file: "x.a", make: |s| Ok(s.archive[..s.archive.len() - 200].to_vec()), verdicts: &[(Unbundle("a"), Bad("")), (Inspect, Bad(""))] },
 
+    Row { name: "b22_a_member_size_that_lies", file: "x.a", make: |s| Ok(put(&s.archive, find(&s.archive, b"`\n__CLANG_OFFLOAD_BUNDLE__")? - 10, b"9999999999")), verdicts: &[(Unbundle("a"), Bad("")), (Inspect, Bad("")), (Extract, Bad("")), (Link, Bad(""))] },
+
     // ---- offload binaries ----------------------------------------------------------------------------------------------------
     Row { name: "p1_an_image_past_the_end", file: "x.bin", make: |s| Ok(put64(&s.packed, IMAGE_SIZE, 1 << 40)), verdicts: &binary("image size past the end") },
     Row { name: "p1_an_image_whose_end_wraps_around", file: "x.bin", make: |s| Ok(put64(&s.packed, IMAGE_SIZE, u64::MAX - 8)), verdicts: &binary("image size past the end") },
