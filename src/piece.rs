@@ -1,6 +1,10 @@
 //! Parts of files: looked into through maps, copied from file to file by the system, because every page of a map that is touched
 //! counts as memory. What has to be made first (inflated, read from a pipe) goes to a file without a name.
 
+mod archive;
+#[cfg(test)]
+mod tests;
+
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
@@ -10,12 +14,11 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use rustix::io::Errno;
 
+pub use archive::write_archive;
+
 use crate::bytes::Bytes;
 use crate::outputs::{Output, trouble};
 use crate::session::{self, Session};
-
-#[cfg(test)]
-mod tests;
 
 /// Below this the map is as good as the file.
 const SMALL: u64 = 64 << 10;

@@ -28,7 +28,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("run", "args error scratch shell signals trace"),
     ("session", "progress run scratch shell signals trace"),
     ("outputs", "error session signals"),
-    ("piece", "bytes outputs session"),
+    ("piece", "bytes formats llvm outputs session"),
     ("toolchain", "run session"),
     ("bundler", "bytes error formats llvm outputs piece session shell toolchain"),
     ("inputs", "args bytes error formats model session target trace"),
@@ -41,7 +41,7 @@ const ARROWS: &[(&str, &str)] = &[
     // Beside the line, not on it: it asks what the stages would find, before they run.
     ("reproduce", "args bytes formats host inputs run scan session target toolchain"),
     // Beside the line, too: whatever is in a file, linked or not.
-    ("inspect", "bytes error formats llvm model outputs scratch session signals"),
+    ("inspect", "bytes error formats llvm model outputs scratch session signals piece"),
     // Plans are `wrap`'s: data, without types of LLVM's.
     ("llvm", "error formats model wrap"),
     // The wrappers by themselves: what `wrap` plans, written in every form.

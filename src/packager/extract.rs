@@ -1,7 +1,6 @@
 //! Images out of a file: those that the `--image` arguments ask for, else all of them.
 
 use std::collections::HashMap;
-use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -9,10 +8,8 @@ use anyhow::{Context, Result, bail};
 use super::arguments::ImageArguments;
 use super::names;
 use super::read::{Image, images};
-use crate::formats::archive::{self, Member};
-use crate::llvm::BitcodeSymbols;
 use crate::outputs::{Output, Outputs, trouble};
-use crate::piece::Piece;
+use crate::piece::{Piece, write_archive};
 use crate::session::Session;
 
 /// What is extracted, and where from.
@@ -59,7 +56,7 @@ pub fn extract(request: &Extract, session: &Session) -> Result<Extracted> {
     let mut outputs = Outputs::new(session);
     for target in &targets {
         let mut out = outputs.create_or_stdout(&target.path)?;
-        target.write(&mut out)?;
+        target.write(&mut out, session)?;
     }
     outputs.commit()?;
     Ok(Extracted { generated })
@@ -195,7 +192,7 @@ impl Target<'_> {
         !self.archive && matches!(&self.members[..], [(_, contents)] if contents.is(&image.contents))
     }
 
-    fn write(&self, out: &mut Output) -> Result<()> {
+    fn write(&self, out: &mut Output, session: &Session) -> Result<()> {
         if !self.archive {
             return self
                 .members
@@ -203,34 +200,7 @@ impl Target<'_> {
                 .try_for_each(|(_, contents)| contents.copy_to(out))
                 .map_err(|error| trouble(&self.path, &error));
         }
-        let members = self.members.iter().map(|(name, contents)| Member { name: name.clone(), bytes: Box::new(*contents) });
-        let mut out = ByPiece { out, pieces: self.members.iter().map(|(_, contents)| *contents).collect() };
-        archive::write::<BitcodeSymbols>(members.collect(), &mut out)
-            .with_context(|| format!("cannot write the archive '{}'", self.path.display()))
-    }
-}
-
-/// Writes what is a whole piece by copying it from its file, so that the members of an archive are never in memory.
-struct ByPiece<'a> {
-    out: &'a mut Output,
-    pieces: Vec<&'a Piece>,
-}
-
-impl Write for ByPiece<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self.pieces.iter().find(|piece| std::ptr::eq(piece.bytes(), bytes)) {
-            Some(piece) => piece.copy_to(self.out).map(|()| bytes.len()),
-            None => self.out.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
-    }
-}
-
-impl Seek for ByPiece<'_> {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.out.seek(to)
+        let members = self.members.iter().map(|(name, contents)| (name.as_str(), *contents));
+        write_archive(members, out, session).with_context(|| format!("cannot write the archive '{}'", self.path.display()))
     }
 }

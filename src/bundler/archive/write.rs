@@ -1,27 +1,22 @@
 //! Archives for one target, named as LLVM names their members (containers spec 2.12.3, 2.12.4).
 
-use std::collections::HashMap;
-use std::io::{self, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use anyhow::Result;
 
 use super::Found;
-use crate::formats::archive::{Member, write};
-use crate::llvm::BitcodeSymbols;
 use crate::outputs::{Output, trouble};
-use crate::piece::{Piece, Spool};
+use crate::piece::{Spool, write_archive};
+use crate::session::Session;
 
 /// Writes an archive of `chosen` to `out`, the output at `path`.
-pub(super) fn archive(chosen: &[&Found], path: &Path, out: &mut Output, spool: &mut Spool<'_>) -> Result<()> {
+pub(super) fn archive(chosen: &[&Found], path: &Path, out: &mut Output, spool: &mut Spool<'_>, session: &Session) -> Result<()> {
     let mut named = Vec::with_capacity(chosen.len());
     for one in chosen {
         named.push((member_name(&one.member, &one.entry.id, &one.id.target_id), one.entry.contents()?.into_piece(spool)?));
     }
-    let members = named.iter().map(|(name, piece)| Member { name: name.clone(), bytes: Box::new(Lent(piece)) });
-    let pieces = named.iter().map(|(_, piece)| (place(piece.bytes()), piece)).collect();
-    let mut out = ByPiece { out, pieces };
-    write::<BitcodeSymbols>(members.collect(), &mut out).map_err(|error| trouble(path, &error))
+    let members = named.iter().map(|(name, piece)| (name.as_str(), piece));
+    write_archive(members, out, session).map_err(|error| trouble(path, &error))
 }
 
 /// `<stem>-<id><stem><ext>`, without colons. The extension says what the code object is for.
@@ -39,44 +34,6 @@ fn member_name(member: &str, id: &str, target_id: &str) -> String {
         own
     };
     format!("{stem}-{id}{stem}{ext}").replace(':', "_")
-}
-
-struct Lent<'p>(&'p Piece);
-
-impl AsRef<[u8]> for Lent<'_> {
-    fn as_ref(&self) -> &[u8] {
-        self.0.bytes()
-    }
-}
-
-/// Writes what is a whole piece by copying it from its file, so that members are never in memory.
-struct ByPiece<'a> {
-    out: &'a mut Output,
-    pieces: HashMap<(usize, usize), &'a Piece>,
-}
-
-/// Where bytes stand in memory, and how many they are.
-fn place(bytes: &[u8]) -> (usize, usize) {
-    (bytes.as_ptr().addr(), bytes.len())
-}
-
-impl Write for ByPiece<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self.pieces.get(&place(bytes)) {
-            Some(piece) => piece.copy_to(self.out).map(|()| bytes.len()),
-            None => self.out.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
-    }
-}
-
-impl Seek for ByPiece<'_> {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.out.seek(to)
-    }
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use wait4::Wait4;
 
 use crate::kit::Image;
 use crate::support::{
-    LLVM, Outcome, Release, Work, expect_equal, expect_in, expect_not_in, llvm, made, missing, passed, run, run_failing,
-    run_offloaded, stderr_of, test, text, with_llvm,
+    LLVM, Outcome, Work, expect_equal, expect_in, expect_not_in, llvm, made, missing, passed, run, run_failing, run_offloaded,
+    stderr_of, text, with_llvm,
 };
 
 /// Every test here.
