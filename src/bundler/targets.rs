@@ -68,3 +68,53 @@ fn check_hosts(ids: &[Id], task: Task) -> Result<()> {
 fn is_hip(id: &Id) -> bool {
     id.kind == "hip" || id.kind == "hipv4"
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOST: &str = "host-x86_64-unknown-linux-gnu";
+    const GPU: &str = "hip-amdgcn-amd-amdhsa--gfx906";
+
+    fn ids(texts: &[&str], task: Task) -> Result<Vec<String>, String> {
+        let texts: Vec<OsString> = texts.iter().map(OsString::from).collect();
+        let ids = read(&texts, task).map_err(|error| error.to_string())?;
+        Ok(ids.iter().map(Id::to_string).collect())
+    }
+
+    #[test]
+    fn b17_triples_of_any_length() {
+        for (text, id) in [
+            ("host-x86_64", "host-x86_64-unknown-unknown-unknown-"),
+            ("host-x86_64-unknown-linux", "host-x86_64-unknown-linux-unknown-"),
+            ("hip-amdgcn-amd-amdhsa-gfx906", GPU),
+        ] {
+            assert_eq!(ids(&[text], Task::Unbundle), Ok(vec![id.to_owned()]));
+        }
+        for text in ["", "host", "host-"] {
+            assert!(ids(&[text], Task::Unbundle).is_err_and(|said| said.starts_with("Targets need to follow the format")));
+        }
+    }
+
+    #[test]
+    fn ob_27_one_host_unless_all_is_hip() {
+        let other = "openmp-nvptx64-nvidia-cuda--sm_70";
+        let hosts = |count| Err(format!("expecting exactly one host target but got {count}"));
+        assert_eq!(ids(&[GPU, HOST, other], Task::Bundle).map(|ids| ids.len()), Ok(3));
+        assert_eq!(ids(&[GPU, other], Task::Bundle), hosts(0));
+        assert_eq!(ids(&[GPU], Task::Bundle), Ok(vec![GPU.to_owned()]));
+        assert_eq!(ids(&[other], Task::Unbundle).map(|ids| ids.len()), Ok(1));
+        for task in [Task::Bundle, Task::Unbundle] {
+            assert_eq!(ids(&[HOST, "host-aarch64-unknown-linux-gnu"], task), hosts(2));
+        }
+    }
+
+    #[test]
+    fn b4_ob_34_the_same_in_other_words() {
+        for texts in
+            [[GPU, "hip-amdgcn-amd-amdhsa-unknown-gfx906"], ["hip-amdgcn-amd-amdhsa--fiji", "hip-amdgcn-amd-amdhsa--gfx803"]]
+        {
+            assert_eq!(ids(&texts, Task::Bundle), Err("Duplicate targets are not allowed".to_owned()));
+        }
+    }
+}

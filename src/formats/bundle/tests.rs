@@ -32,6 +32,24 @@ fn what_is_written_is_read() -> Outcome {
 }
 
 #[test]
+fn ob_22_ob_23_the_binary_layout() -> Outcome {
+    let data = bundled(&[("host-a", b"A\n"), ("hip-b", b""), ("hip-c", b"CC")], 1)?;
+    let mut expected = b"__CLANG_OFFLOAD_BUNDLE__".to_vec();
+    expected.extend(3u64.to_le_bytes());
+    // Header and ids, which no zero ends, take 120 bytes; code objects follow, told by offsets from the bundle's start.
+    for (offset, size, id) in [(120u64, 2u64, "host-a"), (122, 0, "hip-b"), (122, 2, "hip-c")] {
+        [offset, size, id.len() as u64].iter().for_each(|field| expected.extend(field.to_le_bytes()));
+        expected.extend(id.as_bytes());
+    }
+    expected.extend(b"A\nCC");
+    assert_eq!(data, expected);
+    let head = read_head(&data[..120], data.len() as u64)?;
+    assert_eq!(head.slots.iter().map(|slot| (slot.offset, slot.size)).collect::<Vec<_>>(), [(120, 2), (122, 0), (122, 2)]);
+    assert_eq!(head.size, data.len() as u64);
+    Ok(())
+}
+
+#[test]
 fn bundles_one_after_another_are_all_read() -> Outcome {
     let mut data = sample()?;
     data.resize(4096, 0);
@@ -102,7 +120,7 @@ fn b5_no_alignment_is_an_error_and_sizes_must_hold() {
 }
 
 #[test]
-fn ids_are_spelled_in_one_way() {
+fn ob_32_ids_are_spelled_in_one_way() {
     for (given, id) in [
         ("host-x86_64-linux-gnu-", "host-x86_64-unknown-linux-gnu-"),
         ("host-x86_64-linux-unknown-gnu", "host-x86_64-unknown-linux-gnu-"),

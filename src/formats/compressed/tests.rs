@@ -77,7 +77,7 @@ fn ob_59_what_is_written_is_read_and_the_rest_too() -> Outcome {
 }
 
 #[test]
-fn the_header_is_llvms() -> Outcome {
+fn ob_57_ob_59_the_header_is_llvms() -> Outcome {
     let data = compress(&plain(), Options::default())?;
     assert_eq!(&data[..8], b"CCOB\x03\0\x01\0");
     assert_eq!(data[8..16], (data.len() as u64).to_le_bytes());
