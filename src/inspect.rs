@@ -7,13 +7,13 @@
 
 mod archive;
 mod bitcode;
+mod bytes_of;
 mod containers;
 mod extract;
 mod inflate;
 mod leaf;
 mod libraries;
 mod objects;
-mod piece;
 mod registers;
 pub mod report;
 pub mod table;
@@ -30,9 +30,9 @@ use rayon::prelude::*;
 
 use crate::formats::compressed;
 use crate::formats::{bundle, fatbin, offload_binary};
+use crate::piece::Piece;
 use crate::session::Session;
 use leaf::Facts;
-use piece::Piece;
 use report::{FileReport, Place, Report, SCHEMA, UNREADABLE};
 use walk::{Spot, Walk};
 use what::{What, what};
@@ -62,11 +62,11 @@ pub fn inspect(request: &Request, session: &Session) -> Result<Report> {
 
 fn file(path: &Path, request: &Request, session: &Session) -> FileReport {
     let name = path.display().to_string();
-    let opened = Piece::open(path).with_context(|| name.clone());
+    let opened = bytes_of::open(path).with_context(|| name.clone());
     let mut walk = Walk::new(request, Arc::clone(&session.signals), opened.as_ref().map_or(0, Piece::size));
     let kind = match opened {
         Ok(piece) => {
-            let kind = kind(piece.data());
+            let kind = kind(piece.bytes());
             let place = Place { file: path.to_owned(), steps: Vec::new() };
             walk.enter(&Spot { piece, file: path.to_owned(), place, facts: Facts::default(), inside: false, depth: 0 });
             kind

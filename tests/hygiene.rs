@@ -41,7 +41,7 @@ const ARROWS: &[(&str, &str)] = &[
     // Beside the line, not on it: it asks what the stages would find, before they run.
     ("reproduce", "args bytes formats host inputs run scan session target toolchain"),
     // Beside the line, too: whatever is in a file, linked or not.
-    ("inspect", "bytes error formats llvm model outputs scratch session signals"),
+    ("inspect", "bytes error formats llvm model outputs scratch session signals piece"),
     // Plans are `wrap`'s: data, without types of LLVM's.
     ("llvm", "error formats model wrap"),
     // The wrappers by themselves: what `wrap` plans, written in every form.

@@ -44,7 +44,7 @@ pub(super) fn unbundle(request: &Request, ids: &[Id], session: &Session) -> Resu
     let mut outputs = Outputs::new(session);
     for (chosen, output) in chosen.iter().zip(&request.outputs) {
         let mut made = outputs.create_or_stdout(output)?;
-        write::archive(chosen, output, &mut made, &mut spool)?;
+        write::archive(chosen, output, &mut made, &mut spool, session)?;
     }
     outputs.commit()
 }

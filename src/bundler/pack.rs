@@ -200,7 +200,8 @@ fn packed(output: Output, plan: &Plan<'_>, path: &Path, options: Options, tell: 
             }
         };
     }
-    let mut output = out.finish()?.into_inner().map_err(|error| told(error.into_error()))?;
+    let finished = out.finish().map_err(|error| error.downcast::<io::Error>().map_or_else(|error| error, told))?;
+    let mut output = finished.into_inner().map_err(|error| told(error.into_error()))?;
     if tell {
         let mut start = Vec::new();
         output.rewind().and_then(|()| (&mut output).take(Header::LONGEST).read_to_end(&mut start)).map_err(told)?;

@@ -7,13 +7,14 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, anyhow};
 use object::read::archive::ArchiveFile;
 
-use super::piece::Piece;
+use super::bytes_of;
 use super::report::Step;
 use super::walk::{Spot, Walk};
+use crate::piece::Piece;
 
 /// Goes into every member of the archive at `spot`, in order.
 pub(super) fn members(walk: &mut Walk<'_>, spot: &Spot) -> Result<()> {
-    let archive = ArchiveFile::parse(spot.piece.data()).with_context(|| spot.place.to_string())?;
+    let archive = ArchiveFile::parse(spot.piece.bytes()).with_context(|| spot.place.to_string())?;
     let mut last = 0;
     for member in archive.members() {
         walk.signals.check()?;
@@ -25,7 +26,7 @@ pub(super) fn members(walk: &mut Walk<'_>, spot: &Spot) -> Result<()> {
         match opened {
             Ok((piece, file)) => {
                 let own = file.as_ref().map(|file| file.display().to_string());
-                let step = Step::Member { name, file: own, offset: piece.place(0), size: piece.size() };
+                let step = Step::Member { name, file: own, offset: piece.file_offset(0), size: piece.size() };
                 let inner = spot.deeper(piece, spot.place.then(step), spot.facts.clone());
                 walk.enter(&Spot { file: file.unwrap_or(inner.file), ..inner });
             }
@@ -41,7 +42,7 @@ type Opened = (Piece, Option<PathBuf>);
 /// A member in a file of its own, beside the archive's.
 fn thin(spot: &Spot, name: &[u8]) -> Result<Opened> {
     let path = spot.file.with_file_name(OsStr::from_bytes(name));
-    let piece = Piece::open(&path);
+    let piece = bytes_of::open(&path);
     let told = || format!("{}: cannot read the thin archive's member `{}`", spot.place, path.display());
     Ok((piece.with_context(told)?, Some(path)))
 }

@@ -5,6 +5,7 @@ use std::io::Read;
 
 use anyhow::{Context, Result, bail};
 
+use super::bytes_of;
 use super::inflate;
 use super::leaf::{self, Facts};
 use super::report::{Place, Step};
@@ -30,7 +31,7 @@ impl Container<'_> {
     fn place(&self, packed: Option<(&'static str, u64)>) -> Place {
         self.spot.place.then(Step::Container {
             name: self.name,
-            offset: self.spot.piece.place(self.within),
+            offset: self.spot.piece.file_offset(self.within),
             size: self.size,
             version: self.version,
             compression: packed.map(|(method, _)| method),
@@ -42,7 +43,7 @@ impl Container<'_> {
 
 /// Every container in `spot`, in order. They may be apart by zeros, and by nothing else.
 pub(super) fn sequence(walk: &mut Walk<'_>, spot: &Spot) -> Result<()> {
-    let data = spot.piece.data();
+    let data = spot.piece.bytes();
     let mut at = 0;
     loop {
         let rest = data.get(at..).unwrap_or_default();
@@ -60,7 +61,7 @@ pub(super) fn sequence(walk: &mut Walk<'_>, spot: &Spot) -> Result<()> {
 fn one(walk: &mut Walk<'_>, spot: &Spot, at: u64) -> Result<u64> {
     walk.signals.check()?;
     let rest = spot.piece.from(at);
-    let start = rest.data();
+    let start = rest.bytes();
     if !is_container(start) {
         return Err(Malformed::new("not a container of device code", at).into());
     }
@@ -76,7 +77,7 @@ fn one(walk: &mut Walk<'_>, spot: &Spot, at: u64) -> Result<u64> {
 }
 
 fn offload_binaries(walk: &mut Walk<'_>, spot: &Spot, at: u64) -> Result<u64> {
-    let head = offload_binary::Head::read(spot.piece.data(), at)?;
+    let head = offload_binary::Head::read(spot.piece.bytes(), at)?;
     let container = Container { name: "offload-binary", spot, within: at, size: head.size, version: Some(head.version) };
     let whole = part(spot, at, head.size)?;
     let Some(packed) = head.packed else {
@@ -89,7 +90,7 @@ fn offload_binaries(walk: &mut Walk<'_>, spot: &Spot, at: u64) -> Result<u64> {
     let method = if packed.zstd { Method::Zstd } else { Method::Zlib };
     let place = container.place(Some((name_of(method), packed.plain_size)));
     let data = whole.from(packed.at);
-    let start = head.plain_start(whole.data()).unwrap_or_default();
+    let start = head.plain_start(whole.bytes()).unwrap_or_default();
     let plain = inflate::offload_binary(&data, method, start, packed.plain_size);
     let facts = Facts { compressed_size: Some(head.size), ..spot.facts.clone() };
     let done = plain.map_err(untold).with_context(|| place.to_string());
@@ -101,7 +102,7 @@ fn offload_binaries(walk: &mut Walk<'_>, spot: &Spot, at: u64) -> Result<u64> {
 
 /// The images of one plain binary.
 fn offload_images(walk: &mut Walk<'_>, spot: Spot) -> Result<()> {
-    let images = offload_binary::read_all(spot.piece.data()).with_context(|| spot.place.to_string())?;
+    let images = offload_binary::read_all(spot.piece.bytes()).with_context(|| spot.place.to_string())?;
     for image in images {
         let piece = part(&spot, image.at, image.image.len() as u64)?;
         let mut facts = spot.facts.clone();
@@ -133,7 +134,7 @@ fn replace(facts: &mut Facts, kinds: Vec<String>, triple: &str, target: &str) {
 
 fn binary_bundle(walk: &mut Walk<'_>, spot: &Spot, at: u64) -> Result<u64> {
     let rest = spot.piece.from(at);
-    let head = bundle::read_head(rest.data(), rest.size()).map_err(Malformed::or_io).map_err(|error| shifted(error, at))?;
+    let head = bundle::read_head(rest.bytes(), rest.size()).map_err(Malformed::or_io).map_err(|error| shifted(error, at))?;
     let container = Container { name: "bundle", spot, within: at, size: head.size, version: None };
     let place = container.place(None);
     for slot in head.slots {
@@ -160,7 +161,7 @@ pub(super) fn of_id(facts: &Facts, stored: &str) -> Facts {
 
 /// The code objects of a text bundle.
 pub(super) fn text_bundle(walk: &mut Walk<'_>, spot: &Spot, comment: &str) -> Result<()> {
-    let spans = bundle::text::scan(comment, spot.piece.reader());
+    let spans = bundle::text::scan(comment, bytes_of::reader(&spot.piece));
     let spans = spans.map_err(anyhow::Error::from).map_err(untold).with_context(|| spot.place.to_string())?;
     let container = Container { name: "text-bundle", spot, within: 0, size: spot.piece.size(), version: None };
     let place = container.place(None);
@@ -173,11 +174,11 @@ pub(super) fn text_bundle(walk: &mut Walk<'_>, spot: &Spot, comment: &str) -> Re
 
 fn compressed_bundle(walk: &mut Walk<'_>, spot: &Spot, at: u64) -> Result<u64> {
     let rest = spot.piece.from(at);
-    let header = Header::read(rest.data(), at)?;
+    let header = Header::read(rest.bytes(), at)?;
     let size = match header.total {
         Some(total) => total,
         // Version 1 does not say, and must be looked through.
-        None => compressed::read_at(spot.piece.data(), at)?.size,
+        None => compressed::read_at(spot.piece.bytes(), at)?.size,
     };
     let Some(whole) = rest.slice(0, size) else { return Err(Malformed::new("size field past the end", at).into()) };
     let container = Container { name: "compressed-bundle", spot, within: at, size, version: Some(header.version.into()) };
@@ -199,7 +200,7 @@ fn compressed_bundle(walk: &mut Walk<'_>, spot: &Spot, at: u64) -> Result<u64> {
 
 /// What the header of a compressed bundle's bundle says; no more of it is inflated.
 fn listed(walk: &mut Walk<'_>, spot: &Spot, header: Header) -> Result<()> {
-    let mut plain = Unpack::new(header, spot.piece.reader(), 0)?;
+    let mut plain = Unpack::new(header, bytes_of::reader(&spot.piece), 0)?;
     let mut start = [0; bundle::MAGIC.len()];
     plain.read_exact(&mut start)?;
     if !bundle::is_bundle(&start) {
@@ -225,11 +226,11 @@ fn listed(walk: &mut Walk<'_>, spot: &Spot, header: Header) -> Result<()> {
 
 fn fatbinary(walk: &mut Walk<'_>, spot: &Spot, at: u64) -> Result<u64> {
     let rest = spot.piece.from(at);
-    let size = fatbin::size(rest.data()).map_err(|fault| fault.shifted(at))?;
+    let size = fatbin::size(rest.bytes()).map_err(|fault| fault.shifted(at))?;
     let whole = part(spot, at, size)?;
     let container = Container { name: "fatbinary", spot, within: at, size, version: Some(1) };
     let place = container.place(None);
-    let read = fatbin::read_all(whole.data()).with_context(|| place.to_string());
+    let read = fatbin::read_all(whole.bytes()).with_context(|| place.to_string());
     let entries = match read {
         Ok(read) => read.into_iter().flat_map(|one| one.entries),
         Err(error) => {
@@ -267,14 +268,14 @@ fn fatbinary_entry(walk: &mut Walk<'_>, mut spot: Spot, entry: &fatbin::Entry<'_
         spot.piece = inflate::fatbinary_entry(&spot.piece, method, entry.plain_size)?;
     }
     // Code is padded, and text ends with a zero.
-    let size = fatbin::unpadded(entry.kind, spot.piece.data());
+    let size = fatbin::unpadded(entry.kind, spot.piece.bytes());
     spot.piece = part(&spot, 0, size)?;
     walk.enter(&spot);
     Ok(())
 }
 
 /// `size` bytes of `spot` from `at`, which its reader has found to be there.
-fn part(spot: &Spot, at: u64, size: u64) -> Result<super::piece::Piece> {
+fn part(spot: &Spot, at: u64, size: u64) -> Result<crate::piece::Piece> {
     spot.piece.slice(at, size).ok_or_else(|| Malformed::new("past the end", at).into())
 }
 

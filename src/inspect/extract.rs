@@ -27,8 +27,7 @@ pub(super) fn all(files: &mut [FileReport], folder: &Path, session: &Session) ->
                 bail!("`{}` is there already: remove it, or name another folder", path.display());
             }
             let mut output = outputs.create(&path)?;
-            let (from, at) = piece.range();
-            output.copy_range(from, at, piece.size()).map_err(|error| trouble(&path, &error))?;
+            piece.copy_to(&mut output).map_err(|error| trouble(&path, &error))?;
             image.extracted = Some(path.display().to_string());
         }
     }

@@ -5,10 +5,11 @@ use std::io::{self, Read, Write};
 
 use anyhow::Result;
 
-use super::piece::Piece;
+use super::bytes_of;
 use crate::error::Malformed;
 use crate::formats::compressed::{Header, Method, Unpack, window_log};
 use crate::formats::fatbin;
+use crate::piece::Piece;
 
 /// One block of LZ4 is inflated in memory: as much as this, or as a multiple of what is compressed.
 const LARGEST_LZ4: u64 = 64 << 20;
@@ -18,8 +19,8 @@ const LZ4_GROWTH: u64 = 255;
 
 /// The bundle in the compressed bundle with this header; its size and its hash are those that the header says.
 pub(super) fn compressed_bundle(packed: &Piece, header: Header) -> Result<Piece> {
-    Piece::spilled(|out| {
-        let mut plain = Unpack::new(header, packed.reader(), 0)?;
+    Piece::made(|out| {
+        let mut plain = Unpack::new(header, bytes_of::reader(packed), 0)?;
         io::copy(&mut plain, out)?;
         Ok(())
     })
@@ -28,7 +29,7 @@ pub(super) fn compressed_bundle(packed: &Piece, header: Header) -> Result<Piece>
 /// An OffloadBinary of `size` bytes that starts with `start` and goes on with what `packed` inflates to.
 pub(super) fn offload_binary(packed: &Piece, method: Method, start: Vec<u8>, size: u64) -> Result<Piece> {
     let wanted = size.saturating_sub(start.len() as u64);
-    Piece::spilled(|out| {
+    Piece::made(|out| {
         out.write_all(&start)?;
         stream(packed, method, wanted, out)
     })
@@ -42,23 +43,23 @@ pub(super) fn fits(packed: u64, method: fatbin::Method, size: u64) -> bool {
 /// The code of a fatbinary's entry that `fits`.
 pub(super) fn fatbinary_entry(packed: &Piece, method: fatbin::Method, size: u64) -> Result<Piece> {
     if method == fatbin::Method::Zstd {
-        return Piece::spilled(|out| stream(packed, Method::Zstd, size, out));
+        return Piece::made(|out| stream(packed, Method::Zstd, size, out));
     }
     if size > packed.size().saturating_mul(LZ4_GROWTH) {
         return Err(fault("inflated size is more than the compressed data can hold"));
     }
-    let plain = lz4_flex::block::decompress(packed.data(), usize::try_from(size)?).map_err(|_| fault("cannot inflate"))?;
+    let plain = lz4_flex::block::decompress(packed.bytes(), usize::try_from(size)?).map_err(|_| fault("cannot inflate"))?;
     if plain.len() as u64 != size {
         return Err(fault("inflated size does not match the data"));
     }
-    Piece::spilled(|out| Ok(out.write_all(&plain)?))
+    Piece::made(|out| Ok(out.write_all(&plain)?))
 }
 
 fn stream(packed: &Piece, method: Method, size: u64, out: &mut dyn Write) -> Result<()> {
     let mut plain: Box<dyn Read> = match method {
-        Method::Zlib => Box::new(flate2::bufread::ZlibDecoder::new(packed.reader())),
+        Method::Zlib => Box::new(flate2::bufread::ZlibDecoder::new(bytes_of::reader(packed))),
         Method::Zstd => {
-            let mut decoder = zstd::stream::read::Decoder::with_buffer(packed.reader())?.single_frame();
+            let mut decoder = zstd::stream::read::Decoder::with_buffer(bytes_of::reader(packed))?.single_frame();
             decoder.window_log_max(window_log(size))?;
             Box::new(decoder)
         }

@@ -7,6 +7,7 @@ use object::elf::{self, FileHeader32, FileHeader64};
 use object::read::elf::FileHeader;
 use object::{Endianness, FileKind};
 
+use super::bytes_of;
 use super::report::Image;
 use super::walk::{Spot, Walk};
 use super::what::{What, what};
@@ -28,10 +29,10 @@ pub(super) struct Facts {
 
 /// Adds the image at `spot`.
 pub(super) fn add(walk: &mut Walk<'_>, spot: &Spot) -> Result<()> {
-    let data = spot.piece.data();
+    let data = spot.piece.bytes();
     let (format, elf) = format(data);
     let mut image = unread(walk.images.len(), spot, format, spot.piece.size());
-    image.offset = spot.piece.place(0);
+    image.offset = spot.piece.file_offset(0);
     if let Some(elf) = elf {
         image.machine = Some(elf.machine_name());
         if image.triple.is_empty() {
@@ -42,7 +43,7 @@ pub(super) fn add(walk: &mut Walk<'_>, spot: &Spot) -> Result<()> {
         }
     }
     if !walk.request.headers_only {
-        image.sha256 = Some(spot.piece.sha256().with_context(|| spot.place.to_string())?);
+        image.sha256 = Some(bytes_of::sha256(&spot.piece).with_context(|| spot.place.to_string())?);
     }
     if walk.request.extract.is_some() {
         image.piece = Some(spot.piece.clone());

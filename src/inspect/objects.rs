@@ -65,9 +65,9 @@ pub(super) fn sections(walk: &mut Walk<'_>, spot: &Spot) -> Result<()> {
         let piece = spot.piece.slice(section.offset, section.size);
         let piece =
             piece.ok_or_else(|| anyhow!("{}: past the end of the file, at offset {:#x} of it", name(), section.offset))?;
-        let step = Step::Section { name: section.name.clone(), offset: piece.place(0), size: section.size };
+        let step = Step::Section { name: section.name.clone(), offset: piece.file_offset(0), size: section.size };
         let mut inner = spot.deeper(piece, spot.place.then(step), spot.facts.clone()).inside();
-        let is_container = is_container(inner.piece.data());
+        let is_container = is_container(inner.piece.bytes());
         let done = match section.holds {
             _ if inner.piece.size() == 0 => Ok(()),
             Holds::Entry(id) => {
@@ -99,7 +99,7 @@ pub(super) fn sections(walk: &mut Walk<'_>, spot: &Spot) -> Result<()> {
 /// The sections of device code.
 fn found(spot: &Spot) -> Result<Vec<Section>> {
     let told = |error: object::Error| anyhow!("{}: {error} (it has {:#x} bytes)", spot.place, spot.piece.size());
-    let file = object::File::parse(spot.piece.data()).map_err(told)?;
+    let file = object::File::parse(spot.piece.bytes()).map_err(told)?;
     let short = matches!(file.format(), object::BinaryFormat::Pe);
     let mut found = Vec::new();
     for section in file.sections() {
@@ -184,7 +184,7 @@ pub(super) fn variables(walk: &mut Walk<'_>, spot: &Spot, section: Option<&str>)
     let found = found_variables(spot, section).with_context(|| spot.place.to_string())?;
     for variable in found {
         let Some(piece) = spot.piece.slice(variable.offset, variable.size) else { continue };
-        let (offset, size) = (piece.place(0), variable.size);
+        let (offset, size) = (piece.file_offset(0), variable.size);
         let within = spot.place.then(Step::Section { name: variable.section, offset: None, size: 0 });
         let place = within.then(Step::Symbol { name: variable.name, offset, size });
         walk.enter(&spot.deeper(piece, place, variable.facts).inside());
@@ -193,7 +193,7 @@ pub(super) fn variables(walk: &mut Walk<'_>, spot: &Spot, section: Option<&str>)
 }
 
 fn found_variables(spot: &Spot, wanted: Option<&str>) -> Result<Vec<Variable>> {
-    let file = object::File::parse(spot.piece.data())?;
+    let file = object::File::parse(spot.piece.bytes())?;
     let mut found = Vec::new();
     let looked_into = self::found(spot)?;
     let triples = sycl_triples(&file);

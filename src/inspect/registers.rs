@@ -23,7 +23,7 @@ const RUNTIMES: [Runtime; 4] = [
 
 /// Notes the registrations of the object or program at `spot`.
 pub(super) fn of(walk: &mut Walk<'_>, spot: &Spot) -> Result<()> {
-    let data = spot.piece.data();
+    let data = spot.piece.bytes();
     let file = object::File::parse(data)?;
     let members = spot.place.members();
     let linked = !matches!(file.kind(), object::ObjectKind::Relocatable);

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::piece::Piece;
 use crate::formats::kernels::Kernel;
+use crate::piece::Piece;
 
 /// The version of the form of the report.
 pub const SCHEMA: u32 = 1;

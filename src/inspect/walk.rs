@@ -8,11 +8,11 @@ use anyhow::{Context, Error, Result, bail};
 use object::FileKind;
 
 use super::leaf::Facts;
-use super::piece::Piece;
 use super::report::{Image, Place, Registration};
 use super::what::{What, what};
 use super::{Request, archive, bitcode, containers, leaf, objects, registers};
 use crate::error;
+use crate::piece::Piece;
 use crate::signals::Signals;
 
 /// No sane file nests deeper; a cycle of thin archives does.
@@ -91,7 +91,7 @@ impl<'r> Walk<'r> {
         if spot.depth > DEEPEST {
             bail!("{}: nested more than {DEEPEST} deep", spot.place);
         }
-        match what(spot.piece.data(), !spot.inside) {
+        match what(spot.piece.bytes(), !spot.inside) {
             What::Containers => containers::sequence(self, spot),
             What::TextBundle(comment) => containers::text_bundle(self, spot, comment),
             What::Archive => archive::members(self, spot),
@@ -105,7 +105,7 @@ impl<'r> Walk<'r> {
 
     /// An object or program of the host, or device code by itself.
     fn host_object(&mut self, spot: &Spot, kind: FileKind) -> Result<()> {
-        if matches!(kind, FileKind::Elf32 | FileKind::Elf64) && leaf::is_device(spot.piece.data()) {
+        if matches!(kind, FileKind::Elf32 | FileKind::Elf64) && leaf::is_device(spot.piece.bytes()) {
             return self.device_object(spot, kind);
         }
         objects::sections(self, spot)?;
@@ -117,7 +117,7 @@ impl<'r> Walk<'r> {
     fn device_object(&mut self, spot: &Spot, kind: FileKind) -> Result<()> {
         leaf::add(self, spot)?;
         // What a container holds need not be whole, and it need not be what it looks like.
-        if matches!(kind, FileKind::Elf32 | FileKind::Elf64) && objects::is_readable(spot.piece.data()) {
+        if matches!(kind, FileKind::Elf32 | FileKind::Elf64) && objects::is_readable(spot.piece.bytes()) {
             objects::sections(self, spot)?;
         }
         Ok(())

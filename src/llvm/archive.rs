@@ -7,9 +7,20 @@ use crate::formats::archive::Symbols;
 /// Reads bitcode members with LLVM. Without the feature `llvm` they are members without symbols, as texts are.
 pub struct BitcodeSymbols;
 
+impl BitcodeSymbols {
+    /// What is wrong with bitcode that LLVM cannot read, which is a member without symbols.
+    pub fn fault(bytes: &[u8]) -> Option<io::Error> {
+        if is_bitcode(bytes) { Self::names(bytes).err() } else { None }
+    }
+}
+
+fn is_bitcode(bytes: &[u8]) -> bool {
+    cfg!(feature = "llvm") && (bytes.starts_with(b"BC\xc0\xde") || bytes.starts_with(b"\xde\xc0\x17\x0b"))
+}
+
 impl Symbols for BitcodeSymbols {
     fn reads(bytes: &[u8]) -> bool {
-        cfg!(feature = "llvm") && (bytes.starts_with(b"BC\xc0\xde") || bytes.starts_with(b"\xde\xc0\x17\x0b"))
+        is_bitcode(bytes) && Self::names(bytes).is_ok()
     }
 
     fn names(bytes: &[u8]) -> io::Result<Vec<String>> {

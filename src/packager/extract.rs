@@ -56,7 +56,7 @@ pub fn extract(request: &Extract, session: &Session) -> Result<Extracted> {
     let mut outputs = Outputs::new(session);
     for target in &targets {
         let mut out = outputs.create_or_stdout(&target.path)?;
-        target.write(&mut out)?;
+        target.write(&mut out, session)?;
     }
     outputs.commit()?;
     Ok(Extracted { generated })
@@ -192,7 +192,7 @@ impl Target<'_> {
         !self.archive && matches!(&self.members[..], [(_, contents)] if contents.is(&image.contents))
     }
 
-    fn write(&self, out: &mut Output) -> Result<()> {
+    fn write(&self, out: &mut Output, session: &Session) -> Result<()> {
         if !self.archive {
             return self
                 .members
@@ -201,6 +201,6 @@ impl Target<'_> {
                 .map_err(|error| trouble(&self.path, &error));
         }
         let members = self.members.iter().map(|(name, contents)| (name.as_str(), *contents));
-        write_archive(members, out).with_context(|| format!("cannot write the archive '{}'", self.path.display()))
+        write_archive(members, out, session).with_context(|| format!("cannot write the archive '{}'", self.path.display()))
     }
 }

@@ -7,10 +7,21 @@ use super::Piece;
 use crate::formats::archive::{Member, write};
 use crate::llvm::BitcodeSymbols;
 use crate::outputs::Output;
+use crate::session::Session;
 
-/// Writes a GNU archive of `members`, each with its name, to `out`. Native objects and bitcode are in its index.
-pub fn write_archive<'a>(members: impl IntoIterator<Item = (&'a str, &'a Piece)>, out: &mut Output) -> io::Result<()> {
+/// Writes a GNU archive of `members`, each with its name, to `out`. Native objects and bitcode are in its index; of bitcode that LLVM
+/// cannot read it is warned.
+pub fn write_archive<'a>(
+    members: impl IntoIterator<Item = (&'a str, &'a Piece)>,
+    out: &mut Output,
+    session: &Session,
+) -> io::Result<()> {
     let members: Vec<(&str, &Piece)> = members.into_iter().collect();
+    for (name, piece) in &members {
+        if let Some(error) = BitcodeSymbols::fault(piece.bytes()) {
+            session.shell.warn(&format!("'{name}': {error}"));
+        }
+    }
     let pieces = members.iter().map(|(_, piece)| (place(piece.bytes()), *piece)).collect();
     let members = members.into_iter().map(|(name, piece)| Member { name: name.to_owned(), bytes: Box::new(piece) });
     write::<BitcodeSymbols>(members.collect(), &mut ByPiece { out, pieces })

@@ -15,12 +15,13 @@ use libtest_mimic::{Failed, Trial};
 use wait4::Wait4;
 
 use crate::bundler::{HOST, bundler, ours, theirs, words};
-use crate::support::{Outcome, Work, expect_equal, expect_not_in, llvm, output, passed, run, with_llvm};
+use crate::support::{Outcome, Work, expect_equal, expect_in, expect_not_in, llvm, output, passed, run, with_llvm};
 
 pub fn trials() -> Vec<Trial> {
     let mut trials = vec![
         with_llvm("fat_objects::b19_ob_05_the_objects_of_llvm_objcopy_without_it", same_objects),
         with_llvm("fat_objects::b19_objects_of_gcc", of_gcc),
+        with_llvm("fat_objects::b19_groups_of_gcc_stay_what_they_are", groups),
         with_llvm("fat_objects::programs_linked_of_them_hold_no_bundles", programs),
         with_llvm("fat_objects::memory_does_not_grow_with_code_objects", memory),
         with_llvm("fat_objects::b16_the_host_of_objects_put_together", put_together),
@@ -128,6 +129,25 @@ fn of_gcc() -> Outcome {
     work.file("a.c", SOURCE);
     run(work.command("cc").args(["-g", "-O2", "-c", "a.c", "-o", "host.o"]))?;
     both_ways(&work, "host.o")?;
+    passed()
+}
+
+/// gcc names some groups by local symbols. llvm-objcopy takes those for groups of no other object, and linkers then keep them all.
+fn groups() -> Outcome {
+    let work = devices();
+    work.file(
+        "a.cpp",
+        "struct A { virtual ~A() {} virtual int f() { return 1; } }; struct B : A { ~B() {} int f() { return 2; } };\nA *make() { return new B; }\n",
+    );
+    run(work.command("c++").args(["-c", "a.cpp", "-o", "host.o"]))?;
+    by_ours(&work, &bundling("host.o", "fat.o"))?;
+    by_ours(&work, &unbundling("fat.o", "ours"))?;
+    let groups = |name: &str| run(work.command(llvm("llvm-readelf")).args(["--section-groups", name]));
+    let expected = groups("host.o")?;
+    expect_in(&expected, "COMDAT group section")?;
+    for name in ["fat.o", "ours.host"] {
+        expect_equal(name, &expected, &groups(name)?)?;
+    }
     passed()
 }
 

@@ -7,15 +7,16 @@ use anyhow::Result;
 use super::Found;
 use crate::outputs::{Output, trouble};
 use crate::piece::{Spool, write_archive};
+use crate::session::Session;
 
 /// Writes an archive of `chosen` to `out`, the output at `path`.
-pub(super) fn archive(chosen: &[&Found], path: &Path, out: &mut Output, spool: &mut Spool<'_>) -> Result<()> {
+pub(super) fn archive(chosen: &[&Found], path: &Path, out: &mut Output, spool: &mut Spool<'_>, session: &Session) -> Result<()> {
     let mut named = Vec::with_capacity(chosen.len());
     for one in chosen {
         named.push((member_name(&one.member, &one.entry.id, &one.id.target_id), one.entry.contents()?.into_piece(spool)?));
     }
     let members = named.iter().map(|(name, piece)| (name.as_str(), piece));
-    write_archive(members, out).map_err(|error| trouble(path, &error))
+    write_archive(members, out, session).map_err(|error| trouble(path, &error))
 }
 
 /// `<stem>-<id><stem><ext>`, without colons. The extension says what the code object is for.

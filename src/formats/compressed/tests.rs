@@ -174,10 +174,12 @@ fn b9_bundles_one_after_another_are_all_read() -> Outcome {
 #[test]
 fn the_number_of_workers_does_not_show() -> Outcome {
     let large = plain().repeat(20_000);
-    let made = |workers| compress(&large, Options { workers, ..Options::default() });
-    let one = made(1)?;
-    assert!(one == made(0)? && one == made(2)? && one == made(5)?);
-    assert!(unpack(&one)? == large);
+    for level in [3, 13] {
+        let made = |workers| compress(&large, Options { workers, level, ..Options::default() });
+        let one = made(1)?;
+        assert!(one == made(0)? && one == made(2)? && one == made(5)?);
+        assert!(unpack(&one)? == large);
+    }
     Ok(())
 }
 

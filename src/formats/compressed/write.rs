@@ -4,6 +4,7 @@ use super::{MAGIC, hash_of};
 use anyhow::{Result, bail};
 use md5::{Digest, Md5};
 use std::io::{self, Cursor, Seek, SeekFrom, Write};
+use zstd::zstd_safe::CParameter;
 
 /// The header that is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +67,12 @@ const LLVM_WINDOW_LOG: u32 = 27;
 /// The first of zstd's levels that take much memory.
 const ULTRA: i32 = 20;
 
+/// Up to this level zstd gives its workers a few MiB at a time, above it tens of them: too much for many workers to have some, and
+/// for whoever stops it to wait for.
+const SMALL_JOBS: i32 = 12;
+/// What it is told to give them instead; the result is as small.
+const JOB: u32 = 8 << 20;
+
 impl<W: Write + Seek> Compressor<W> {
     /// A compressor for data of `plain_size` bytes; its output starts where `out` stands.
     pub fn new(mut out: W, plain_size: u64, options: Options) -> Result<Self> {
@@ -82,6 +89,9 @@ impl<W: Write + Seek> Compressor<W> {
         encoder.include_contentsize(true)?;
         // With no worker zstd splits its work otherwise than with some.
         encoder.multithread(options.workers.max(1))?;
+        if options.level > SMALL_JOBS {
+            encoder.set_parameter(CParameter::JobSize(JOB))?;
+        }
         Ok(Compressor { encoder, options, start, plain_size, left: plain_size, hash: Md5::new() })
     }
 

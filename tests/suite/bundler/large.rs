@@ -8,7 +8,7 @@ use std::time::Duration;
 use libtest_mimic::{Failed, Trial};
 
 use super::{GFX90A, GFX906, HOST, bundler, done, ours, theirs, words};
-use crate::support::{Outcome, Release, Work, expect_equal, llvm, passed, run, test, with_llvm};
+use crate::support::{Outcome, Release, Work, expect_equal, expect_in, llvm, passed, run, run_failing, test, with_llvm};
 
 const MIB: u64 = 1 << 20;
 
@@ -17,6 +17,8 @@ pub fn trials() -> Vec<Trial> {
         with_llvm("bundler::memory_does_not_grow_with_code_objects", memory),
         with_llvm("bundler::what_is_the_same_is_compressed_once", shared),
         test("bundler::more_inputs_than_open_files", many),
+        test("bundler::b21_a_signal_leaves_nothing", stopped),
+        test("bundler::b21_a_full_disk_is_told", full),
     ]
 }
 
@@ -118,5 +120,37 @@ fn many() -> Outcome {
     done(&work, ours(), "@line")?;
     let listed = done(&work, ours(), "-list -type=bc -input=made")?;
     expect_equal("entries", "1501", &listed.lines().count().to_string())?;
+    passed()
+}
+
+/// Stopped while it compresses, and while it copies to a pipe that nobody reads.
+fn stopped() -> Outcome {
+    let work = Work::new();
+    noise(&work.path().join("image"), 64 * MIB)?;
+    for (more, output) in [("-compress -compression-level=9", "made"), ("", "-")] {
+        let line = format!("-type=bc {more} -targets={HOST},{GFX906} -input=/dev/null -input=image -output={output}");
+        let mut child = bundler(&work, ours(), &words(&line)).stdout(Stdio::piped()).spawn()?;
+        std::thread::sleep(Duration::from_millis(300));
+        run(work.command("kill").args(["-TERM", &child.id().to_string()]))?;
+        drop(child.stdout.take());
+        let ended = child.wait()?;
+        expect_equal(&line, "true", &(!ended.success()).to_string())?;
+        expect_equal("an output", "false", &work.path().join("made").exists().to_string())?;
+        work.expect_no_temps()?;
+        let left =
+            std::fs::read_dir(work.path())?.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(".offld"));
+        expect_equal("files beside the output", "0", &left.count().to_string())?;
+    }
+    passed()
+}
+
+fn full() -> Outcome {
+    let work = Work::new();
+    work.file("a", "x".repeat(100_000));
+    for more in ["", "-compress"] {
+        let line = format!("-type=bc {more} -targets={HOST} -input=a -output=/dev/full");
+        let said = run_failing(&mut bundler(&work, ours(), &words(&line)))?;
+        expect_in(&said, "error: '/dev/full': No space left on device")?;
+    }
     passed()
 }

@@ -7,7 +7,7 @@ use wait4::Wait4;
 
 use super::{archive, by_ours, by_theirs, members, names, our_tool, refused, same_file};
 use crate::bundler::{HOST, bundler, theirs, words};
-use crate::support::{Outcome, Work, expect_equal, expect_in, llvm, passed, run, with_llvm};
+use crate::support::{Outcome, Work, expect_equal, expect_in, llvm, passed, run, stderr_of, with_llvm};
 
 pub fn trials() -> Vec<Trial> {
     vec![
@@ -17,6 +17,7 @@ pub fn trials() -> Vec<Trial> {
         with_llvm("fat_objects::archives::ob_43_of_every_form", forms),
         with_llvm("fat_objects::archives::ob_53_targets_of_two_fields", two_fields),
         with_llvm("fat_objects::archives::b2_unknown_processors_are_told_apart", unknown),
+        with_llvm("fat_objects::archives::ob_51_damaged_code_objects_are_members", damaged),
         with_llvm("fat_objects::archives::b9_b10_bundles_in_a_row_and_in_sections", in_a_row),
         with_llvm("fat_objects::archives::b19_hosts_of_many_members", many_hosts),
         with_llvm("fat_objects::archives::ob_48_memory_does_not_grow_with_members", memory),
@@ -174,6 +175,25 @@ fn unknown() -> Outcome {
     passed()
 }
 
+/// What cannot be read has no symbols; LLVM's warns of bitcode, and fails for native objects.
+fn damaged() -> Outcome {
+    let work = library()?;
+    let bitcode = std::fs::read(work.path().join("dev.bc"))?;
+    work.file("damaged", &bitcode[..bitcode.len() / 2]);
+    by_theirs(&work, &format!("-type=bc -targets={HOST},{GFX906} -input=/dev/null -input=damaged -output=m.bc"))?;
+    archive(&work, "rcs", "one.a", &["m.bc"])?;
+    by_theirs(&work, &taking("one.a", &[GFX906], "theirs", ""))?;
+    let told = stderr_of(&mut bundler(&work, our_tool(), &words(&taking("one.a", &[GFX906], "ours", ""))))?;
+    expect_in(&told, &format!("warning: 'm-{GFX906}m.bc': "))?;
+    same_file(&work, "ours.0", "theirs.0")?;
+    work.file("damaged", b"\x7fELF\x02\x01\x01 not the rest of an object, which is a little longer than this, of course");
+    by_theirs(&work, &format!("-type=bc -targets={HOST},{GFX906} -input=/dev/null -input=damaged -output=m.bc"))?;
+    archive(&work, "rcs", "other.a", &["m.bc"])?;
+    by_ours(&work, &taking("other.a", &[GFX906], "other", ""))?;
+    expect_equal("members", "1", &members(&work, "other.0")?.len().to_string())?;
+    passed()
+}
+
 /// What linkers make of `.hip_fatbin`: compressed and other bundles in a row, at multiples of a page.
 fn in_a_row() -> Outcome {
     let work = Work::new();
@@ -227,10 +247,11 @@ fn many_hosts() -> Outcome {
     passed()
 }
 
-/// A member of half a gibibyte, and a compressed one, for which zstd needs the window that the data was compressed with.
+/// A member of half a gibibyte, and a compressed one, for which zstd needs the window that the data was compressed
+/// with, 256 MiB at most.
 fn memory() -> Outcome {
     const SIZE: u64 = 512 << 20;
-    const WINDOW: u64 = 128 << 20;
+    const WINDOW: u64 = 256 << 20;
     let work = Work::new();
     let large = std::fs::File::create(work.path().join("large"))?;
     large.set_len(SIZE)?;

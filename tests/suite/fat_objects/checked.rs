@@ -7,7 +7,7 @@ use crate::bundler::{HOST, bundler, theirs, words};
 use crate::support::{Outcome, Work, expect_in, passed, with_llvm};
 
 pub fn trials() -> Vec<Trial> {
-    vec![with_llvm("fat_objects::archives::b22_ob_08_ob_36_ob_54_conflicts_in_archives", conflicts)]
+    vec![with_llvm("fat_objects::archives::b22_ob_08_ob_35_ob_36_ob_54_conflicts_in_archives", conflicts)]
 }
 
 const ANY: &str = "openmp-amdgcn-amd-amdhsa--gfx906";
