@@ -13,6 +13,8 @@ packages=(
     clang-22 clang-tools-22 lld-22 libomp-22-dev liboffload-22-dev
     # lint and bench
     shellcheck hyperfine time
+    # one of the host linkers that tests link with
+    mold
 )
 install_packages "${packages[@]}"
 

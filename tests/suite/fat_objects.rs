@@ -12,10 +12,11 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
-use wait4::Wait4;
 
 use crate::bundler::{HOST, bundler, ours, theirs, words};
-use crate::support::{Outcome, Work, expect_equal, expect_in, expect_not_in, llvm, output, passed, run, with_llvm};
+use crate::support::{
+    Outcome, Work, at_most_memory, expect_equal, expect_in, expect_not_in, llvm, output, passed, run, with_llvm,
+};
 
 pub fn trials() -> Vec<Trial> {
     let mut trials = vec![
@@ -185,16 +186,12 @@ fn put_together() -> Outcome {
 
 /// Half a gibibyte into an object, and out of it.
 fn memory() -> Outcome {
-    const MOST: u64 = 64 << 20;
     let work = devices();
     work.file("a.c", SOURCE);
     run(work.command(llvm("clang")).args(["-c", "a.c", "-o", "host.o"]))?;
     std::fs::File::create(work.path().join("one"))?.set_len(512 << 20)?;
     for line in [bundling("host.o", "fat.o"), unbundling("fat.o", "out")] {
-        let used = bundler(&work, ours(), &words(&line)).spawn()?.wait4()?;
-        if !used.status.success() || used.rusage.maxrss > MOST {
-            return Err(format!("{line}: {:?}, {} MiB of memory", used.status, used.rusage.maxrss >> 20).into());
-        }
+        at_most_memory(&mut bundler(&work, ours(), &words(&line)), 64)?;
     }
     expect_equal("size", &(512 << 20).to_string(), &std::fs::metadata(work.path().join("out.one"))?.len().to_string())?;
     passed()

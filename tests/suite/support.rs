@@ -4,8 +4,9 @@
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use libtest_mimic::{Completion, Failed, Trial};
 use tempfile::TempDir;
@@ -314,4 +315,30 @@ pub fn ledger(folder: &Work, program: &mut Command, release: &Release) -> Result
     std::fs::remove_file(file)?;
     expect_not_in(&ledger, "BAD:")?;
     Ok(ledger)
+}
+
+/// Runs `command` to success; its peak of memory, in MiB. (What the system counts for it once it has ended is that of this process as
+/// well, which started it.)
+pub fn peak_memory(command: &mut Command) -> Result<u64, Failed> {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
+    let mut peak = 0;
+    let ended = loop {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+        peak = line.and_then(|kib| kib.trim().parse().ok()).unwrap_or(peak);
+        match child.try_wait()? {
+            Some(ended) => break ended,
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    };
+    if !ended.success() || peak == 0 {
+        return Err(format!("{command:?}: {ended}, {peak} KiB").into());
+    }
+    Ok(peak / 1024)
+}
+
+/// The same, and a failure beyond `most` MiB.
+pub fn at_most_memory(command: &mut Command, most: u64) -> Result<(), Failed> {
+    let peak = peak_memory(command)?;
+    if peak > most { Err(format!("{command:?}: {peak} MiB, where {most} are allowed").into()) } else { Ok(()) }
 }

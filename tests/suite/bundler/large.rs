@@ -8,7 +8,9 @@ use std::time::Duration;
 use libtest_mimic::{Failed, Trial};
 
 use super::{GFX90A, GFX906, HOST, bundler, done, ours, theirs, words};
-use crate::support::{Outcome, Release, Work, expect_equal, expect_in, llvm, passed, run, run_failing, test, with_llvm};
+use crate::support::{
+    Outcome, Release, Work, at_most_memory, expect_equal, expect_in, llvm, passed, run, run_failing, test, with_llvm,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -22,30 +24,9 @@ pub fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Runs a line of ours to success; its peak of memory, in MiB. (What the system counts for it when it has ended is that of this process as
-/// well, which started it.)
-fn peak(work: &Work, line: &str) -> Result<u64, Failed> {
-    let mut command = bundler(work, ours(), &words(line));
-    let mut child = command.stdout(Stdio::null()).spawn()?;
-    let mut peak = 0;
-    let ended = loop {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
-        peak = line.and_then(|kib| kib.trim().parse().ok()).unwrap_or(peak);
-        match child.try_wait()? {
-            Some(ended) => break ended,
-            None => std::thread::sleep(Duration::from_millis(1)),
-        }
-    };
-    if !ended.success() || peak == 0 {
-        return Err(format!("{line}: {ended}, {peak} KiB").into());
-    }
-    Ok(peak / 1024)
-}
-
+/// Runs a line of ours to success, within so many MiB of memory.
 fn at_most(work: &Work, line: &str, limit: u64) -> Result<(), Failed> {
-    let peak = peak(work, line)?;
-    if peak > limit { Err(format!("{line}: {peak} MiB, where {limit} are allowed").into()) } else { Ok(()) }
+    at_most_memory(&mut bundler(work, ours(), &words(line)), limit)
 }
 
 /// A code object of holes, with something at both ends.

@@ -3,11 +3,10 @@
 use std::os::unix::fs::symlink;
 
 use libtest_mimic::{Failed, Trial};
-use wait4::Wait4;
 
 use super::{archive, by_ours, by_theirs, members, names, our_tool, refused, same_file};
 use crate::bundler::{HOST, bundler, theirs, words};
-use crate::support::{Outcome, Work, expect_equal, expect_in, llvm, passed, run, stderr_of, with_llvm};
+use crate::support::{Outcome, Work, at_most_memory, expect_equal, expect_in, llvm, passed, run, stderr_of, with_llvm};
 
 pub fn trials() -> Vec<Trial> {
     vec![
@@ -251,23 +250,18 @@ fn many_hosts() -> Outcome {
 /// with, 256 MiB at most.
 fn memory() -> Outcome {
     const SIZE: u64 = 512 << 20;
-    const WINDOW: u64 = 256 << 20;
+    const WINDOW: u64 = 256;
     let work = Work::new();
     let large = std::fs::File::create(work.path().join("large"))?;
     large.set_len(SIZE)?;
     drop(large);
-    for (more, most) in [("", 64 << 20), ("-compress -compression-level=1", WINDOW + (64 << 20))] {
+    for (more, most) in [("", 64), ("-compress -compression-level=1", WINDOW + 64)] {
         let inputs = "-input=/dev/null -input=large";
         by_ours(&work, &format!("-type=bc {more} -targets={HOST},{GFX906} {inputs} -output=m.bc"))?;
         archive(&work, "rcsT", "lib.a", &["m.bc"])?;
         let mut command = bundler(&work, our_tool(), &words(&taking("lib.a", &[GFX906], "out", "")));
-        let used = command.spawn()?.wait4()?;
-        expect_equal("status", "true", &used.status.success().to_string())?;
+        at_most_memory(&mut command, most)?;
         expect_equal("size", "true", &(std::fs::metadata(work.path().join("out.0"))?.len() > SIZE).to_string())?;
-        let peak = used.rusage.maxrss;
-        if peak > most {
-            return Err(format!("{more}: {} MiB of memory", peak >> 20).into());
-        }
         expect_equal("members", &format!("m-{GFX906}m.bc\n"), &run(work.command(llvm("llvm-ar")).args(["t", "out.0"]))?)?;
         std::fs::remove_file(work.path().join("lib.a"))?;
     }

@@ -6,7 +6,9 @@ use libtest_mimic::{Failed, Trial};
 
 use super::{Told, field, inspect, inspect_well, line, lines, sha256};
 use crate::kit::{AMD, HOST, Image, NVIDIA};
-use crate::support::{Outcome, Work, cuda_tools, expect_equal, expect_in, llvm, made, missing, passed, run, test, with_llvm};
+use crate::support::{
+    Outcome, Work, at_most_memory, cuda_tools, expect_equal, expect_in, llvm, made, missing, passed, run, test, with_llvm,
+};
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
@@ -339,7 +341,6 @@ fn fatbinary() -> Outcome {
 
 /// An image of 600 MiB, by itself, and compressed: then a window of it is in memory, which is 128 MiB.
 fn memory() -> Outcome {
-    use wait4::Wait4;
     const SIZE: u64 = 600 << 20;
     let work = Work::new();
     std::fs::File::create(work.path().join("image"))?.set_len(SIZE)?;
@@ -353,12 +354,7 @@ fn memory() -> Outcome {
     bundle("packed", &["-compress"])?;
     for (name, most) in [("plain", 120), ("packed", 300)] {
         let mut command = work.command(env!("CARGO_BIN_EXE_offld"));
-        let mut child = command.args(["inspect", "--kernels", name]).stdout(std::process::Stdio::null()).spawn()?;
-        let ended = child.wait4()?;
-        let peak = ended.rusage.maxrss >> 20;
-        if !ended.status.success() || peak > most {
-            return Err(format!("{name}: {}, {peak} MiB at most, {most} are allowed", ended.status).into());
-        }
+        at_most_memory(command.args(["inspect", "--kernels", name]), most)?;
     }
     passed()
 }

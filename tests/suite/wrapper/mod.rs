@@ -3,15 +3,13 @@
 
 mod beside;
 
-use std::process::Stdio;
 
 use libtest_mimic::{Failed, Trial};
-use wait4::Wait4;
 
 use crate::kit::Image;
 use crate::support::{
-    LLVM, Outcome, Work, expect_equal, expect_in, expect_not_in, llvm, made, missing, passed, run, run_failing, run_offloaded,
-    stderr_of, text, with_llvm,
+    LLVM, Outcome, Work, at_most_memory, expect_equal, expect_in, expect_not_in, llvm, made, missing, passed, run, run_failing,
+    run_offloaded, stderr_of, text, with_llvm,
 };
 
 /// Every test here.
@@ -271,8 +269,8 @@ fn nothing_left() -> Outcome {
 /// The size of a large image, and what there has to be for it on the disk.
 const LARGE: u64 = 2 << 30;
 const ROOM: u64 = 8 << 30;
-/// The most memory that wrapping takes, in KiB.
-const MEMORY: u64 = 64 << 10;
+/// The most memory that wrapping takes, in MiB.
+const MEMORY: u64 = 64;
 
 /// Memory does not grow with images, be it for bitcode or for objects.
 fn two_gib() -> Outcome {
@@ -292,10 +290,7 @@ fn two_gib() -> Outcome {
     ] {
         let mut wrap = work.command(made().links.join(tool));
         wrap.args((tool == "llvm-offload-wrapper").then_some("--kind=openmp")).args([triple, HOST, "-o", output, "image"]);
-        let used = wrap.stdin(Stdio::null()).spawn()?.wait4()?;
-        if !used.status.success() || used.rusage.maxrss / 1024 > MEMORY {
-            return Err(format!("{tool} -o {output}: {}, {} KiB", used.status, used.rusage.maxrss / 1024).into());
-        }
+        at_most_memory(&mut wrap, MEMORY)?;
         let out = work.path().join(output);
         let size = std::fs::metadata(&out)?.len();
         expect_equal("the size", "true", &(LARGE..LARGE + 8192).contains(&size).to_string())?;
