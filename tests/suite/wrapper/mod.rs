@@ -3,7 +3,6 @@
 
 mod beside;
 
-
 use libtest_mimic::{Failed, Trial};
 
 use crate::kit::Image;
