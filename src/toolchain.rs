@@ -116,6 +116,11 @@ fn calling_clang() -> Option<PathBuf> {
     None
 }
 
+/// The major version of the clang that runs us, if one does.
+pub fn calling_release() -> Option<u32> {
+    major_of(&calling_clang()?)
+}
+
 /// `exe` itself when it is a clang; the clang beside it when it is another driver of the family.
 fn clang_of_driver(exe: &Path) -> Option<PathBuf> {
     let name = exe.file_name()?.to_str()?;

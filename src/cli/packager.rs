@@ -11,6 +11,7 @@ use crate::args::cl::{self, Kind, Line, Opt, Outcome, Positional};
 use crate::packager::{self, Extract, Format, ImageArguments, Pack};
 use crate::session::{Session, SessionOptions};
 use crate::shell::Shell;
+use crate::toolchain;
 
 static TOOL: cl::Tool = cl::Tool {
     name: "llvm-offload-binary",
@@ -30,12 +31,17 @@ static TOOL: cl::Tool = cl::Tool {
             "<<key>=<value>,...>",
             "List of key and value arguments. Required keywords are 'file' and 'triple'.",
         ),
-        Opt::new("legacy-kinds", Kind::Flag, "", "Number kinds as LLVM 15 to 19 do (hip is 3)").hidden(),
+        Opt::new("legacy-kinds", Kind::Flag, "", "Number kinds as LLVM 15 to 20 do (hip is 3)").hidden(),
         Opt::new("o", Kind::Text, "<file>", "Write output to <file>."),
     ],
     positional: Positional::One,
     version: || format!("offld {} LLVM version 22 (compatible)\n", env!("CARGO_PKG_VERSION")),
 };
+
+/// The release of LLVM that calls the packager by another name.
+const DEPRECATED: u32 = 22;
+/// The release of LLVM since which kinds are bits: HIP is 4.
+const KINDS_ARE_BITS: u32 = 21;
 
 /// LLVM's tool, by its name.
 pub(super) fn llvm_offload_binary(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
@@ -52,7 +58,10 @@ fn run(argv: &[OsString], shell: &Arc<Shell>, old_name: bool) -> Result<()> {
         Outcome::Print(text) => return print(&text),
         Outcome::Run(line) => line,
     };
-    if old_name && is_deprecated(shell.name()) {
+    // What a compiler packs is read by the tools of its own release: those before LLVM 21 number kinds otherwise, and none before 22
+    // says that the name is old.
+    let caller = if old_name { toolchain::calling_release() } else { None };
+    if old_name && is_deprecated(shell.name()) && caller.is_none_or(|release| release >= DEPRECATED) {
         shell.line("warning: 'clang-offload-packager' is deprecated. Use 'llvm-offload-binary' instead.");
     }
     // An empty name is none, for LLVM as well.
@@ -66,7 +75,7 @@ fn run(argv: &[OsString], shell: &Arc<Shell>, old_name: bool) -> Result<()> {
             bail!("Packaging to an output file and extracting from an input file are mutually exclusive.")
         }
         (None, Some(output)) => {
-            let legacy_kinds = line.flag("legacy-kinds").unwrap_or_default();
+            let legacy_kinds = line.flag("legacy-kinds").unwrap_or(caller.is_some_and(|release| release < KINDS_ARE_BITS));
             packager::pack(&Pack { images, output, format: format(&line)?, legacy_kinds }, &session)
         }
         (Some(input), None) => {

@@ -34,7 +34,7 @@ pub struct Pack {
     pub output: PathBuf,
     /// The version.
     pub format: Format,
-    /// Kinds as LLVM 15 to 19 number them: HIP is 3.
+    /// Kinds as LLVM 15 to 20 number them: HIP is 3.
     pub legacy_kinds: bool,
 }
 
