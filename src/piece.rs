@@ -69,8 +69,13 @@ impl Piece {
 
     /// A copy of what can be read only once.
     fn spooled(from: &mut impl Read) -> io::Result<Piece> {
+        let mut first = [0; 1];
+        // Nothing (`/dev/null`, as compilers have it for the host) takes no file: there may be many.
+        if from.read(&mut first)? == 0 {
+            return Ok(Piece::owned(Vec::new()));
+        }
         let mut file = tempfile::tempfile_in(session::temp_folder())?;
-        io::copy(from, &mut file)?;
+        io::copy(&mut first.chain(from), &mut file)?;
         Ok(Piece { made: true, ..Piece::of(file)? })
     }
 

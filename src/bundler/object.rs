@@ -1,6 +1,6 @@
 //! Bundling into a host object's sections (containers spec 2.10). LLVM runs llvm-objcopy for it; nothing is run here.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -11,7 +11,7 @@ use super::pack::Part;
 use crate::formats::bundle::MAGIC;
 use crate::formats::fat_object::{self, NewSection};
 use crate::outputs::{Outputs, trouble};
-use crate::piece::{Piece, Spool};
+use crate::piece::Piece;
 use crate::session::Session;
 use crate::toolchain;
 
@@ -28,13 +28,12 @@ pub(super) fn bundle(request: &Request, session: &Session, output: &Path, host: 
         return Ok(());
     }
     let told = |error: io::Error| trouble(output, &error);
-    let mut spool = Spool::new(session);
-    let object = host.input.piece(&mut spool)?;
-    let payloads = parts.iter().map(|part| payload(part, &mut spool)).collect::<Result<Vec<_>>>()?;
+    let object = &host.input.contents;
+    let payloads: Vec<Piece> = parts.iter().map(payload).collect();
     let sections: Vec<NewSection<'_>> =
         parts.iter().zip(&payloads).map(|(part, piece)| NewSection { id: &part.id, size: piece.size() }).collect();
     let plan = fat_object::with_sections(object.bytes(), &sections);
-    let whole = contents(plan.with_context(|| host.input.path.display().to_string())?, &object, &payloads)?;
+    let whole = contents(plan.with_context(|| host.input.path.display().to_string())?, object, &payloads)?;
     let mut outputs = Outputs::new(session);
     let mut made = outputs.create_or_stdout(output)?;
     if let Ok(about) = std::fs::metadata(&host.input.path) {
@@ -45,8 +44,8 @@ pub(super) fn bundle(request: &Request, session: &Session, output: &Path, host: 
     outputs.commit()
 }
 
-fn payload(part: &Part<'_>, spool: &mut Spool<'_>) -> Result<Piece> {
-    if part.is_host { spool.add(|out| Ok(out.write_all(&[0])?)) } else { part.input.piece(spool) }
+fn payload(part: &Part<'_>) -> Piece {
+    if part.is_host { Piece::owned(vec![0]) } else { part.input.contents.clone() }
 }
 
 /// The command with which LLVM's bundler would make `output`; nothing is made. The file that it would make for the host's mark does not

@@ -1,11 +1,10 @@
 //! Bundling: several inputs into one output, streamed from file to file (containers spec 2.8, 2.9).
 
-use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use super::kinds::{Layout, layout};
 use super::{Request, object, targets, verbose};
@@ -13,7 +12,7 @@ use crate::formats::bundle::{self, text};
 use crate::formats::compressed::{Compressor, Header, Options};
 use crate::formats::fat_object;
 use crate::outputs::{Output, Outputs, trouble};
-use crate::piece::{Piece, Spool};
+use crate::piece::Piece;
 use crate::session::Session;
 
 /// Makes the bundle.
@@ -29,7 +28,7 @@ pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
     let parts = &parts[..];
     match layout(&request.file_type)? {
         Layout::Text(comment) => write(request, session, output, &Plan::text(parts, comment)),
-        Layout::Object => match reference_object(parts, session)? {
+        Layout::Object => match reference_object(parts) {
             Some(host) => object::bundle(request, session, output, host, parts),
             None => write(request, session, output, &Plan::binary(parts, request.align)?),
         },
@@ -48,63 +47,23 @@ pub(super) struct Part<'a> {
     pub(super) input: &'a Input,
 }
 
-/// An input. Only those that cannot be opened again stay open: there may be more of them than a process may have open files.
+/// An input.
 pub(super) struct Input {
     pub(super) path: PathBuf,
-    pub(super) size: u64,
-    /// What was read from a pipe or the like.
-    kept: Option<File>,
+    pub(super) contents: Piece,
 }
 
 impl Input {
     fn open(path: &Path) -> Result<Input> {
-        let told = |error: io::Error| trouble(path, &error);
-        let mut from: Box<dyn Read> = if path == Path::new("-") {
-            Box::new(io::stdin().lock())
-        } else {
-            let file = File::open(path).map_err(told)?;
-            let about = file.metadata().map_err(told)?;
-            // Files below /proc are regular, too, and have no size.
-            if about.is_file() && about.len() > 0 {
-                return Ok(Input { path: path.to_owned(), size: about.len(), kept: None });
-            }
-            Box::new(file)
-        };
-        let mut first = [0; 1];
-        let len = from.read(&mut first).map_err(told)?;
-        if len == 0 {
-            return Ok(Input { path: path.to_owned(), size: 0, kept: None });
-        }
-        let mut kept = tempfile::tempfile().context("cannot make a temporary file")?;
-        let size = io::copy(&mut first[..len].chain(from), &mut kept).map_err(told)?;
-        Ok(Input { path: path.to_owned(), size, kept: Some(kept) })
-    }
-
-    /// The input from its start; it must have some bytes.
-    pub(super) fn file(&self) -> Result<File> {
-        let told = |error: io::Error| trouble(&self.path, &error);
-        match &self.kept {
-            None => File::open(&self.path).map_err(told),
-            Some(kept) => {
-                let mut file = kept.try_clone().map_err(told)?;
-                file.rewind().map_err(told)?;
-                Ok(file)
-            }
-        }
-    }
-
-    /// All of it, to be looked into.
-    pub(super) fn piece(&self, spool: &mut Spool<'_>) -> Result<Piece> {
-        if self.size == 0 { spool.add(|_| Ok(())) } else { Piece::of(self.file()?).map_err(|error| trouble(&self.path, &error)) }
+        Ok(Input { path: path.to_owned(), contents: Piece::open_one_of_many(path)? })
     }
 }
 
 /// The host's code object, if it is an object. Without a host there is no object to put sections into: a binary bundle is made,
 /// whatever the inputs are (B3).
-fn reference_object<'a>(parts: &'a [Part<'a>], session: &Session) -> Result<Option<&'a Part<'a>>> {
-    let Some(host) = parts.iter().find(|part| part.is_host) else { return Ok(None) };
-    let is_object = fat_object::kind(host.input.piece(&mut Spool::new(session))?.bytes()).is_some();
-    Ok(is_object.then_some(host))
+fn reference_object<'a>(parts: &'a [Part<'a>]) -> Option<&'a Part<'a>> {
+    let host = parts.iter().find(|part| part.is_host)?;
+    fat_object::kind(host.input.contents.bytes()).map(|_| host)
 }
 
 /// What is written, in order.
@@ -115,7 +74,7 @@ struct Plan<'a> {
 
 enum Step<'a> {
     Bytes(Vec<u8>),
-    Input(&'a Input),
+    Input(&'a Piece),
     /// Zeros up to this place.
     PadTo(u64),
 }
@@ -125,21 +84,21 @@ impl<'a> Plan<'a> {
         let mut plan = Plan { steps: Vec::new(), size: 0 };
         for part in parts {
             plan.bytes(text::start_marker(comment, &part.id).into_bytes());
-            plan.input(part.input);
+            plan.input(&part.input.contents);
             plan.bytes(text::end_marker(comment, &part.id).into_bytes());
         }
         plan
     }
 
     fn binary(parts: &'a [Part<'a>], align: u32) -> Result<Plan<'a>> {
-        let objects: Vec<(&str, u64)> = parts.iter().map(|part| (part.id.as_str(), part.input.size)).collect();
+        let objects: Vec<(&str, u64)> = parts.iter().map(|part| (part.id.as_str(), part.input.contents.size())).collect();
         let frame = bundle::frame(&objects, align.into())?;
         let mut plan = Plan { steps: Vec::new(), size: 0 };
         plan.bytes(frame.head);
         for (part, offset) in parts.iter().zip(frame.offsets) {
             plan.steps.push(Step::PadTo(offset));
             plan.size = offset;
-            plan.input(part.input);
+            plan.input(&part.input.contents);
         }
         Ok(plan)
     }
@@ -149,9 +108,9 @@ impl<'a> Plan<'a> {
         self.steps.push(Step::Bytes(bytes));
     }
 
-    fn input(&mut self, input: &'a Input) {
-        self.size += input.size;
-        if input.size > 0 {
+    fn input(&mut self, input: &'a Piece) {
+        self.size += input.size();
+        if input.size() > 0 {
             self.steps.push(Step::Input(input));
         }
     }
@@ -173,7 +132,7 @@ fn plain(mut output: Output, plan: &Plan<'_>, path: &Path) -> Result<()> {
         match step {
             Step::Bytes(bytes) => output.write_all(bytes).map_err(told)?,
             Step::PadTo(offset) => output.pad_to(*offset).map_err(told)?,
-            Step::Input(input) => output.copy_range(&input.file()?, 0, input.size).map_err(told)?,
+            Step::Input(input) => input.copy_to(&mut output).map_err(told)?,
         }
     }
     Ok(())
@@ -191,13 +150,7 @@ fn packed(output: Output, plan: &Plan<'_>, path: &Path, options: Options, tell: 
                 bytes.len() as u64
             }
             Step::PadTo(offset) => io::copy(&mut io::repeat(0).take(offset.saturating_sub(at)), &mut out).map_err(told)?,
-            Step::Input(input) => {
-                let copied = io::copy(&mut input.file()?.take(input.size), &mut out).map_err(told)?;
-                if copied != input.size {
-                    bail!("'{}' changed its size while it was bundled", input.path.display());
-                }
-                copied
-            }
+            Step::Input(input) => io::copy(&mut input.reader(), &mut out).map_err(told)?,
         };
     }
     let finished = out.finish().map_err(|error| error.downcast::<io::Error>().map_or_else(|error| error, told))?;

@@ -17,7 +17,7 @@ mod tests;
 
 pub use entry_tables::{entry_table_tag, is_fat_section, rename_entry_tables};
 pub use layout::Rewritten;
-pub(in crate::formats) use layout::{Edited, renumber};
+pub(in crate::formats) use layout::{Edited, renumber, tables};
 
 use crate::error::Malformed;
 use names::Names;

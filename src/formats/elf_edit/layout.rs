@@ -2,7 +2,7 @@
 //! its alignment, then the section headers.
 
 use super::Numbers;
-use super::read::{E_SHNUM, E_SHOFF, E_SHSTRNDX, Header, Object, SHN_LORESERVE, SHN_XINDEX, SHT_NOBITS, Section};
+use super::read::{Class, E_SHNUM, E_SHOFF, E_SHSTRNDX, Header, Object, SHN_LORESERVE, SHN_XINDEX, SHT_NOBITS, Section};
 use crate::error::Malformed;
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -92,7 +92,8 @@ pub(super) fn lay_out<'a>(object: &Object<'a>, numbers: &Numbers, edited: Vec<Ed
         return Err(Malformed::new("too large for a 32-bit object", 0));
     }
     let headers: Vec<Header> = kept.iter().map(|(_, section)| section.header).collect();
-    let (head, table) = tables(object, numbers, headers, table_at);
+    let names = u64::from(numbers.of(object.names).unwrap_or(0));
+    let (head, table) = tables(object.class, object.head.to_vec(), headers, names, table_at);
     parts[0].1 = Cow::Owned(head);
     parts.push((table_at, Cow::Owned(table)));
     Ok(Rewritten { parts })
@@ -115,15 +116,18 @@ pub(in crate::formats) fn renumber(header: &mut Header, numbers: &Numbers) -> Re
 }
 
 /// The ELF header and the section headers. Numbers too large for the former stand in the null section's.
-fn tables(object: &Object<'_>, numbers: &Numbers, mut headers: Vec<Header>, table_at: u64) -> (Vec<u8>, Vec<u8>) {
-    let class = object.class;
+pub(in crate::formats) fn tables(
+    class: Class,
+    mut head: Vec<u8>,
+    mut headers: Vec<Header>,
+    names: u64,
+    table_at: u64,
+) -> (Vec<u8>, Vec<u8>) {
     let count = headers.len() as u64;
-    let names = u64::from(numbers.of(object.names).unwrap_or(0));
     if let Some(null) = headers.first_mut() {
         null.size = if count >= SHN_LORESERVE { count } else { 0 };
         null.link = if names >= SHN_LORESERVE { names as u32 } else { 0 };
     }
-    let mut head = object.head.to_vec();
     class.set(&mut head, &E_SHOFF, table_at);
     class.set(&mut head, &E_SHNUM, if count >= SHN_LORESERVE { 0 } else { count });
     class.set(&mut head, &E_SHSTRNDX, if names >= SHN_LORESERVE { SHN_XINDEX } else { names });

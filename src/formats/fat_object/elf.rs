@@ -10,10 +10,10 @@ use super::strings::Strings;
 use super::{NewSection, Plan, Planner, section_name};
 use crate::error::Malformed;
 use crate::formats::elf_edit::read::{
-    Class, E_EHSIZE, E_PHENTSIZE, E_PHNUM, E_PHOFF, E_SHNUM, E_SHOFF, E_SHSTRNDX, Header, Object, P_FILESZ, P_OFFSET, SHF_ALLOC,
-    SHN_LORESERVE, SHN_XINDEX, SHT_NOBITS, SHT_PROGBITS, SHT_REL, SHT_RELA, SHT_STRTAB, SHT_SYMTAB, ST_NAME, string,
+    Class, E_EHSIZE, E_PHENTSIZE, E_PHNUM, E_PHOFF, Header, Object, P_FILESZ, P_OFFSET, SHF_ALLOC, SHT_NOBITS, SHT_PROGBITS,
+    SHT_REL, SHT_RELA, SHT_STRTAB, SHT_SYMTAB, ST_NAME, string,
 };
-use crate::formats::elf_edit::{Changed, Edit, Edited, Numbers, change, renumber};
+use crate::formats::elf_edit::{Changed, Edit, Edited, Numbers, change, renumber, tables};
 use crate::formats::slice;
 
 /// Left out of linked files.
@@ -220,7 +220,7 @@ fn lay_out(data: &[u8], object: &Object<'_>, mut sections: Vec<Out<'_>>, names: 
         return Err(Malformed::new("too large for a 32-bit object", 0));
     }
     let headers: Vec<Header> = sections.iter().map(|section| section.header).collect();
-    let (head, table) = tables(object, headers, names, table_at);
+    let (head, table) = own_tables(object, headers, names, table_at);
     let mut planner = Planner::default();
     planner.made(head);
     if linked > planner.end {
@@ -249,14 +249,11 @@ fn lay_out(data: &[u8], object: &Object<'_>, mut sections: Vec<Out<'_>>, names: 
     Ok(planner.plan)
 }
 
-/// The ELF header and the section headers. Numbers too large for the former stand in the null section's.
-fn tables(object: &Object<'_>, mut headers: Vec<Header>, names: usize, table_at: u64) -> (Vec<u8>, Vec<u8>) {
+/// The ELF header and the section headers, as llvm-objcopy has them.
+fn own_tables(object: &Object<'_>, mut headers: Vec<Header>, names: usize, table_at: u64) -> (Vec<u8>, Vec<u8>) {
     let class = object.class;
-    let (count, names) = (headers.len() as u64, names as u64);
     if let Some(null) = headers.first_mut() {
-        let size = if count >= SHN_LORESERVE { count } else { 0 };
-        let link = if names >= SHN_LORESERVE { names as u32 } else { 0 };
-        *null = Header { size, link, ..Header::default() };
+        *null = Header::default();
     }
     let mut head = object.head.to_vec();
     // What stands behind the ABI's version means nothing yet.
@@ -266,10 +263,5 @@ fn tables(object: &Object<'_>, mut headers: Vec<Header>, names: usize, table_at:
         class.set(&mut head, &E_PHENTSIZE, 0);
     }
     class.set(&mut head, &E_EHSIZE, class.header_size() as u64);
-    class.set(&mut head, &E_SHOFF, table_at);
-    class.set(&mut head, &E_SHNUM, if count >= SHN_LORESERVE { 0 } else { count });
-    class.set(&mut head, &E_SHSTRNDX, if names >= SHN_LORESERVE { SHN_XINDEX } else { names });
-    let mut table = Vec::with_capacity(headers.len() * class.section_header_size());
-    headers.iter().for_each(|header| header.append(class, &mut table));
-    (head, table)
+    tables(class, head, headers, names as u64, table_at)
 }
