@@ -15,7 +15,7 @@ use anyhow::{Result, anyhow};
 use tempfile::TempPath;
 
 use crate::error::StepFailed;
-use crate::session::Session;
+use crate::session::{self, Session};
 use crate::signals::Signals;
 
 /// How much is copied between two looks at the signals.
@@ -63,7 +63,7 @@ impl Outputs {
     /// None so far. What a signal interrupts leaves nothing.
     pub fn new(session: &Session) -> Outputs {
         session.signals.watch();
-        Outputs { signals: Arc::clone(&session.signals), scratch: std::env::temp_dir(), pending: Vec::new() }
+        Outputs { signals: Arc::clone(&session.signals), scratch: session::temp_folder(), pending: Vec::new() }
     }
 
     /// A new output at `path`, or at the file that `path` is a symlink to. It has the mode of the file that it replaces, else that
