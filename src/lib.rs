@@ -15,6 +15,7 @@ pub mod args;
 pub mod bundle;
 pub mod bundler;
 pub mod bytes;
+pub mod cache;
 pub mod cli;
 pub mod device;
 pub mod error;
