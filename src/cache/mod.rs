@@ -6,5 +6,7 @@
 //! not there, what cannot be written is not kept.
 
 pub mod digest;
+pub mod remote;
 
 pub use digest::{Digest, Parts};
+pub use remote::{Remote, RemoteSettings};
