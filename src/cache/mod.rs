@@ -6,5 +6,7 @@
 //! not there, what cannot be written is not kept.
 
 pub mod digest;
+pub mod store;
 
 pub use digest::{Digest, Parts};
+pub use store::{Event, Stats, Store};
