@@ -6,7 +6,11 @@
 //! not there, what cannot be written is not kept.
 
 pub mod digest;
+pub mod front;
 pub mod remote;
+pub mod store;
 
 pub use digest::{Digest, Parts};
+pub use front::Cache;
 pub use remote::{Remote, RemoteSettings};
+pub use store::{Event, Stats, Store};

@@ -84,6 +84,11 @@ impl RemoteSettings {
     }
 }
 
+/// Where this process would share its cache, without credentials; none where it would not.
+pub fn shown_of_environment() -> Option<String> {
+    Session::env(OFFLD_CACHE_REMOTE).map(|url| shown(&url))
+}
+
 fn seconds(text: &OsStr) -> Option<Duration> {
     let seconds: f64 = text.to_str()?.trim().parse().ok()?;
     (seconds > 0.0 && seconds <= LONGEST).then(|| Duration::from_secs_f64(seconds))

@@ -43,4 +43,9 @@ impl Remote {
     pub fn finish(&self, _stop: &dyn Fn() -> bool) {
         match self.0 {}
     }
+
+    /// Nothing.
+    pub fn troubled(&self) -> bool {
+        match self.0 {}
+    }
 }

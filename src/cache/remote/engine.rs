@@ -25,6 +25,7 @@ pub struct Engine {
     off: AtomicBool,
     no_writes: AtomicBool,
     told_of_wrong: AtomicBool,
+    troubled: AtomicBool,
     waits: Mutex<Waits>,
 }
 
@@ -47,6 +48,7 @@ impl Engine {
             off: AtomicBool::new(false),
             no_writes: AtomicBool::new(settings.read_only),
             told_of_wrong: AtomicBool::new(false),
+            troubled: AtomicBool::new(false),
             waits: Mutex::new(Waits { waiting: 0, since: Instant::now(), spent: Duration::ZERO }),
         }
     }
@@ -87,7 +89,7 @@ impl Engine {
         if failure.kind == Kind::Late {
             self.switch_off(&failure.cause);
         } else if self.reads() && !self.no_writes.swap(true, Ordering::SeqCst) {
-            (self.tell)(&format!("the shared cache at {} is not written any further: {}", self.name, failure.cause));
+            self.tell(&format!("is not written any further: {}", failure.cause));
         }
         false
     }
@@ -113,14 +115,24 @@ impl Engine {
     /// Says once in a process that something there is not what its name says.
     pub fn wrong(&self, name: &str) {
         if !self.told_of_wrong.swap(true, Ordering::SeqCst) {
-            (self.tell)(&format!("the shared cache at {} holds wrong or incomplete data as `{name}`; it is not used", self.name));
+            self.tell(&format!("holds wrong or incomplete data as `{name}`, which is not used"));
         }
     }
 
     fn switch_off(&self, cause: &str) {
         if !self.off.swap(true, Ordering::SeqCst) {
-            (self.tell)(&format!("the shared cache at {} is not used any further: {cause}", self.name));
+            self.tell(&format!("is not used any further: {cause}"));
         }
+    }
+
+    fn tell(&self, what: &str) {
+        self.troubled.store(true, Ordering::SeqCst);
+        (self.tell)(&format!("the shared cache at {} {what}", self.name));
+    }
+
+    /// Whether anything was told.
+    pub fn troubled(&self) -> bool {
+        self.troubled.load(Ordering::SeqCst)
     }
 
     fn run<T: Send + 'static>(

@@ -104,6 +104,11 @@ impl Remote {
         self.uploads.finish(&self.engine, stop);
     }
 
+    /// Whether there was any trouble with it so far.
+    pub fn troubled(&self) -> bool {
+        self.engine.troubled()
+    }
+
     fn object(&self, name: &str) -> Option<(u64, Vec<u8>)> {
         if !self.engine.reads() {
             return None;
