@@ -5,6 +5,8 @@
 
 #[path = "suite/bundler/mod.rs"]
 mod bundler;
+#[path = "suite/cache_remote/mod.rs"]
+mod cache_remote;
 #[path = "suite/cases.rs"]
 mod cases;
 #[path = "suite/coff/mod.rs"]
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
     trials.extend(programs::trials());
     trials.extend(cases::trials());
     trials.extend(bundler::trials());
+    trials.extend(cache_remote::trials());
     trials.extend(coff::trials());
     trials.extend(drivers::trials());
     trials.extend(fat_objects::trials());

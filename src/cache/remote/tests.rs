@@ -69,7 +69,8 @@ mod with_it {
         };
         let threads = || std::fs::read_dir("/proc/self/task").unwrap().flatten().filter(ours).count();
         let before = threads();
-        for url in ["redis://user:pw@192.0.2.1:6379/3?prefix=p", "s3://bucket/prefix?region=r", "https://h/p", "file:///nowhere"] {
+        for url in ["redis://user:pw@192.0.2.1:6379/3?prefix=p", "s3://bucket/prefix?region=r", "https://h/p", "file:///nowhere"]
+        {
             Remote::open(&RemoteSettings::new(url), Tell::clone(&tell)).unwrap().finish(&|| false);
         }
         assert_eq!(threads(), before);
