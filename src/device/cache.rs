@@ -67,6 +67,14 @@ pub(super) struct Known {
     made: history::Made,
 }
 
+impl Known {
+    /// Whether the linker may be given the device code as one archive: it then makes the same of it, unless it is told to treat what
+    /// comes out of archives otherwise.
+    pub(super) fn takes_archives(&self) -> bool {
+        !self.recipe.args.iter().any(|arg| arg.trim_start_matches('-').starts_with("exclude-libs"))
+    }
+}
+
 impl<'a> DeviceCache<'a> {
     /// For links by `compiler`.
     pub(super) fn new(cache: &'a Arc<Cache>, compiler: &Path, verbose: bool, session: &'a Session) -> Self {
@@ -176,7 +184,7 @@ impl<'a> DeviceCache<'a> {
                 let note = self.note(question.cmd.step.clone());
                 self.cache.later(move || {
                     if let Ok(text) = serde_json::to_vec(&made) {
-                        let _ = cache.put_own_record(last, &text);
+                        cache.put_own_record(last, &text);
                     }
                     if let Err(why) = kept.store(&cache) {
                         note(&why);
@@ -248,7 +256,7 @@ impl<'a> DeviceCache<'a> {
             && let Ok(text) = serde_json::to_vec(recipe)
         {
             let cache = Arc::clone(self.cache);
-            self.cache.later(move || drop(cache.put_own_record(key, &text)));
+            self.cache.later(move || cache.put_own_record(key, &text));
         }
         Ok(answer)
     }

@@ -80,7 +80,7 @@ fn look(real: &Path) -> Result<Vec<Seen>, String> {
     let bytes = Bytes::open(real).map_err(|error| format!("{name}: {error}"))?;
     let elf = object::File::parse(bytes.as_slice()).map_err(|_| format!("{name} is a script: what it runs is not known"))?;
     let mut paths = vec![name.to_owned()];
-    if !elf.imports().unwrap_or_default().is_empty() || elf.section_by_name(".interp").is_some() {
+    if elf.section_by_name(".interp").is_some() {
         paths.extend(libraries(real)?);
         paths.extend(["/etc/ld.so.cache", "/etc/ld.so.preload"].map(str::to_owned).into_iter().filter(|p| Path::new(p).exists()));
     }
@@ -89,7 +89,8 @@ fn look(real: &Path) -> Result<Vec<Seen>, String> {
 
 /// The libraries that the dynamic loader takes, told by itself, as `ldd` has them: it runs nothing of the program.
 fn libraries(real: &Path) -> Result<Vec<String>, String> {
-    let answer = run::ask(real, &[], &[("LD_TRACE_LOADED_OBJECTS", "1")]).map_err(|error| format!("{}: {error}", real.display()))?;
+    let answer =
+        run::ask(real, &[], &[("LD_TRACE_LOADED_OBJECTS", "1")]).map_err(|error| format!("{}: {error}", real.display()))?;
     let text = String::from_utf8_lossy(&answer.stdout).into_owned();
     if !answer.success || text.contains("not found") {
         return Err(format!("{}: its libraries cannot be told", real.display()));
