@@ -17,6 +17,14 @@ pub const OFFLD_CLANG: &str = "OFFLD_CLANG";
 pub const OFFLD_LINKER: &str = "OFFLD_LINKER";
 /// A folder that gets a reproduction of every link with device code.
 pub const OFFLD_REPRODUCE: &str = "OFFLD_REPRODUCE";
+/// The folder of the cache of device links, or `off`.
+pub const OFFLD_CACHE: &str = "OFFLD_CACHE";
+/// How large that cache may be: `500M`, `5G`.
+pub const OFFLD_CACHE_SIZE: &str = "OFFLD_CACHE_SIZE";
+/// The user's folder for what programs may lose.
+pub const XDG_CACHE_HOME: &str = "XDG_CACHE_HOME";
+/// The user's folder.
+pub const HOME: &str = "HOME";
 /// Folders of shared libraries, which GNU ld searches as well.
 pub const LD_LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 /// Set by make: its options, and where its jobserver is.

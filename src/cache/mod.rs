@@ -6,6 +6,7 @@
 //! not there, what cannot be written is not kept.
 
 pub mod digest;
+pub mod settings;
 pub mod store;
 
 pub use digest::{Digest, Parts};
