@@ -27,6 +27,19 @@ impl Cache {
         Cache { store, remote: None, shared: Mutex::default(), beside: Mutex::default() }
     }
 
+    /// The one below `root`, of at most `limit` bytes, and behind it the remote that the environment names, if it does. Trouble with
+    /// that goes to `tell`.
+    ///
+    /// # Errors
+    /// See [`Store::open`].
+    pub fn open(root: &Path, limit: u64, tell: Tell) -> Result<Self> {
+        let store = Store::open(root, limit)?;
+        Ok(match RemoteSettings::from_environment(&*tell) {
+            Some(settings) => Cache::shared(store, &settings, tell),
+            None => Cache::new(store),
+        })
+    }
+
     /// One over `store` and the remote that `settings` name. Where that cannot be used, `tell` hears why, now or later, and the store
     /// is used alone.
     pub fn shared(store: Store, settings: &RemoteSettings, tell: Tell) -> Self {

@@ -8,6 +8,7 @@
 pub mod digest;
 pub mod front;
 pub mod remote;
+pub mod settings;
 pub mod store;
 
 pub use digest::{Digest, Parts};

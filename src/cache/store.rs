@@ -22,7 +22,7 @@ use tempfile::TempPath;
 
 pub use contents::Contents;
 pub use gc::Collected;
-pub use stats::{Event, Stats};
+pub use stats::{EVENTS, Event, Stats};
 
 use super::digest::{Digest, copy};
 use layout::Layout;
