@@ -128,7 +128,7 @@ fn cache<'a>(context: &DeviceContext<'a>, session: &'a Session) -> Option<Device
         }
         return None;
     }
-    Some(DeviceCache::new(cache, &context.compiler.path, request.verbose, session))
+    Some(DeviceCache::new(cache, &context.compiler.path, context.host_linker, request.verbose, session))
 }
 
 /// A job with all its names chosen, so that the parallel part only writes and runs.
