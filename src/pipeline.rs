@@ -51,14 +51,16 @@ pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first:
     let cache = cache(request, session);
     let result = link_with(cache.as_ref(), ledger, request, session, ld_first);
     // What is still on its way into the cache was done beside the host link.
-    cache.iter().for_each(|cache| cache.finish());
+    cache.iter().for_each(|cache| cache.finish_unless(&|| session.signals.check().is_err()));
     result
 }
 
 /// Where device links are kept, if they are.
-fn cache(_request: &LinkRequest, _session: &Session) -> Option<Arc<Cache>> {
+fn cache(_request: &LinkRequest, session: &Session) -> Option<Arc<Cache>> {
     let root = Session::env(crate::session::OFFLD_CACHE).filter(|root| root != "off")?;
-    Some(Arc::new(Cache::new(crate::cache::Store::open(Path::new(&root), 5 << 30).ok()?)))
+    let shell = Arc::clone(&session.shell);
+    let cache = Cache::open(Path::new(&root), 5 << 30, Arc::new(move |trouble| shell.warn(trouble)));
+    cache.ok().map(Arc::new)
 }
 
 fn link_with(

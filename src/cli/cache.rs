@@ -107,11 +107,9 @@ fn size(bytes: u64) -> String {
 }
 
 fn text(store: &Store) -> String {
-    let shared = remote::shown_of_environment();
     let (contents, stats) = (store.contents(), store.stats());
     let mut lines = vec![
         ("folder", store.root().display().to_string()),
-        ("shared at", shared.unwrap_or_else(|| "nowhere (OFFLD_CACHE_REMOTE)".to_owned())),
         ("size", format!("{} of {}", size(contents.size), size(store.limit()))),
         ("images", contents.blobs.to_string()),
         ("records", contents.records.to_string()),
@@ -128,6 +126,9 @@ fn text(store: &Store) -> String {
     let counted = |(event, name): &(Event, &'static str)| (*name, stats.get(*event).to_string());
     lines.extend(named.iter().map(counted));
     // Most caches are this machine's alone.
+    if let Some(shared) = remote::shown_of_environment() {
+        lines.insert(1, ("shared at", shared));
+    }
     if remote.iter().any(|(event, _)| stats.get(*event) > 0) {
         lines.extend(remote.iter().map(counted));
     }
@@ -148,13 +149,13 @@ fn json(store: &Store) -> Result<String> {
     let mut all = json!({
         "version": 1,
         "folder": store.root().to_string_lossy(),
-        "remote": remote::shown_of_environment(),
         "limit": store.limit(),
         "size": contents.size,
         "blobs": contents.blobs,
         "records": contents.records,
     });
     if let Some(all) = all.as_object_mut() {
+        all.extend(remote::shown_of_environment().map(|shared| ("remote".to_owned(), shared.into())));
         all.extend(EVENTS.iter().map(|(event, name)| ((*name).to_owned(), stats.get(*event).into())));
     }
     let mut text = serde_json::to_string_pretty(&all).context("cannot write the numbers as JSON")?;
