@@ -1,7 +1,7 @@
 //! The cache as a link uses it: the store on this machine, behind it the one that is shared with others, if there is one, and what is
 //! done beside the link.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,6 +17,7 @@ use super::{Digest, Event, Remote, RemoteSettings, Store};
 pub struct Cache {
     store: Store,
     remote: Option<Remote>,
+    asked: Mutex<HashMap<Digest, Option<Vec<u8>>>>,
     shared: Mutex<HashSet<Digest>>,
     beside: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -24,7 +25,7 @@ pub struct Cache {
 impl Cache {
     /// One over `store` alone.
     pub fn new(store: Store) -> Self {
-        Cache { store, remote: None, shared: Mutex::default(), beside: Mutex::default() }
+        Cache { store, remote: None, asked: Mutex::default(), shared: Mutex::default(), beside: Mutex::default() }
     }
 
     /// The one below `root`, of at most `limit` bytes, and behind it the remote that the environment names, if it does. Trouble with
@@ -57,12 +58,17 @@ impl Cache {
         })
     }
 
-    /// The record under `key` that is shared, for whom this machine's is of no use.
+    /// The record under `key` that is shared, for whom this machine's is of no use. It is asked for once in a process.
     pub fn shared_record(&self, key: Digest) -> Option<Vec<u8>> {
-        let bytes = self.remote.as_ref()?.record(key);
+        let remote = self.remote.as_ref()?;
+        if let Some(answer) = lock(&self.asked).get(&key) {
+            return answer.clone();
+        }
+        let bytes = remote.record(key);
         if bytes.is_none() {
             self.store.count(Event::RemoteMiss);
         }
+        lock(&self.asked).insert(key, bytes.clone());
         bytes
     }
 

@@ -8,12 +8,12 @@
 //! 33  the body
 //! ```
 //!
-//! A record is one object. A blob is several, of [`PART`] bytes but for the last, so that memory does not grow with blobs, and
-//! no store's limit on the size of an object is met.
+//! A record is one object. A blob is several, each but the last of as many bytes as the first and at most [`PART`], so that memory
+//! does not grow with blobs, and no service's limit on the size of an object is met.
 
 use crate::cache::{Digest, Parts};
 
-/// How many bytes of a blob are in one object.
+/// How many bytes are in one object at most.
 pub const PART: usize = 4 << 20;
 /// How long an object can be: what does not get smaller is not packed.
 pub const LONGEST: usize = HEAD + PART;

@@ -58,13 +58,13 @@ impl Remote {
         let mut file = File::create(to)?;
         let mut hash = Xxh3::new();
         let mut written = 0;
-        let mut bytes = first;
+        let (size, mut bytes) = (first.len(), first);
         for part in 1.. {
             hash.update(&bytes);
             file.write_all(&bytes)?;
             written += bytes.len() as u64;
-            // A short part is the last one.
-            if written >= whole || bytes.len() < PART {
+            // A part that is short is the last one, or else not all is there.
+            if written >= whole || bytes.len() < size || size == 0 {
                 break;
             }
             match self.object(&part_name(name, part)) {

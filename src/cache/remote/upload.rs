@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::engine::Engine;
-use super::frame::{self, PART};
+use super::frame;
 use super::service::Service;
 use super::shared::part_name;
 use crate::cache::Digest;
@@ -68,14 +68,15 @@ fn start(engine: Arc<Engine>, service: Arc<Service>) -> (Sender<Job>, Receiver<(
 /// The head goes last: where there is one, the rest has been there.
 fn send_blob(engine: &Arc<Engine>, service: &Arc<Service>, blob: Digest, file: &File) -> io::Result<()> {
     let whole = file.metadata()?.len();
-    let mut buffer = vec![0; usize::try_from(whole).unwrap_or(PART).min(PART)];
-    let parts = whole.div_ceil(PART as u64).max(1);
+    let most = service.part();
+    let mut buffer = vec![0; usize::try_from(whole).unwrap_or(most).min(most)];
+    let parts = whole.div_ceil(most as u64).max(1);
     for part in (1..parts).chain([0]) {
         if !engine.writes() {
             return Ok(());
         }
-        let at = part * PART as u64;
-        let size = usize::try_from(whole - at).unwrap_or(PART).min(PART);
+        let at = part * most as u64;
+        let size = usize::try_from(whole - at).unwrap_or(most).min(most);
         let bytes = buffer.get_mut(..size).unwrap_or_default();
         file.read_exact_at(bytes, at)?;
         let name = part_name(blob, part);

@@ -2,6 +2,7 @@
 //! and remotes that are dead, silent, slow, closed or damaged, which cost a bounded wait and one line.
 
 mod damage;
+mod links;
 mod servers;
 mod trouble;
 
@@ -18,6 +19,7 @@ use servers::{PASSWORD, Server, program};
 pub fn trials() -> Vec<Trial> {
     let mut trials = trouble::trials();
     trials.extend(damage::trials());
+    trials.extend(links::trials());
     trials.extend([
         shared("redis", &["redis-server"], || over(&redis_url(&Server::redis(false)?, ""))),
         shared("redis_with_a_password_a_database_and_a_prefix", &["redis-server"], redis_with_everything),
@@ -134,10 +136,10 @@ fn noise(len: usize) -> Vec<u8> {
 fn over(url: &str) -> Outcome {
     const MIB: usize = 1 << 20;
     let blobs = [Vec::new(), b"an image".to_vec(), vec![7; 4 * MIB], noise(4 * MIB + 1), noise(9 * MIB)];
-    let (a, b) = (Machine::new(url)?, Machine::new(url)?);
+    let (a, b, early) = (Machine::new(url)?, Machine::new(url)?, Machine::new(url)?);
     for (index, blob) in blobs.iter().enumerate() {
         let key = Digest(index as u128 + 1);
-        assert_eq!((b.cache.record(key), b.fetch(Digest::of(blob))?), (None, None), "before it is there");
+        assert_eq!((early.cache.record(key), early.fetch(Digest::of(blob))?), (None, None), "before it is there");
         let name = a.put(key, format!("record {index}").as_bytes(), blob)?;
         assert_eq!(name, Digest::of(blob));
         assert!(!a.cache.was_shared(name));
@@ -153,7 +155,7 @@ fn over(url: &str) -> Outcome {
     // A record that is put again takes the place of the other.
     a.put(Digest(1), b"another", b"an image")?;
     a.cache.finish();
-    assert_eq!(b.cache.shared_record(Digest(1)).as_deref(), Some(&b"another"[..]));
+    assert_eq!(Machine::new(url)?.cache.record(Digest(1)).as_deref(), Some(&b"another"[..]));
     b.cache.finish();
     a.quiet()?;
     b.quiet()?;

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use libtest_mimic::Failed;
 use tempfile::TempDir;
 
+use super::super::support::run;
+
 /// The password of the servers that have one. Whatever shows it has failed.
 pub const PASSWORD: &str = "open-sesame";
 
@@ -55,8 +57,17 @@ impl Server {
     }
 
     /// nginx: a WebDAV server that makes folders, but does not tell about them. Below `/closed/` it wants a name and a password, and
-    /// below `/fixed/` nothing can be written.
+    /// below `/fixed/` nothing can be written. What it was asked is in `access.log`.
     pub fn nginx() -> Result<Server, Failed> {
+        Server::nginx_with("")
+    }
+
+    /// The same with TLS; its certificate, which nobody knows, is in `certificate`.
+    pub fn nginx_tls() -> Result<Server, Failed> {
+        Server::nginx_with("ssl")
+    }
+
+    fn nginx_with(tls: &str) -> Result<Server, Failed> {
         Server::start(|folder, port| {
             for name in ["files/closed", "files/fixed", "temp"] {
                 std::fs::create_dir_all(folder.join(name))?;
@@ -68,6 +79,7 @@ impl Server {
             let temps: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
                 .map(|name| format!("{name}_temp_path {dir}/temp/{name};"))
                 .concat();
+            let certificate = if tls.is_empty() { String::new() } else { certificate(folder)? };
             let config = format!(
                 "daemon off; {user} worker_processes 1; pid {dir}/pid; error_log {dir}/error.log;
                 events {{ worker_connections 64; }}
@@ -76,7 +88,7 @@ impl Server {
                     log_format asked '$request_method $uri $status \"$http_authorization\"';
                     access_log {dir}/access.log asked;
                     server {{
-                        listen 127.0.0.1:{port};
+                        listen 127.0.0.1:{port} {tls}; {certificate}
                         root {dir}/files;
                         dav_methods PUT; create_full_put_path on;
                         location /fixed/ {{ dav_methods off; }}
@@ -141,6 +153,23 @@ impl Server {
         let answer = String::from_utf8_lossy(&answer).into_owned();
         Ok(answer.trim_end().trim_end_matches("+OK").trim_end().to_owned())
     }
+}
+
+/// Makes a certificate for 127.0.0.1 in `folder`; what nginx has to know of it.
+fn certificate(folder: &Path) -> Result<String, Failed> {
+    let mut command = Command::new("openssl");
+    command.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=offld", "-keyout", "key"]);
+    command.args([
+        "-out",
+        "certificate",
+        "-addext",
+        "subjectAltName=IP:127.0.0.1",
+        "-addext",
+        "basicConstraints=critical,CA:FALSE",
+    ]);
+    run(command.current_dir(folder))?;
+    let dir = folder.display();
+    Ok(format!("ssl_certificate {dir}/certificate; ssl_certificate_key {dir}/key;"))
 }
 
 /// A server that does to each connection what a function does, each in a thread of its own; and how many there were.
