@@ -7,6 +7,7 @@
 
 pub mod digest;
 pub mod front;
+pub mod settings;
 pub mod store;
 
 pub use digest::{Digest, Parts};
