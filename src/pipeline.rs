@@ -13,7 +13,7 @@ use anyhow::{Result, bail};
 use crate::args::request::LinkRequest;
 use crate::args::{Ledger, Role, link_exe, response};
 use crate::bundle::{self, BundleContext, Payload};
-use crate::cache::Cache;
+use crate::cache::{Cache, settings};
 use crate::device::{self, DeviceContext, Linked};
 use crate::formats::bitcode_ident;
 use crate::inputs::magic::Magic;
@@ -49,22 +49,25 @@ pub fn replace_if_plain(ledger: &Ledger, request: &LinkRequest, session: &Sessio
 /// Links what `request` asks for. `ld_first`: the real linker to look for is `ld` rather than `ld.lld`.
 pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first: bool) -> Result<()> {
     let cache = cache(request, session);
-    let result = link_with(cache.as_ref(), ledger, request, session, ld_first);
+    let result = link_with(&cache, ledger, request, session, ld_first);
     // What is still on its way into the cache was done beside the host link.
-    cache.iter().for_each(|cache| cache.finish_unless(&|| session.signals.check().is_err()));
+    if let Ok(cache) = &cache {
+        cache.finish_unless(&|| session.signals.check().is_err());
+    }
     result
 }
 
-/// Where device links are kept, if they are.
-fn cache(_request: &LinkRequest, session: &Session) -> Option<Arc<Cache>> {
-    let root = Session::env(crate::session::OFFLD_CACHE).filter(|root| root != "off")?;
+/// Where device links are kept, or why they are not.
+fn cache(request: &LinkRequest, session: &Session) -> std::result::Result<Arc<Cache>, String> {
+    let setting = settings::resolve(request.cache.as_deref());
+    let root = setting.root.ok_or_else(|| setting.why_off.unwrap_or_default())?;
     let shell = Arc::clone(&session.shell);
-    let cache = Cache::open(Path::new(&root), 5 << 30, Arc::new(move |trouble| shell.warn(trouble)));
-    cache.ok().map(Arc::new)
+    let cache = Cache::open(&root, setting.limit, Arc::new(move |trouble| shell.warn(trouble)));
+    Ok(Arc::new(cache.map_err(|error| format!("{error:#}"))?))
 }
 
 fn link_with(
-    cache: Option<&Arc<Cache>>,
+    cache: &std::result::Result<Arc<Cache>, String>,
     ledger: &Ledger,
     request: &LinkRequest,
     session: &Session,
@@ -134,7 +137,7 @@ impl DeviceCode {
 
 /// From the inputs to linked images; none when there is no device code, or it is registered already.
 fn device_code(
-    cache: Option<&Arc<Cache>>,
+    cache: &std::result::Result<Arc<Cache>, String>,
     request: &LinkRequest,
     linker: &Path,
     session: &Session,

@@ -63,7 +63,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
         }
         Command::Clear => report(&done(&store, Store::clear)?),
         Command::Gc { max_size } => {
-            let limit = max_size.as_deref().map_or(Ok(limit), |size| given(size))?;
+            let limit = max_size.as_deref().map_or(Ok(limit), given)?;
             report(&done(&store, |store| store.gc(limit))?);
         }
     }
