@@ -45,8 +45,6 @@ pub const OFFLOAD_BUNDLER_COMPRESS: &str = "OFFLOAD_BUNDLER_COMPRESS";
 pub const OFFLOAD_BUNDLER_COMPRESSION_LEVEL: &str = "OFFLOAD_BUNDLER_COMPRESSION_LEVEL";
 /// `2` or `3`: the header of compressed bundles that are written.
 pub const COMPRESSED_BUNDLE_FORMAT_VERSION: &str = "COMPRESSED_BUNDLE_FORMAT_VERSION";
-/// Where device links are kept, or `off`.
-pub const OFFLD_CACHE: &str = "OFFLD_CACHE";
 /// Folders that GNU ld writes into what it links, and searches.
 pub const LD_RUN_PATH: &str = "LD_RUN_PATH";
 /// Libraries loaded before all others.
