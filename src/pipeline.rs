@@ -13,7 +13,7 @@ use anyhow::{Result, bail};
 use crate::args::request::LinkRequest;
 use crate::args::{Ledger, Role, link_exe, response};
 use crate::bundle::{self, BundleContext, Payload};
-use crate::cache::Cache;
+use crate::cache::{Cache, Store, settings};
 use crate::device::{self, DeviceContext, Linked};
 use crate::formats::bitcode_ident;
 use crate::inputs::magic::Magic;
@@ -48,21 +48,25 @@ pub fn replace_if_plain(ledger: &Ledger, request: &LinkRequest, session: &Sessio
 
 /// Links what `request` asks for. `ld_first`: the real linker to look for is `ld` rather than `ld.lld`.
 pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first: bool) -> Result<()> {
-    let cache = cache(request, session);
-    let result = link_with(cache.as_ref(), ledger, request, session, ld_first);
+    let cache = cache(request);
+    let result = link_with(&cache, ledger, request, session, ld_first);
     // What is still on its way into the cache was done beside the host link.
-    cache.iter().for_each(|cache| cache.finish());
+    if let Ok(cache) = &cache {
+        cache.finish();
+    }
     result
 }
 
-/// Where device links are kept, if they are.
-fn cache(_request: &LinkRequest, _session: &Session) -> Option<Arc<Cache>> {
-    let root = Session::env(crate::session::OFFLD_CACHE).filter(|root| root != "off")?;
-    Some(Arc::new(Cache::new(crate::cache::Store::open(Path::new(&root), 5 << 30).ok()?)))
+/// Where device links are kept, or why they are not.
+fn cache(request: &LinkRequest) -> std::result::Result<Arc<Cache>, String> {
+    let setting = settings::resolve(request.cache.as_deref());
+    let root = setting.root.ok_or_else(|| setting.why_off.unwrap_or_default())?;
+    let store = Store::open(&root, setting.limit).map_err(|error| format!("{error:#}"))?;
+    Ok(Arc::new(Cache::new(store)))
 }
 
 fn link_with(
-    cache: Option<&Arc<Cache>>,
+    cache: &std::result::Result<Arc<Cache>, String>,
     ledger: &Ledger,
     request: &LinkRequest,
     session: &Session,
@@ -132,7 +136,7 @@ impl DeviceCode {
 
 /// From the inputs to linked images; none when there is no device code, or it is registered already.
 fn device_code(
-    cache: Option<&Arc<Cache>>,
+    cache: &std::result::Result<Arc<Cache>, String>,
     request: &LinkRequest,
     linker: &Path,
     session: &Session,

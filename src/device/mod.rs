@@ -70,8 +70,8 @@ pub struct DeviceContext<'a> {
     pub libraries: &'a [HostLibrary],
     /// File name of the link's output, the stem of temporary names.
     pub out_base: String,
-    /// Where images are kept, if they are.
-    pub cache: Option<&'a Arc<Cache>>,
+    /// Where images are kept, or why they are not.
+    pub cache: &'a std::result::Result<Arc<Cache>, String>,
 }
 
 /// Links every job's image.
@@ -118,16 +118,21 @@ fn all_succeeded(results: Vec<Result<()>>) -> Result<()> {
 /// The cache, where commands are run at all and leave nothing else behind.
 fn cache<'a>(context: &DeviceContext<'a>, session: &'a Session) -> Option<DeviceCache<'a>> {
     let request = context.request;
-    let cache = context.cache?;
-    if request.dry_run {
-        return None;
-    }
-    if request.save_temps {
-        if request.verbose {
-            session.shell.note("device links are not cached: the files of --save-temps are made by doing them");
+    let cache = match context.cache {
+        _ if request.dry_run => return None,
+        _ if request.save_temps => Err("the files of --save-temps are made by doing them"),
+        Ok(cache) => Ok(cache),
+        Err(why) => Err(why.as_str()),
+    };
+    let cache = match cache {
+        Ok(cache) => cache,
+        Err(why) => {
+            if request.verbose {
+                session.shell.note(&format!("device links are not cached: {why}"));
+            }
+            return None;
         }
-        return None;
-    }
+    };
     Some(DeviceCache::new(cache, &context.compiler.path, context.host_linker, request.verbose, session))
 }
 
@@ -155,7 +160,7 @@ fn plan<'a>(job: &'a DeviceJob<'a>, context: &DeviceContext<'_>, session: &Sessi
     } else {
         (context.compiler.path.clone(), clang::arguments(job, context, &inputs.each, &output)?)
     };
-    let question = if by_nvlink || context.cache.is_none() {
+    let question = if by_nvlink || context.cache.is_err() {
         Vec::new()
     } else {
         clang::arguments(job, context, &[cache::INPUT.into()], Path::new(cache::OUTPUT))?
