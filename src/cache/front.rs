@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 use anyhow::Result;
@@ -16,16 +16,23 @@ use super::{Digest, Event, Remote, RemoteSettings, Store};
 /// remote beside the link.
 pub struct Cache {
     store: Store,
-    remote: Option<Remote>,
+    far: Option<Far>,
     asked: Mutex<HashMap<Digest, Option<Vec<u8>>>>,
     shared: Mutex<HashSet<Digest>>,
     beside: Mutex<Vec<JoinHandle<()>>>,
 }
 
+/// The remote, opened when it is first needed: most links have nothing to ask it, and nothing to hear of it.
+struct Far {
+    settings: RemoteSettings,
+    tell: Tell,
+    remote: OnceLock<Option<Remote>>,
+}
+
 impl Cache {
     /// One over `store` alone.
     pub fn new(store: Store) -> Self {
-        Cache { store, remote: None, asked: Mutex::default(), shared: Mutex::default(), beside: Mutex::default() }
+        Cache { store, far: None, asked: Mutex::default(), shared: Mutex::default(), beside: Mutex::default() }
     }
 
     /// The one below `root`, of at most `limit` bytes, and behind it the remote that the environment names, if it does. Trouble with
@@ -35,17 +42,25 @@ impl Cache {
     /// See [`Store::open`].
     pub fn open(root: &Path, limit: u64, tell: Tell) -> Result<Self> {
         let store = Store::open(root, limit)?;
-        Ok(match RemoteSettings::from_environment(&*tell) {
-            Some(settings) => Cache::shared(store, &settings, tell),
+        Ok(match RemoteSettings::from_environment() {
+            Some(settings) => Cache::shared(store, settings, tell),
             None => Cache::new(store),
         })
     }
 
-    /// One over `store` and the remote that `settings` name. Where that cannot be used, `tell` hears why, now or later, and the store
-    /// is used alone.
-    pub fn shared(store: Store, settings: &RemoteSettings, tell: Tell) -> Self {
-        let remote = Remote::open(settings, Tell::clone(&tell)).map_err(|error| tell(&format!("{error:#}"))).ok();
-        Cache { remote, ..Cache::new(store) }
+    /// One over `store` and the remote that `settings` name. Where that cannot be used, `tell` hears why when it is needed, and the
+    /// store is used alone.
+    pub fn shared(store: Store, settings: RemoteSettings, tell: Tell) -> Self {
+        Cache { far: Some(Far { settings, tell, remote: OnceLock::new() }), ..Cache::new(store) }
+    }
+
+    fn remote(&self) -> Option<&Remote> {
+        let Far { settings, tell, remote } = self.far.as_ref()?;
+        let open = || {
+            settings.doubt.iter().for_each(|doubt| tell(doubt));
+            Remote::open(settings, Tell::clone(tell)).map_err(|error| tell(&format!("{error:#}"))).ok()
+        };
+        remote.get_or_init(open).as_ref()
     }
 
     /// The record under `key`: this machine's, else the one that is shared, which is this machine's from then on.
@@ -60,7 +75,7 @@ impl Cache {
 
     /// The record under `key` that is shared, for whom this machine's is of no use. It is asked for once in a process.
     pub fn shared_record(&self, key: Digest) -> Option<Vec<u8>> {
-        let remote = self.remote.as_ref()?;
+        let remote = self.remote()?;
         if let Some(answer) = lock(&self.asked).get(&key) {
             return answer.clone();
         }
@@ -77,7 +92,7 @@ impl Cache {
     /// # Errors
     /// Whatever the file system says. Others may have it all the same.
     pub fn put_record(&self, key: Digest, bytes: &[u8]) -> Result<()> {
-        if let Some(remote) = &self.remote {
+        if let Some(remote) = self.remote() {
             remote.put_record(key, bytes);
         }
         self.store.put_record(key, bytes)
@@ -101,7 +116,7 @@ impl Cache {
         if self.store.fetch_blob(name, to)? {
             return Ok(true);
         }
-        if !self.remote.as_ref().is_some_and(|remote| remote.fetch_blob(name, to)) {
+        if !self.remote().is_some_and(|remote| remote.fetch_blob(name, to)) {
             return Ok(false);
         }
         self.store.count(Event::RemoteHit);
@@ -122,7 +137,7 @@ impl Cache {
     /// Whatever the file system says. Then others do not have it, either.
     pub fn put_blob(&self, file: &Path, name: Option<Digest>) -> Result<Digest> {
         let name = self.store.put_blob(file, name)?;
-        if let Some(remote) = &self.remote {
+        if let Some(remote) = self.remote() {
             remote.put_blob(name, File::open(file)?);
         }
         Ok(name)
@@ -151,7 +166,7 @@ impl Cache {
             // One that panicked has kept nothing.
             let _ = handle.join();
         }
-        if let Some(remote) = &self.remote {
+        if let Some(remote) = self.far.as_ref().and_then(|far| far.remote.get()?.as_ref()) {
             remote.finish(stop);
             if remote.troubled() {
                 self.store.count(Event::RemoteFault);

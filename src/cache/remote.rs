@@ -53,26 +53,28 @@ pub struct RemoteSettings {
     pub each: Duration,
     /// The longest that a link waits in all.
     pub whole: Duration,
+    /// What is wrong with what was asked for and can be done without; for whoever opens it.
+    pub doubt: Option<String>,
 }
 
 impl RemoteSettings {
     /// The settings for a remote at `url`, with nothing else said.
     pub fn new(url: impl Into<OsString>) -> Self {
-        RemoteSettings { url: url.into(), read_only: false, each: EACH, whole: EACH * WHOLE }
+        RemoteSettings { url: url.into(), read_only: false, each: EACH, whole: EACH * WHOLE, doubt: None }
     }
 
-    /// What the environment asks for; none where it names no remote. A timeout that is no number of seconds is told and not taken.
-    pub fn from_environment(tell: &dyn Fn(&str)) -> Option<Self> {
+    /// What the environment asks for; none where it names no remote.
+    pub fn from_environment() -> Option<Self> {
         let mut settings = RemoteSettings::new(Session::env(OFFLD_CACHE_REMOTE)?);
         settings.read_only = Session::env(OFFLD_CACHE_REMOTE_READONLY).is_some_and(|value| value == "1");
         if let Some(value) = Session::env(OFFLD_CACHE_REMOTE_TIMEOUT) {
             match seconds(&value) {
                 Some(each) => (settings.each, settings.whole) = (each, each * WHOLE),
-                None => tell(&format!(
-                    "{OFFLD_CACHE_REMOTE_TIMEOUT} is no number of seconds above 0: `{}`; taking {}",
-                    value.to_string_lossy(),
-                    EACH.as_secs()
-                )),
+                None => {
+                    let (value, taken) = (value.to_string_lossy(), EACH.as_secs());
+                    let told = format!("{OFFLD_CACHE_REMOTE_TIMEOUT} is no number of seconds above 0: `{value}`; taking {taken}");
+                    settings.doubt = Some(told);
+                }
             }
         }
         Some(settings)

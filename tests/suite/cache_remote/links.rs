@@ -190,8 +190,8 @@ fn silent() -> Outcome {
     }
     let (_, said) = timed("a", "")?;
     expect_in(&said, OWN)?;
-    // What is no time is told, and the link goes on.
-    let mut link = link(&folder, "a", &format!("redis://127.0.0.1:{}", free_port()?));
+    // What is no time is told where somebody is asked, and the link goes on.
+    let mut link = link(&folder, "b", &format!("redis://127.0.0.1:{}", free_port()?));
     let said = stderr_of(link.env("OFFLD_CACHE_REMOTE_TIMEOUT", "soon"))?;
     expect_in(&said, "OFFLD_CACHE_REMOTE_TIMEOUT is no number of seconds above 0: `soon`")?;
     passed()
