@@ -11,6 +11,8 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 BIN := $(or $(CARGO_TARGET_DIR),target)/release/offld
 LINKS := $(CURDIR)/target/demo/links
+# What is tested: all there is.
+ALL := --features remote-cache
 SETUP := target/setup.stamp
 SETUP_RELEASES := target/setup-releases.stamp
 SETUP_CUDA := target/setup-cuda.stamp
@@ -47,14 +49,15 @@ demo: $(SETUP)
 
 # Only tests/suite.rs knows these names; it is the harness for everything that is not a unit test.
 test: $(SETUP)
-	$(CARGO) test --no-fail-fast -- --skip releases::
+	$(CARGO) test $(ALL) --no-fail-fast -- --skip releases::
 
 test-releases: $(SETUP_RELEASES) $(SETUP_CUDA)
-	$(CARGO) test --test suite -- releases::
+	$(CARGO) test $(ALL) --test suite -- releases::
 
 lint: $(SETUP)
 	$(CARGO) fmt --check
 	$(CARGO) clippy --all-targets -- -D warnings
+	$(CARGO) clippy $(ALL) --all-targets -- -D warnings
 	$(CARGO) clippy --no-default-features -- -D warnings
 	$(CARGO) build --no-default-features
 	@if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh benches/*.sh .ci/run; \

@@ -13,7 +13,7 @@ use anyhow::{Result, bail};
 use crate::args::request::LinkRequest;
 use crate::args::{Ledger, Role, link_exe, response};
 use crate::bundle::{self, BundleContext, Payload};
-use crate::cache::{Cache, Store, settings};
+use crate::cache::{Cache, settings};
 use crate::device::{self, DeviceContext, Linked};
 use crate::formats::bitcode_ident;
 use crate::inputs::magic::Magic;
@@ -49,21 +49,22 @@ pub fn replace_if_plain(ledger: &Ledger, request: &LinkRequest, session: &Sessio
 /// Links what `request` asks for. `opened`: its inputs, if they are open already. `ld_first`: the real linker to look for is `ld` rather
 /// than `ld.lld`.
 pub fn link(ledger: &Ledger, request: &LinkRequest, opened: Option<Inputs>, session: &Session, ld_first: bool) -> Result<()> {
-    let cache = cache(request);
+    let cache = cache(request, session);
     let result = link_with(&cache, ledger, request, opened, session, ld_first);
     // What is still on its way into the cache was done beside the host link.
     if let Ok(cache) = &cache {
-        cache.finish();
+        cache.finish_unless(&|| session.signals.check().is_err());
     }
     result
 }
 
 /// Where device links are kept, or why they are not.
-fn cache(request: &LinkRequest) -> std::result::Result<Arc<Cache>, String> {
+fn cache(request: &LinkRequest, session: &Session) -> std::result::Result<Arc<Cache>, String> {
     let setting = settings::resolve(request.cache.as_deref());
     let root = setting.root.ok_or_else(|| setting.why_off.unwrap_or_default())?;
-    let store = Store::open(&root, setting.limit).map_err(|error| format!("{error:#}"))?;
-    Ok(Arc::new(Cache::new(store)))
+    let shell = Arc::clone(&session.shell);
+    let cache = Cache::open(&root, setting.limit, Arc::new(move |trouble| shell.warn(trouble)));
+    Ok(Arc::new(cache.map_err(|error| format!("{error:#}"))?))
 }
 
 fn link_with(

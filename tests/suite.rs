@@ -5,6 +5,8 @@
 
 #[path = "suite/bundler/mod.rs"]
 mod bundler;
+#[path = "suite/cache_remote/mod.rs"]
+mod cache_remote;
 #[path = "suite/cache_store/mod.rs"]
 mod cache_store;
 #[path = "suite/cases.rs"]
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
     trials.extend(cache_store::trials());
     trials.extend(cases::trials());
     trials.extend(bundler::trials());
+    trials.extend(cache_remote::trials());
     trials.extend(coff::trials());
     trials.extend(drivers::trials());
     trials.extend(fat_objects::trials());

@@ -221,6 +221,9 @@ impl Work {
             .env_remove("OFFLD_REPRODUCE")
             .env_remove("OFFLD_CACHE_SIZE")
             .env("OFFLD_CACHE", "off")
+            .env_remove("OFFLD_CACHE_REMOTE")
+            .env_remove("OFFLD_CACHE_REMOTE_READONLY")
+            .env_remove("OFFLD_CACHE_REMOTE_TIMEOUT")
             .env_remove("MAKEFLAGS")
             .env("LC_ALL", "C");
         command

@@ -70,6 +70,10 @@ impl Kept {
         let image = cache.put_blob(&done.image, None).map_err(failed)?;
         let mut manifest = cache.own_record(done.key).map_or_else(Manifest::default, |bytes| Manifest::read(&bytes));
         manifest.add(Variant { files: read.files, absent: read.absent, image: image.to_string(), said });
+        if let Some(shared) = cache.shared_record(done.key) {
+            // What is put takes the place of what others have put.
+            manifest.join(Manifest::of_others(&shared));
+        }
         let text = serde_json::to_vec(&manifest).map_err(|error| error.to_string())?;
         cache.put_record(done.key, &text).map_err(failed)?;
         Ok(())
