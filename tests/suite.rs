@@ -5,6 +5,8 @@
 
 #[path = "suite/bundler/mod.rs"]
 mod bundler;
+#[path = "suite/cache_store/mod.rs"]
+mod cache_store;
 #[path = "suite/cases.rs"]
 mod cases;
 #[path = "suite/coff/mod.rs"]
@@ -51,9 +53,13 @@ use std::process::ExitCode;
 use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
+    if let Some(ended) = cache_store::worker() {
+        return ended;
+    }
     let arguments = Arguments::from_args();
     let mut trials = Vec::new();
     trials.extend(programs::trials());
+    trials.extend(cache_store::trials());
     trials.extend(cases::trials());
     trials.extend(bundler::trials());
     trials.extend(coff::trials());

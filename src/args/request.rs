@@ -144,6 +144,8 @@ pub struct LinkRequest {
     pub time_trace_granularity: u32,
     /// `--wrapper-jobs`, the last one.
     pub jobs: Jobs,
+    /// `--wrapper-cache`, the last one: a folder, or a word that turns the cache off or on.
+    pub cache: Option<OsString>,
     /// `--override-image`: kind and file.
     pub override_images: Vec<(String, PathBuf)>,
     /// `--should-extract`: architectures, without repetition.
@@ -265,6 +267,7 @@ impl LinkRequest {
     fn device_option(&mut self, id: Id, value: &OsStr) -> Result<()> {
         let path = || Some(PathBuf::from(value));
         match id {
+            Id::Cache => self.cache = Some(value.to_owned()),
             Id::CompressionLevel => self.compression_level = Some(text(value)),
             Id::CudaPath => self.cuda_path = path(),
             Id::DeviceCompiler => self.device_compiler.push(TargetArg::new(value.to_owned())),

@@ -142,6 +142,7 @@ pub enum Id {
     StripSections,
     TargetFeature,
     // Ours alone.
+    Cache,
     NoOffloadRuntime,
     OffldClang,
     OffldLinker,
@@ -269,6 +270,7 @@ const OWN: &[Row] = &[
     before("v", Any, Id::Verbose),
     before("verbose", Any, Id::Verbose),
     alone("version", Any, Id::Version, "Print the version (when it is the only argument)"),
+    own("wrapper-cache", Two, Equals, Id::Cache, "The folder of the cache of device links, or off (OFFLD_CACHE)"),
     own("wrapper-jobs", Two, Equals, Id::Jobs, "How many device links run at once: a number, or jobserver"),
     own("wrapper-time-trace", Two, Equals, Id::TimeTrace, "Write a time trace in Chrome's format"),
     own("wrapper-time-trace-granularity", Two, Equals, Id::TimeTraceGranularity, "The shortest span the trace shows, in microseconds"),

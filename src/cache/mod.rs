@@ -6,7 +6,10 @@
 //! not there, what cannot be written is not kept.
 
 pub mod digest;
+pub mod front;
+pub mod settings;
 pub mod store;
 
 pub use digest::{Digest, Parts};
+pub use front::Cache;
 pub use store::{Event, Stats, Store};

@@ -22,7 +22,7 @@ use tempfile::TempPath;
 
 pub use contents::Contents;
 pub use gc::Collected;
-pub use stats::{Event, Stats};
+pub use stats::{EVENTS, Event, Stats};
 
 use super::digest::{Digest, copy};
 use layout::Layout;
@@ -252,13 +252,14 @@ impl Store {
 
     /// The counters after `change`; the folder is made if it is not there.
     fn changed(&self, change: impl Fn(&mut Stats)) -> Result<Stats> {
-        match self.stats.change(&change) {
+        let changed = match self.stats.change(&change) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.layout.make()?;
-                Ok(self.stats.change(&change)?)
+                self.stats.change(&change)
             }
-            changed => Ok(changed?),
-        }
+            changed => changed,
+        };
+        changed.with_context(|| format!("cannot change `{}`", self.layout.stats().display()))
     }
 
     /// A file of the store turned out to be none of its: away with it.

@@ -19,6 +19,9 @@ pub(super) fn write(command: clap::Command, folder: &Path) -> Result<()> {
     for own in command.get_subcommands() {
         let name = format!("offld-{}", own.get_name());
         page(folder, &name, |out| Man::new(own.clone()).render(out))?;
+        for part in own.get_subcommands().filter(|part| part.get_name() != "help") {
+            page(folder, &format!("{name}-{}", part.get_name()), |out| Man::new(part.clone()).render(out))?;
+        }
     }
     for personality in PERSONALITIES.iter().filter(|personality| !personality.only_as_ld) {
         // LLVM has pages of its own for its tools, and they stay what `man` finds.

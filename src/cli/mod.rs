@@ -2,6 +2,7 @@
 //! one function here that turns a result into an exit status is `main`.
 
 mod bundler;
+mod cache;
 #[cfg(all(feature = "llvm", target_os = "linux"))]
 mod early;
 mod help;

@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use super::{PERSONALITIES, by_word, inspect, links, manual};
+use super::{PERSONALITIES, by_word, cache, inspect, links, manual};
 use crate::shell::Shell;
 
 /// The offload linker: links the device code embedded in host objects, registers it with its runtime, and runs the host link.
@@ -37,6 +37,9 @@ enum Command {
     /// Show what device code is in files: objects, libraries, programs, archives, bundles, images
     #[command(after_help = inspect::AFTER_HELP)]
     Inspect(inspect::Options),
+    /// Show, trim or empty the cache of device links
+    #[command(after_help = cache::AFTER_HELP)]
+    Cache(cache::Options),
     /// Write completions for a shell to stdout
     Completions {
         /// The shell
@@ -59,7 +62,8 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
     let own = match parsed {
         Ok(own) => own,
         Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            anyhow::bail!("no command is given: `offld --help` lists them");
+            let words: Vec<_> = argv.iter().skip(1).map(|word| format!("{} ", word.display())).collect();
+            anyhow::bail!("no command is given: `offld {}--help` lists them", words.concat());
         }
         Err(error) if error.use_stderr() => {
             let text = error.render().to_string();
@@ -82,6 +86,7 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
             Ok(())
         }
         Command::Inspect(options) => inspect::run(options, shell),
+        Command::Cache(options) => cache::run(&options),
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut command(), "offld", &mut text);

@@ -14,9 +14,10 @@ mod store;
 mod surroundings;
 mod tool;
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use anyhow::Result;
@@ -31,16 +32,19 @@ use line::{Line, Linker};
 use manifest::Manifest;
 use recipe::Recipe;
 pub(super) use recipe::{INPUT, OUTPUT};
+use surroundings::Surroundings;
 use tool::Tool;
+
+/// A tool, once it is told. Whoever asks meanwhile waits.
+type Slot = Arc<OnceLock<Result<Tool, String>>>;
 
 /// The cache as one run's device links use it.
 pub(super) struct DeviceCache<'a> {
     cache: &'a Arc<Cache>,
     session: &'a Session,
-    compiler: Result<Tool, String>,
     environment: Digest,
     verbose: bool,
-    tools: Mutex<Vec<(PathBuf, Result<Tool, String>)>>,
+    tools: Mutex<HashMap<PathBuf, Slot>>,
 }
 
 /// What the cache is told about a job.
@@ -67,15 +71,33 @@ pub(super) struct Known {
     made: history::Made,
 }
 
+impl Known {
+    /// Whether the linker may be given the device code as one archive: it then makes the same of it, unless it is told to treat what
+    /// comes out of archives otherwise.
+    pub(super) fn takes_archives(&self) -> bool {
+        !self.recipe.args.iter().any(|arg| arg.trim_start_matches('-').starts_with("exclude-libs"))
+    }
+}
+
 impl<'a> DeviceCache<'a> {
-    /// For links by `compiler`.
-    pub(super) fn new(cache: &'a Arc<Cache>, compiler: &Path, verbose: bool, session: &'a Session) -> Self {
-        let compiler = if tool::is_clang(compiler) {
-            Tool::of(compiler, cache)
-        } else {
-            Err(format!("{} is not clang itself: what it does is not known", compiler.display()))
-        };
-        DeviceCache { cache, session, compiler, environment: environment(), verbose, tools: Mutex::default() }
+    /// For links by `compiler`, which most probably runs `linker`.
+    pub(super) fn new(cache: &'a Arc<Cache>, compiler: &Path, linker: &Path, verbose: bool, session: &'a Session) -> Self {
+        let own = DeviceCache { cache, session, environment: environment(), verbose, tools: Mutex::default() };
+        for tool in [compiler, linker] {
+            let slot = own.slot(tool);
+            match Tool::remembered(tool, cache) {
+                Some(known) => drop(slot.set(Ok(known))),
+                // It takes a moment, in which the compiler can be asked already.
+                None if tool::is_clang(tool) || Linker::of(tool).is_some() => {
+                    let (cache, path) = (Arc::clone(cache), tool.to_owned());
+                    std::thread::spawn(move || {
+                        slot.get_or_init(|| Tool::of(&path, &cache));
+                    });
+                }
+                None => {}
+            }
+        }
+        own
     }
 
     /// Finds out what `question` is about. `begin` is called before a program is run for that. Inside: why the link cannot be known.
@@ -176,7 +198,7 @@ impl<'a> DeviceCache<'a> {
                 let note = self.note(question.cmd.step.clone());
                 self.cache.later(move || {
                     if let Ok(text) = serde_json::to_vec(&made) {
-                        let _ = cache.put_own_record(last, &text);
+                        cache.put_own_record(last, &text);
                     }
                     if let Err(why) = kept.store(&cache) {
                         note(&why);
@@ -215,27 +237,22 @@ impl<'a> DeviceCache<'a> {
         question: &Question<'_>,
         begin: &mut dyn FnMut() -> Result<()>,
     ) -> Result<std::result::Result<Recipe, String>> {
-        let compiler = match &self.compiler {
-            Ok(compiler) => compiler,
-            Err(why) => return Ok(Err(why.clone())),
-        };
+        let path = &question.cmd.program;
+        if !tool::is_clang(path) {
+            return Ok(Err(format!("{} is not clang itself: what it does is not known", path.display())));
+        }
         let target = &question.job.target;
         if !target.is_cpu() && !target.is_amdgcn() {
             return Ok(Err(format!("the linker for {} does not say which files it has read", target.triple)));
         }
-        let path = &question.cmd.program;
         let args = recipe::question(question.args);
         let surroundings = surroundings::of(path, &args);
-        let mut parts = Parts::default();
-        parts.add("recipe 1").add(compiler.digest.to_string()).add(path.as_os_str().as_encoded_bytes());
-        parts.add(self.environment.to_string()).add(Session::env(session::PATH).unwrap_or_default().as_encoded_bytes());
-        parts.add(std::env::current_dir().unwrap_or_default().as_os_str().as_encoded_bytes());
-        parts.add(surroundings.digest.to_string());
-        args.iter().for_each(|arg| {
-            parts.add(arg.as_encoded_bytes());
-        });
-        let key = parts.digest();
-        if let Some(recipe) = self.cache.own_record(key).and_then(|bytes| serde_json::from_slice(&bytes).ok()) {
+        let key = |compiler: &Tool| self.recipe_key(path, compiler, &surroundings, &args);
+        // Of a compiler that is not told yet nothing is known: it can be asked meanwhile.
+        if let Some(Ok(compiler)) = self.slot(path).get()
+            && let Some(recipe) = self.cache.own_record(key(compiler))
+            && let Ok(recipe) = serde_json::from_slice(&recipe)
+        {
             return Ok(Ok(recipe));
         }
         begin()?;
@@ -244,24 +261,39 @@ impl<'a> DeviceCache<'a> {
             Ok(_) => Err("the compiler does not say what it would run".to_owned()),
             Err(error) => Err(format!("{}: {error}", path.display())),
         };
+        let compiler = match self.tool(path) {
+            Ok(compiler) => compiler,
+            Err(why) => return Ok(Err(why)),
+        };
         if let (Ok(recipe), true) = (&answer, surroundings.at_rest)
             && let Ok(text) = serde_json::to_vec(recipe)
         {
-            let cache = Arc::clone(self.cache);
-            self.cache.later(move || drop(cache.put_own_record(key, &text)));
+            let (cache, key) = (Arc::clone(self.cache), key(&compiler));
+            self.cache.later(move || cache.put_own_record(key, &text));
         }
         Ok(answer)
     }
 
+    fn recipe_key(&self, path: &Path, compiler: &Tool, surroundings: &Surroundings, args: &[OsString]) -> Digest {
+        let mut parts = Parts::default();
+        parts.add("recipe 1").add(compiler.digest.to_string()).add(path.as_os_str().as_encoded_bytes());
+        parts.add(self.environment.to_string()).add(Session::env(session::PATH).unwrap_or_default().as_encoded_bytes());
+        parts.add(std::env::current_dir().unwrap_or_default().as_os_str().as_encoded_bytes());
+        parts.add(surroundings.digest.to_string());
+        args.iter().for_each(|arg| {
+            parts.add(arg.as_encoded_bytes());
+        });
+        parts.digest()
+    }
+
+    fn slot(&self, path: &Path) -> Slot {
+        let mut tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(tools.entry(path.to_owned()).or_default())
+    }
+
     /// The tool at `path`, looked at once.
     fn tool(&self, path: &Path) -> std::result::Result<Tool, String> {
-        let mut tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, tool)) = tools.iter().find(|(known, _)| known == path) {
-            return tool.clone();
-        }
-        let tool = Tool::of(path, self.cache);
-        tools.push((path.to_owned(), tool.clone()));
-        tool
+        self.slot(path).get_or_init(|| Tool::of(path, self.cache)).clone()
     }
 
     fn key(&self, recipe: &Recipe, linker: &Tool, inputs: &[Digest]) -> Digest {

@@ -111,7 +111,7 @@ fn dash(text: &str) -> String {
 }
 
 /// `1.5M`, with two digits that count at least.
-fn size(bytes: u64, style: Style) -> String {
+pub fn size(bytes: u64, style: Style) -> String {
     const UNITS: [&str; 6] = ["", "K", "M", "G", "T", "P"];
     let mut unit = 0;
     let mut value = bytes as f64;

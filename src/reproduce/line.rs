@@ -198,7 +198,9 @@ fn treat(arg: &Arg, tokens: &[OsString]) -> (Treat, Option<OsString>) {
         What::Known(row) => row,
     };
     let treat = match row.id {
-        Id::DryRun | Id::HostTriple | Id::LinkerPath | Id::OffldClang | Id::OffldLinker | Id::Reproduce => Treat::Drop,
+        Id::Cache | Id::DryRun | Id::HostTriple | Id::LinkerPath | Id::OffldClang | Id::OffldLinker | Id::Reproduce => {
+            Treat::Drop
+        }
         Id::NoOffloadRuntime | Id::Why => Treat::OffldOnly,
         Id::LinkWholeArchive => Treat::File,
         Id::BitcodeLibrary

@@ -216,6 +216,8 @@ impl Work {
             .env_remove("OFFLD_CLANG")
             .env_remove("OFFLD_LINKER")
             .env_remove("OFFLD_REPRODUCE")
+            .env_remove("OFFLD_CACHE_SIZE")
+            .env("OFFLD_CACHE", "off")
             .env_remove("MAKEFLAGS")
             .env("LC_ALL", "C");
         command

@@ -67,6 +67,7 @@ const CASES: &[(&str, Check)] = &[
     }),
     ("--verbose -- a.o", |r| r.verbose),
     ("--version a.o", |r| r.inputs.len() == 1),
+    ("--wrapper-cache=/c --wrapper-cache=off", |r| r.cache.as_deref() == Some(OsStr::new("off"))),
     ("--wrapper-jobs=4", |r| r.jobs == Jobs::N(4)),
     ("--wrapper-jobs=4 --wrapper-jobs=JobServer", |r| r.jobs == Jobs::Jobserver),
     ("--wrapper-time-trace=t --wrapper-time-trace-granularity=10", |r| {

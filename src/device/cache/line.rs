@@ -95,9 +95,7 @@ impl Line {
             line.check(word, words.peek().copied())?;
             if let Some(folder) = valued(word, &mut words, &["-L", "--library-path", "-library-path"]) {
                 line.folders.push(folder.into());
-            } else if let Some(folders) =
-                valued(word, &mut words, &["-rpath-link", "--rpath-link", "-rpath", "--rpath", "-R"])
-            {
+            } else if let Some(folders) = valued(word, &mut words, &["-rpath-link", "--rpath-link", "-rpath", "--rpath", "-R"]) {
                 line.folders.extend(folders.split(':').map(PathBuf::from));
             } else if let Some(folder) = valued(word, &mut words, &["--sysroot", "-sysroot"]) {
                 line.sysroot = Some(folder.into());
@@ -125,11 +123,11 @@ impl Line {
         let option = option.strip_prefix('-').unwrap_or(option);
         let plugin = self.linker == Linker::Gnu && option.starts_with("plugin") && !option.starts_with("plugin-opt");
         let passed = option == "mllvm" && next.is_some_and(|next| next.starts_with("-load") || next.starts_with("-stats-json"));
-        let matches = |name: &&str| if name.len() < 3 { option == **name } else { option.starts_with(**name) };
+        let matches = |name: &str| if name.len() < 3 { option == name } else { option.starts_with(name) };
         if plugin {
             return Err("the linker is given a plugin".to_owned());
         }
-        if passed || option == "t" || option == "v" || option == "V" || UNKNOWN.iter().any(|name| matches(&name)) {
+        if passed || option == "t" || option == "v" || option == "V" || UNKNOWN.iter().any(|name| matches(name)) {
             return Err(format!("the linker is given `{word}`"));
         }
         Ok(())
@@ -149,8 +147,7 @@ impl Line {
         let mut names = vec![name.to_owned()];
         names.extend(stem.into_iter().flat_map(|stem| [format!("{stem}.so"), format!("{stem}.a")]));
         let folders = self.folders.iter().chain(more).map(PathBuf::as_path).chain(path.parent());
-        let mut rivals: BTreeSet<PathBuf> =
-            folders.flat_map(|folder| names.iter().map(move |name| folder.join(name))).collect();
+        let mut rivals: BTreeSet<PathBuf> = folders.flat_map(|folder| names.iter().map(move |name| folder.join(name))).collect();
         if let (Some(root), Ok(rest)) = (&self.sysroot, path.strip_prefix("/")) {
             rivals.insert(root.join(rest));
         }
@@ -228,10 +225,14 @@ mod tests {
         if Linker::of(&recipe(&[]).program).is_none() {
             return;
         }
-        for words in [&["-Map=x"][..], &["--Map", "x"], &["--save-temps"], &["-mllvm", "-load=p.so"], &["--reproduce=r.tar"], &["-t"]] {
+        for words in
+            [&["-Map=x"][..], &["--Map", "x"], &["--save-temps"], &["-mllvm", "-load=p.so"], &["--reproduce=r.tar"], &["-t"]]
+        {
             assert!(Line::read(&recipe(words)).is_err(), "{words:?}");
         }
-        for words in [&["--no-undefined"][..], &["-plugin-opt=mcpu=gfx90a"], &["-mllvm", "-O2"], &["--threads=2"], &["-m", "elf_x86_64"]] {
+        for words in
+            [&["--no-undefined"][..], &["-plugin-opt=mcpu=gfx90a"], &["-mllvm", "-O2"], &["--threads=2"], &["-m", "elf_x86_64"]]
+        {
             assert!(Line::read(&recipe(words)).is_ok(), "{words:?}");
         }
         let line = Line::read(&recipe(&["-Lone", "-L", "two", "--library-path=three", "-rpath", "four:five"])).unwrap();

@@ -122,10 +122,8 @@ pub(super) fn gather(
             absent.entry(folder.to_owned()).or_default().insert(name.to_string_lossy().into_owned());
         }
     }
-    read.absent = absent
-        .into_iter()
-        .map(|(folder, names)| (folder.to_string_lossy().into_owned(), names.into_iter().collect()))
-        .collect();
+    read.absent =
+        absent.into_iter().map(|(folder, names)| (folder.to_string_lossy().into_owned(), names.into_iter().collect())).collect();
     Ok(read)
 }
 

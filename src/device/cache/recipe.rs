@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 /// Stands for the inputs. It must be a file that is there and whose name says nothing of what is in it.
-pub(super) const INPUT: &str = "/dev/null";
+pub(in crate::device) const INPUT: &str = "/dev/null";
 /// Stands for the image.
-pub(super) const OUTPUT: &str = "/offld.image";
+pub(in crate::device) const OUTPUT: &str = "/offld.image";
 /// Stands for what names of further outputs begin with (`-dumpdir`).
 pub(super) const DUMP: &str = "/offld.dump.";
 
@@ -108,9 +108,7 @@ impl Recipe {
 fn replaced(text: &str, what: &str, with: &OsStr) -> OsString {
     match text.split_once(what) {
         None => text.into(),
-        Some((before, after)) => {
-            OsString::from_vec([before.as_bytes(), with.as_bytes(), after.as_bytes()].concat())
-        }
+        Some((before, after)) => OsString::from_vec([before.as_bytes(), with.as_bytes(), after.as_bytes()].concat()),
     }
 }
 

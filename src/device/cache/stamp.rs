@@ -27,6 +27,11 @@ impl Stamp {
         self.0
     }
 
+    /// The time of the last modification.
+    pub(super) fn modified(&self) -> [u8; 16] {
+        ((i128::from(self.2) << 32) + i128::from(self.3)).to_le_bytes()
+    }
+
     /// Whether the file was at rest at `moment`: a change after it would have given another stamp. The clock of a file advances in steps,
     /// within which a second change does not show.
     pub(super) fn at_rest(&self, moment: SystemTime) -> bool {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::line::{self, Line, Linker};
 use super::manifest::{self, Manifest, Variant};
 use super::tool::Tool;
-use crate::cache::{Cache, Digest, Event};
+use crate::cache::{Cache, Digest};
 use crate::run;
 
 /// How far the system's clock may be from the time that has passed: if somebody sets it, times of files tell nothing.
@@ -39,8 +39,8 @@ pub(super) struct Kept {
 impl Done {
     /// Takes what is in the temporary folder, or says why the link cannot be kept.
     pub(super) fn prepare(mut self) -> Result<Kept, String> {
-        let text = std::fs::read_to_string(&self.dependencies)
-            .map_err(|error| format!("{}: {error}", self.dependencies.display()))?;
+        let text =
+            std::fs::read_to_string(&self.dependencies).map_err(|error| format!("{}: {error}", self.dependencies.display()))?;
         let prerequisites = line::prerequisites(&text).ok_or("the linker's list of what it has read is cut off")?;
         let said = String::from_utf8(std::mem::take(&mut self.said)).map_err(|_| "the linker's words are not in UTF-8")?;
         if self.own.iter().any(|file| said.contains(&*file.to_string_lossy())) {
@@ -72,7 +72,6 @@ impl Kept {
         manifest.add(Variant { files: read.files, absent: read.absent, image: image.to_string(), said });
         let text = serde_json::to_vec(&manifest).map_err(|error| error.to_string())?;
         cache.put_record(done.key, &text).map_err(failed)?;
-        cache.count(Event::Stored);
         Ok(())
     }
 }

@@ -36,8 +36,14 @@ const BELOW: [&str; 18] = [
 /// Where GCC's installations are: below each of these one for a triple, and in it one for a version.
 const GCC: [&str; 6] = ["lib/gcc", "lib64/gcc", "lib/gcc-cross", "usr/lib/gcc", "usr/lib64/gcc", "usr/lib/gcc-cross"];
 /// What tells the distribution, by which a compiler chooses defaults.
-const RELEASE: [&str; 6] =
-    ["/etc/os-release", "/etc/lsb-release", "/etc/debian_version", "/etc/redhat-release", "/etc/SuSE-release", "/etc/alpine-release"];
+const RELEASE: [&str; 6] = [
+    "/etc/os-release",
+    "/etc/lsb-release",
+    "/etc/debian_version",
+    "/etc/redhat-release",
+    "/etc/SuSE-release",
+    "/etc/alpine-release",
+];
 
 /// Folders and files, as they are now.
 pub(super) struct Surroundings {

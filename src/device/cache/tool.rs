@@ -1,13 +1,14 @@
-//! What a tool is: the contents of its executable and of every library it loads. The contents, because a package may put another build
-//! in the same place, and because machines that share a cache have the same tools at other times. They are read once and remembered
-//! with the files' stamps.
+//! What a tool is: its executable and every library it loads, each by its place, size, time and build id, so that the same packages on
+//! another machine are the same tool. Whoever puts another build in the same place without changing any of those changes the system's
+//! stamp of the file all the same: from then on the contents count, too.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use object::Object;
+use serde::{Deserialize, Serialize};
 
-use super::stamp::Seen;
+use super::stamp::{self, Stamp};
 use crate::bytes::Bytes;
 use crate::cache::{Cache, Digest, Parts};
 use crate::run;
@@ -16,43 +17,89 @@ use crate::session::{self, Session};
 /// A tool as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tool {
-    /// Stands for all of its contents.
+    /// Stands for all of it.
     pub(super) digest: Digest,
-    files: Vec<Seen>,
+    files: Vec<Part>,
+}
+
+/// One of a tool's files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Part {
+    path: String,
+    stamp: Stamp,
+    /// Its build id, or the digest of its contents where it has none.
+    build: String,
+    /// The digest of its contents, once its stamp has changed without anything else.
+    contents: Option<String>,
 }
 
 impl Tool {
     /// The tool at `path`, which must be an executable by itself and no script, or why it cannot be told.
     pub(super) fn of(path: &Path, cache: &Cache) -> Result<Tool, String> {
         let real = path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))?;
-        let key = key(&real);
-        let known = cache.own_record(key).and_then(|bytes| serde_json::from_slice::<Vec<Seen>>(&bytes).ok());
-        if let Some(mut files) = known
-            && !files.is_empty()
-        {
-            let checked: Vec<Result<bool, String>> = files.iter_mut().map(Seen::holds).collect();
-            if checked.iter().all(Result::is_ok) {
-                if checked.contains(&Ok(true)) {
-                    remember(cache, key, &files);
-                }
-                return Ok(Tool { digest: digest(&files), files });
-            }
+        let files = match known(&real, cache).and_then(checked) {
+            Some((files, false)) => return Ok(Tool::new(files)),
+            Some((files, true)) => files,
+            None => look(&real)?,
+        };
+        if let Ok(text) = serde_json::to_vec(&files) {
+            cache.put_own_record(key(&real), &text);
         }
-        let files = look(&real)?;
-        remember(cache, key, &files);
-        Ok(Tool { digest: digest(&files), files })
+        Ok(Tool::new(files))
+    }
+
+    /// The same, if it was asked for before and nothing has changed since: without running or reading anything.
+    pub(super) fn remembered(path: &Path, cache: &Cache) -> Option<Tool> {
+        let files = known(&path.canonicalize().ok()?, cache)?;
+        files.iter().all(Part::is_untouched).then(|| Tool::new(files))
     }
 
     /// An error when the tool is not any more what it was.
     pub(super) fn still(&self) -> Result<(), String> {
-        self.files.clone().iter_mut().try_for_each(|file| file.holds().map(drop))
+        match self.files.iter().find(|part| !part.is_untouched()) {
+            Some(part) => Err(format!("{} has changed meanwhile", part.path)),
+            None => Ok(()),
+        }
+    }
+
+    fn new(files: Vec<Part>) -> Tool {
+        let mut parts = Parts::default();
+        for file in &files {
+            let contents = file.contents.as_deref().unwrap_or_default();
+            parts.add(&file.path).add(file.stamp.size().to_le_bytes()).add(file.stamp.modified()).add(&file.build).add(contents);
+        }
+        Tool { digest: parts.digest(), files }
     }
 }
 
-fn remember(cache: &Cache, key: Digest, files: &[Seen]) {
-    if let Ok(text) = serde_json::to_vec(files) {
-        cache.put_own_record(key, &text);
+impl Part {
+    fn is_untouched(&self) -> bool {
+        Stamp::of(Path::new(&self.path)).is_ok_and(|stamp| stamp == self.stamp)
     }
+}
+
+fn known(real: &Path, cache: &Cache) -> Option<Vec<Part>> {
+    let bytes = cache.own_record(key(real))?;
+    serde_json::from_slice::<Vec<Part>>(&bytes).ok().filter(|files| !files.is_empty())
+}
+
+/// What is known, with what has changed only by its stamp looked into; none when a file is another one. `true`: it is to be remembered.
+fn checked(mut files: Vec<Part>) -> Option<(Vec<Part>, bool)> {
+    let mut renewed = false;
+    for part in &mut files {
+        let now = Stamp::of(Path::new(&part.path)).ok()?;
+        if now == part.stamp {
+            continue;
+        }
+        let same = now.size() == part.stamp.size() && now.modified() == part.stamp.modified();
+        if !same || !now.at_rest(SystemTime::now()) || build(&part.path).ok()? != part.build {
+            return None;
+        }
+        part.contents = Some(stamp::digest(Path::new(&part.path)).ok()?.to_string());
+        part.stamp = now;
+        renewed = true;
+    }
+    Some((files, renewed))
 }
 
 /// What decides on the libraries that are loaded.
@@ -65,31 +112,45 @@ fn key(real: &Path) -> Digest {
     parts.digest()
 }
 
-fn digest(files: &[Seen]) -> Digest {
-    let mut parts = Parts::default();
-    files.iter().for_each(|file| {
-        parts.add(&file.digest);
-    });
-    parts.digest()
-}
-
 /// The executable, its libraries, and what the dynamic loader finds them by.
-fn look(real: &Path) -> Result<Vec<Seen>, String> {
+fn look(real: &Path) -> Result<Vec<Part>, String> {
     let begun = SystemTime::now();
     let name = real.to_str().ok_or_else(|| format!("{} is not in UTF-8", real.display()))?;
     let bytes = Bytes::open(real).map_err(|error| format!("{name}: {error}"))?;
     let elf = object::File::parse(bytes.as_slice()).map_err(|_| format!("{name} is a script: what it runs is not known"))?;
     let mut paths = vec![name.to_owned()];
-    if !elf.imports().unwrap_or_default().is_empty() || elf.section_by_name(".interp").is_some() {
+    if elf.section_by_name(".interp").is_some() {
         paths.extend(libraries(real)?);
-        paths.extend(["/etc/ld.so.cache", "/etc/ld.so.preload"].map(str::to_owned).into_iter().filter(|p| Path::new(p).exists()));
+        let loaders = ["/etc/ld.so.cache", "/etc/ld.so.preload"].into_iter().filter(|path| Path::new(path).exists());
+        paths.extend(loaders.map(str::to_owned));
     }
-    paths.iter().map(|path| Seen::now(path, begun)).collect()
+    paths
+        .into_iter()
+        .map(|path| {
+            let wrong = |error: std::io::Error| format!("{path}: {error}");
+            let stamp = Stamp::of(Path::new(&path)).map_err(wrong)?;
+            if !stamp.at_rest(begun) {
+                return Err(format!("{path} has only just been written"));
+            }
+            let build = build(&path).map_err(wrong)?;
+            Ok(Part { stamp, build, contents: None, path })
+        })
+        .collect()
+}
+
+fn build(path: &str) -> std::io::Result<String> {
+    let bytes = Bytes::open(Path::new(path))?;
+    let id = object::File::parse(bytes.as_slice()).ok().and_then(|elf| elf.build_id().ok().flatten().map(<[u8]>::to_vec));
+    match id {
+        Some(id) => Ok(id.iter().map(|byte| format!("{byte:02x}")).collect()),
+        None => Ok(stamp::digest(Path::new(path))?.to_string()),
+    }
 }
 
 /// The libraries that the dynamic loader takes, told by itself, as `ldd` has them: it runs nothing of the program.
 fn libraries(real: &Path) -> Result<Vec<String>, String> {
-    let answer = run::ask(real, &[], &[("LD_TRACE_LOADED_OBJECTS", "1")]).map_err(|error| format!("{}: {error}", real.display()))?;
+    let answer =
+        run::ask(real, &[], &[("LD_TRACE_LOADED_OBJECTS", "1")]).map_err(|error| format!("{}: {error}", real.display()))?;
     let text = String::from_utf8_lossy(&answer.stdout).into_owned();
     if !answer.success || text.contains("not found") {
         return Err(format!("{}: its libraries cannot be told", real.display()));
@@ -110,4 +171,60 @@ pub(super) fn is_clang(path: &Path) -> bool {
     let name = real.file_name().unwrap_or_default().to_string_lossy();
     let stem = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
     ["clang", "clang++", "amdclang", "amdclang++", "icx", "icpx"].contains(&stem)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::cache::Store;
+
+    #[test]
+    fn a_tool_that_is_replaced_in_place_is_another() {
+        let Ok(real) = which::which("true") else { return };
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::new(Store::open(&dir.path().join("cache"), 1 << 30).unwrap());
+        let tool = dir.path().join("tool");
+        let (bytes, pause) = (std::fs::read(&real).unwrap(), || std::thread::sleep(Duration::from_millis(60)));
+        let write = |bytes: &[u8]| {
+            std::fs::write(&tool, bytes).unwrap();
+            std::fs::set_permissions(&tool, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+            std::fs::File::open(&tool).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        };
+        write(&bytes);
+        assert!(Tool::of(&tool, &cache).unwrap_err().contains("only just"));
+        pause();
+        assert_eq!(Tool::remembered(&tool, &cache), None);
+        let first = Tool::of(&tool, &cache).unwrap();
+        assert_eq!(Tool::of(&tool, &cache).unwrap(), first);
+        assert_eq!(Tool::remembered(&tool, &cache).unwrap(), first);
+        // The same size, time and build id, and another byte at the end: only the system's stamp tells.
+        let mut other = bytes.clone();
+        *other.last_mut().unwrap() ^= 1;
+        write(&other);
+        pause();
+        assert!(first.still().is_err());
+        assert_eq!(Tool::remembered(&tool, &cache), None);
+        let second = Tool::of(&tool, &cache).unwrap();
+        assert_ne!(second.digest, first.digest);
+        write(&bytes);
+        pause();
+        let third = Tool::of(&tool, &cache).unwrap();
+        assert!(third.digest != second.digest && third.digest != first.digest);
+        // Written anew as it was: from here on the contents tell.
+        write(&bytes);
+        pause();
+        assert_eq!(Tool::of(&tool, &cache).unwrap().digest, third.digest);
+    }
+
+    #[test]
+    fn scripts_are_not_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::new(Store::open(&dir.path().join("cache"), 1 << 30).unwrap());
+        let script = dir.path().join("clang");
+        std::fs::write(&script, "#!/bin/sh\nexec /usr/bin/clang\n").unwrap();
+        assert!(Tool::of(&script, &cache).unwrap_err().contains("is a script"));
+        assert!(is_clang(&script) && !is_clang(Path::new("/bin/sh")));
+    }
 }

@@ -132,11 +132,11 @@ fn prepared(link: &Link) -> Result<Work, Failed> {
 }
 
 /// A file system in memory, gone when dropped.
-struct Disk(PathBuf);
+pub struct Disk(PathBuf);
 
 impl Disk {
     /// In folder `name`; nothing where mounting is not allowed.
-    fn new(work: &Work, name: &str) -> Result<Option<Disk>, Failed> {
+    pub fn new(work: &Work, name: &str) -> Result<Option<Disk>, Failed> {
         let folder = work.path().join(name);
         std::fs::create_dir_all(&folder)?;
         let mut mount = Command::new("mount");
@@ -145,12 +145,23 @@ impl Disk {
     }
 
     /// Makes room for `kib`.
-    fn resize(&self, kib: usize) -> Result<(), Failed> {
+    pub fn resize(&self, kib: usize) -> Result<(), Failed> {
         let size = format!("remount,size={kib}k");
         crate::support::run(Command::new("mount").args(["-o", &size]).arg(&self.0)).map(drop)
     }
 
-    fn files(&self) -> Result<String, Failed> {
+    /// From here on nothing can be written to it.
+    pub fn read_only(&self) -> Result<(), Failed> {
+        crate::support::run(Command::new("mount").args(["-o", "remount,ro"]).arg(&self.0)).map(drop)
+    }
+
+    /// Where it is.
+    pub fn folder(&self) -> &Path {
+        &self.0
+    }
+
+    /// The names of what is on it.
+    pub fn files(&self) -> Result<String, Failed> {
         let names: Vec<String> = std::fs::read_dir(&self.0)?
             .map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()))
             .collect::<Result<_, _>>()?;

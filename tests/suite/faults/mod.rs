@@ -1,7 +1,7 @@
 //! The faults of LLVM 22's linker wrapper that offld must not have, a test or more for each by its number: what offld promises
 //! instead, and where that is cheap, that LLVM's wrapper still does otherwise.
 
-mod full_disk;
+pub mod full_disk;
 mod images;
 mod inputs;
 mod jobs;

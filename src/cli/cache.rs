@@ -1,0 +1,160 @@
+//! `offld cache …`: what is in the cache of device links, where it is, and making it smaller. The cache is the one that a link in this
+//! environment would use.
+
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use crate::cache::settings::{self, Setting};
+use crate::cache::store::{Collected, EVENTS, Store};
+use crate::cache::{Event, Stats};
+use crate::inspect::table::{self, Style};
+
+/// What stands below the options in the help.
+pub(super) const AFTER_HELP: &str = "The cache is where a link would have it: in the folder OFFLD_CACHE, else in XDG_CACHE_HOME/offld, \
+    else in ~/.cache/offld.\nOFFLD_CACHE=off or --wrapper-cache=off turns it off, OFFLD_CACHE_SIZE says how large it may be (docs/cache.md).";
+
+/// How long another process that collects is waited for. It takes a moment, but for very large caches.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The options of `offld cache`.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show how much is in the cache, and how often links found what they need
+    Stats {
+        /// Write it as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove everything from the cache, and forget the counts
+    Clear,
+    /// Print the folder of the cache
+    Path,
+    /// Remove what was not used for longest until the cache is no larger than it may be, and what killed links left
+    Gc {
+        /// The size to come down to: a number of bytes, or something like 500M or 2G
+        #[arg(long, value_name = "SIZE")]
+        max_size: Option<OsString>,
+    },
+}
+
+/// Does it.
+pub(super) fn run(options: &Options) -> Result<()> {
+    let Setting { root, limit, why_off } = settings::resolve(None);
+    let root = root.ok_or_else(|| anyhow!("the cache is off: {}", why_off.unwrap_or_default()))?;
+    let store = Store::open(&root, limit)?;
+    match &options.command {
+        Command::Stats { json: false } => print(text(&store).as_bytes()),
+        Command::Stats { json: true } => print(json(&store)?.as_bytes()),
+        Command::Path => {
+            print(root.as_os_str().as_bytes());
+            print(b"\n");
+        }
+        Command::Clear => report(&done(&store, Store::clear)?),
+        Command::Gc { max_size } => {
+            let limit = max_size.as_deref().map_or(Ok(limit), given)?;
+            report(&done(&store, |store| store.gc(limit))?);
+        }
+    }
+    Ok(())
+}
+
+fn given(size: &OsStr) -> Result<u64> {
+    settings::parse_size(size).context("--max-size")
+}
+
+/// A closed pipe is no failure.
+fn print(text: &[u8]) {
+    let _ = std::io::stdout().write_all(text);
+}
+
+/// Collects as `collect` does, after whoever is at it.
+fn done(store: &Store, collect: impl Fn(&Store) -> Result<Option<Collected>>) -> Result<Collected> {
+    if !store.root().exists() {
+        return Ok(Collected::default());
+    }
+    let start = Instant::now();
+    loop {
+        if let Some(collected) = collect(store)? {
+            return Ok(collected);
+        }
+        if start.elapsed() > PATIENCE {
+            bail!("another process has been clearing `{}` for {} seconds: try again", store.root().display(), PATIENCE.as_secs());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn report(collected: &Collected) {
+    let Collected { removed, freed, left } = collected;
+    let files = left.blobs + left.records;
+    print(format!("removed {removed} files, {}; left {files} files, {}\n", size(*freed), size(left.size)).as_bytes());
+}
+
+fn size(bytes: u64) -> String {
+    table::size(bytes, Style { bytes: false })
+}
+
+fn text(store: &Store) -> String {
+    let (contents, stats) = (store.contents(), store.stats());
+    let mut lines = vec![
+        ("folder", store.root().display().to_string()),
+        ("size", format!("{} of {}", size(contents.size), size(store.limit()))),
+        ("images", contents.blobs.to_string()),
+        ("records", contents.records.to_string()),
+        ("hits", hits(&stats)),
+    ];
+    let named = [
+        (Event::Miss, "misses"),
+        (Event::Uncached, "not cacheable"),
+        (Event::Stored, "stored"),
+        (Event::Evicted, "evicted"),
+        (Event::Damaged, "damaged"),
+    ];
+    let remote = [(Event::RemoteHit, "remote hits"), (Event::RemoteMiss, "remote misses"), (Event::RemoteFault, "remote faults")];
+    let counted = |(event, name): &(Event, &'static str)| (*name, stats.get(*event).to_string());
+    lines.extend(named.iter().map(counted));
+    // Most caches are this machine's alone.
+    if remote.iter().any(|(event, _)| stats.get(*event) > 0) {
+        lines.extend(remote.iter().map(counted));
+    }
+    lines.iter().map(|(name, value)| format!("{name:<14} {value}\n")).collect()
+}
+
+/// How often a link had its images from the cache, and how often of the times that it could have.
+fn hits(stats: &Stats) -> String {
+    let (hits, misses) = (stats.get(Event::Hit), stats.get(Event::Miss));
+    match hits.saturating_add(misses) {
+        0 => hits.to_string(),
+        all => format!("{hits} ({:.1}%)", hits as f64 * 100.0 / all as f64),
+    }
+}
+
+fn json(store: &Store) -> Result<String> {
+    let (contents, stats) = (store.contents(), store.stats());
+    let mut all = json!({
+        "version": 1,
+        "folder": store.root().to_string_lossy(),
+        "limit": store.limit(),
+        "size": contents.size,
+        "blobs": contents.blobs,
+        "records": contents.records,
+    });
+    if let Some(all) = all.as_object_mut() {
+        all.extend(EVENTS.iter().map(|(event, name)| ((*name).to_owned(), stats.get(*event).into())));
+    }
+    let mut text = serde_json::to_string_pretty(&all).context("cannot write the numbers as JSON")?;
+    text.push('\n');
+    Ok(text)
+}

@@ -1,0 +1,126 @@
+//! Disks that are full or cannot be written to: nothing half-written is kept, and what is there is found.
+
+use std::fs;
+use std::path::PathBuf;
+
+use libtest_mimic::{Failed, Trial};
+use offld::cache::{Digest, Event, Store};
+
+use super::{MIB, fetched, noise, told};
+use crate::faults::full_disk::Disk;
+use crate::support::{Outcome, Work, expect_equal, expect_in, missing, passed, run, run_failing, test};
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        test("cache_store::a_full_disk_keeps_nothing_by_halves", full),
+        test("cache_store::a_full_disk_for_what_is_fetched", full_target),
+        test("cache_store::a_read_only_cache_is_read", read_only),
+    ]
+}
+
+fn files_below(folder: PathBuf) -> Result<Vec<PathBuf>, Failed> {
+    let mut all = Vec::new();
+    let mut waiting = vec![folder];
+    while let Some(path) = waiting.pop() {
+        if path.is_dir() {
+            waiting.extend(fs::read_dir(path)?.flatten().map(|entry| entry.path()));
+        } else if path.exists() {
+            all.push(path);
+        }
+    }
+    Ok(all)
+}
+
+fn full() -> Outcome {
+    let work = Work::new();
+    let Some(disk) = Disk::new(&work, "disk")? else { return missing("the right to mount a file system") };
+    let image = noise(1, 100_000);
+    let name = Digest::of(&image);
+    let file = work.file("image", &image);
+    let root = disk.folder().join("cache");
+    let (mut failed, mut put) = (0, false);
+    for kib in (4..400).step_by(4) {
+        disk.resize(kib)?;
+        let store = Store::open(&root, 64 * MIB).map_err(told)?;
+        let blob = store.put_blob(&file, (kib % 8 == 0).then_some(name));
+        let record = store.put_record(name, &image[..3000]);
+        store.count(Event::Miss);
+        let all = files_below(root.join("v1"))?;
+        let shown = format!("with {kib} KiB: {all:?}");
+        expect_equal(&format!("left aside {shown}"), "0", &files_below(root.join("v1/tmp"))?.len().to_string())?;
+        // Whatever failed is not there, and whatever did not is whole.
+        let there = fetched(&store, name, &work.path().join("to"))?;
+        expect_equal(&format!("the blob {shown}"), &blob.is_ok().to_string(), &there.is_some().to_string())?;
+        expect_equal(&format!("its bytes {shown}"), "true", &there.is_none_or(|bytes| bytes == image).to_string())?;
+        let record_there = store.record(name).is_some_and(|bytes| bytes == image[..3000]);
+        expect_equal(&format!("the record {shown}"), &record.is_ok().to_string(), &record_there.to_string())?;
+        expect_equal("damaged", "0", &store.stats().get(Event::Damaged).to_string())?;
+        failed += usize::from(blob.is_err());
+        if let Err(error) = &blob {
+            expect_in(&format!("{error:#}"), "No space left on device")?;
+        }
+        put = blob.is_ok() && record.is_ok();
+        if put {
+            break;
+        }
+        store.forget(name);
+    }
+    expect_equal("failed first, then not", "true true", &format!("{} {put}", failed > 10))?;
+    passed()
+}
+
+fn full_target() -> Outcome {
+    let work = Work::new();
+    let Some(disk) = Disk::new(&work, "disk")? else { return missing("the right to mount a file system") };
+    disk.resize(64)?;
+    let image = noise(1, 100_000);
+    let store = Store::open(&work.path().join("cache"), 64 * MIB).map_err(told)?;
+    let name = store.put_blob(&work.file("image", &image), None).map_err(told)?;
+    let to = disk.folder().join("to");
+    let error = store.fetch_blob(name, &to).err().ok_or("there is no room, and no error")?;
+    expect_in(&format!("{error:#}"), "No space left on device")?;
+    expect_equal("what is left of it", "", &disk.files()?)?;
+    // That is no fault of the blob.
+    disk.resize(200)?;
+    expect_equal("with room", "true", &(fetched(&store, name, &to)? == Some(image)).to_string())?;
+    passed()
+}
+
+fn read_only() -> Outcome {
+    let work = Work::new();
+    let Some(disk) = Disk::new(&work, "disk")? else { return missing("the right to mount a file system") };
+    disk.resize(400)?;
+    let root = disk.folder().join("cache");
+    let (image, other) = (noise(1, 50_000), noise(2, 50_000));
+    let store = Store::open(&root, 64 * MIB).map_err(told)?;
+    let name = store.put_blob(&work.file("image", &image), None).map_err(told)?;
+    let damaged = store.put_blob(&work.file("other", &other), None).map_err(told)?;
+    super::damage(&super::file(&root, "b", damaged), &image)?;
+    store.put_record(name, b"record").map_err(told)?;
+    store.count(Event::Hit);
+    disk.read_only()?;
+    let store = Store::open(&root, 64 * MIB).map_err(told)?;
+    let to = work.path().join("to");
+    expect_equal("fetched", "true", &(fetched(&store, name, &to)? == Some(image)).to_string())?;
+    expect_equal("the record", "true", &(store.record(name).as_deref() == Some(b"record")).to_string())?;
+    // A damaged one is a miss each time, though it cannot be removed.
+    for _ in 0..2 {
+        expect_equal("damaged", "true", &fetched(&store, damaged, &to)?.is_none().to_string())?;
+    }
+    store.count(Event::Hit);
+    let put = store.put_blob(&work.file("third", noise(3, 100)), None).err().ok_or("put into a read-only folder")?;
+    expect_in(&format!("{put:#}"), "Read-only file system")?;
+    let mut offld = work.command(env!("CARGO_BIN_EXE_offld"));
+    expect_in(&run(offld.args(["cache", "stats"]).env("OFFLD_CACHE", &root))?, "hits           1 (100.0%)")?;
+    for words in [&["cache", "clear"], &["cache", "gc"]] {
+        let mut offld = work.command(env!("CARGO_BIN_EXE_offld"));
+        let told = run_failing(offld.args(words).env("OFFLD_CACHE", &root))?;
+        expect_in(&told, "error: cannot open `")?;
+        expect_in(&told, "Read-only file system")?;
+    }
+    // Nor is it an error where there is nothing to read.
+    let store = Store::open(&disk.folder().join("none"), MIB).map_err(told)?;
+    store.count(Event::Miss);
+    expect_equal("nothing", "true", &(fetched(&store, name, &to)?.is_none() && store.record(name).is_none()).to_string())?;
+    passed()
+}

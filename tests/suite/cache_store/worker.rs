@@ -1,0 +1,183 @@
+//! Processes that use one store: each looks for results as a link does, checks every byte of what it finds, and puts what it misses.
+//! They are this program, told by a variable what to do.
+
+use std::fs;
+use std::io::BufRead;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use libtest_mimic::{Failed, Trial};
+use offld::cache::{Digest, Event, Store};
+
+use super::{Cache, MIB, fetched, file, noise, told};
+use crate::support::{Outcome, expect_equal, passed, test};
+
+/// `ROOT LIMIT SEED COUNT FOLDER`, a line each.
+const TASK: &str = "OFFLD_SUITE_CACHE_WORKER";
+/// How many different results there are: ten programs.
+const RESULTS: u64 = 10;
+
+pub fn trials() -> Vec<Trial> {
+    vec![test("cache_store::two_hundred_processes_at_once", two_hundred), test("cache_store::killed_a_hundred_times", killed)]
+}
+
+/// What this process is to do if it was started as a worker.
+pub fn worker() -> Option<ExitCode> {
+    let task = std::env::var(TASK).ok()?;
+    Some(match work(&task) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failed) => {
+            eprintln!("{}", failed.message().unwrap_or("failed"));
+            ExitCode::FAILURE
+        }
+    })
+}
+
+fn work(task: &str) -> Result<(), Failed> {
+    let lines: Vec<&str> = task.lines().collect();
+    let [root, limit, seed, count, folder] = lines[..] else { return Err("no task".into()) };
+    let store = Store::open(Path::new(root), limit.parse()?).map_err(told)?;
+    let seed: u64 = seed.parse()?;
+    // Whoever has started this wants to know that it is at work.
+    println!("at work");
+    for step in 0..count.parse()? {
+        let which = noise(seed * 1_000_003 + step, 8)[0] as u64 % RESULTS;
+        let file = Path::new(folder).join(format!("{seed}-{step}"));
+        link(&store, which, &file, step % 2 == 0)?;
+    }
+    Ok(())
+}
+
+/// The contents of a result: between 5 and 400 KB.
+fn image(which: u64) -> Vec<u8> {
+    noise(which + 1, 5000 + which as usize * 43_210)
+}
+
+fn key(which: u64) -> Digest {
+    Digest::of(format!("program {which}").as_bytes())
+}
+
+/// As a link does it: the record, then the blob that it names; else both are put. Wrong bytes are a failure.
+fn link(store: &Store, which: u64, at: &Path, hash_is_known: bool) -> Result<(), Failed> {
+    let image = image(which);
+    let name = Digest::of(&image);
+    if let Some(record) = store.record(key(which)) {
+        expect_equal("a record", &name.to_string(), &String::from_utf8_lossy(&record))?;
+        if let Some(found) = fetched(store, name, at)? {
+            if found != image {
+                return Err(format!("a wrong image: {which}").into());
+            }
+            store.count(Event::Hit);
+            return Ok(());
+        }
+    }
+    store.count(Event::Miss);
+    fs::write(at, &image)?;
+    let put = store.put_blob(at, hash_is_known.then_some(name)).map_err(told)?;
+    fs::remove_file(at)?;
+    expect_equal("the name of a blob", &name.to_string(), &put.to_string())?;
+    store.put_record(key(which), name.to_string().as_bytes()).map_err(told)
+}
+
+/// A worker on its way.
+fn start(cache: &Cache, limit: u64, seed: u64, count: u64) -> Result<Child, Failed> {
+    let (root, folder) = (cache.store.root().display(), cache.work.path().display());
+    let task = format!("{root}\n{limit}\n{seed}\n{count}\n{folder}");
+    let me = std::env::current_exe()?;
+    Ok(Command::new(me).env(TASK, task).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)
+}
+
+/// Everything in the store is what its name says; how many blobs that are.
+fn all_is_whole(cache: &Cache) -> Result<u64, Failed> {
+    let mut blobs = 0;
+    for which in 0..RESULTS {
+        let image = image(which);
+        let path = file(cache.store.root(), "b", Digest::of(&image));
+        if path.exists() {
+            blobs += 1;
+            expect_equal(&format!("a torn blob: {which}"), "true", &(fs::read(path)? == image).to_string())?;
+        }
+        let record = file(cache.store.root(), "r", key(which));
+        if record.exists() {
+            let read = cache.store.record(key(which)).ok_or_else(|| format!("a torn record: {which}"))?;
+            expect_equal("a record", &Digest::of(&image).to_string(), &String::from_utf8_lossy(&read))?;
+        }
+    }
+    expect_equal("all blobs", &blobs.to_string(), &cache.store.contents().blobs.to_string())?;
+    expect_equal("damaged", "0", &cache.store.stats().get(Event::Damaged).to_string())?;
+    Ok(blobs)
+}
+
+fn two_hundred() -> Outcome {
+    const PROCESSES: u64 = 200;
+    const STEPS: u64 = 10;
+    // Half of the results fit, so that some are always on their way out.
+    for limit in [64 * MIB, MIB] {
+        let cache = Cache::new(limit)?;
+        let workers = (0..PROCESSES).map(|seed| start(&cache, limit, seed, STEPS)).collect::<Result<Vec<_>, _>>()?;
+        for worker in workers {
+            let ended = worker.wait_with_output()?;
+            if !ended.status.success() {
+                return Err(format!("{}: {}", ended.status, String::from_utf8_lossy(&ended.stderr)).into());
+            }
+        }
+        let blobs = all_is_whole(&cache)?;
+        let stats = cache.store.stats();
+        let counted = stats.get(Event::Hit) + stats.get(Event::Miss);
+        expect_equal("every link was counted", &(PROCESSES * STEPS).to_string(), &counted.to_string())?;
+        let evicted = stats.get(Event::Evicted);
+        let held = if limit == MIB { blobs < RESULTS && evicted > 0 } else { blobs == RESULTS && evicted == 0 };
+        expect_equal(&format!("{blobs} blobs, {evicted} evicted, at most {limit} bytes"), "true", &held.to_string())?;
+        // The last to put may have found somebody collecting.
+        cache.store.gc(limit).map_err(told)?;
+        let (size, contents) = (cache.store.stats().size, cache.store.contents());
+        expect_equal("the size is known", &contents.size.to_string(), &size.to_string())?;
+        expect_equal("and not too large", "true", &(size <= limit).to_string())?;
+        expect_equal("nothing is left aside", "0", &fs::read_dir(cache.store.root().join("v1/tmp"))?.count().to_string())?;
+    }
+    passed()
+}
+
+fn killed() -> Outcome {
+    let cache = Cache::new(MIB)?;
+    let mut before = 0;
+    for round in 0..100u64 {
+        let mut workers = vec![start(&cache, MIB, round * 2, 1_000_000)?, start(&cache, MIB, round * 2 + 1, 1_000_000)?];
+        let at_work = workers.first_mut().and_then(|worker| worker.stdout.take()).ok_or("no stdout")?;
+        std::io::BufReader::new(at_work).read_line(&mut String::new())?;
+        // A put takes some milliseconds.
+        std::thread::sleep(Duration::from_micros(u64::from(noise(round, 8)[3]) * 150));
+        for worker in &mut workers {
+            let early = worker.try_wait()?;
+            worker.kill()?;
+            let ended = worker.wait()?;
+            if early.is_some() {
+                return Err(format!("a worker ended by itself: {ended}").into());
+            }
+        }
+        all_is_whole(&cache)?;
+        let stats = cache.store.stats();
+        let counted = stats.get(Event::Hit) + stats.get(Event::Miss);
+        if counted < before {
+            return Err(format!("counted {counted} after {before}").into());
+        }
+        before = counted;
+        // Too much may be counted, never too little.
+        let (known, there) = (stats.size, cache.store.contents().size);
+        expect_equal(&format!("{there} bytes are there, {known} counted"), "true", &(known >= there).to_string())?;
+    }
+    expect_equal("something was done", "true", &(before > 100).to_string())?;
+    // Many died while they were putting something; what they left does not stay.
+    let tmp = cache.store.root().join("v1/tmp");
+    let left: Vec<_> = fs::read_dir(&tmp)?.collect();
+    expect_equal("some were killed in the middle", "true", &(left.len() > 5).to_string())?;
+    for entry in left {
+        let file = fs::File::open(entry?.path())?;
+        file.set_modified(std::time::SystemTime::now() - Duration::from_secs(2 * 3600))?;
+    }
+    cache.store.gc(MIB).map_err(told)?;
+    expect_equal("left aside", "0", &fs::read_dir(tmp)?.count().to_string())?;
+    expect_equal("the size", &cache.store.contents().size.to_string(), &cache.store.stats().size.to_string())?;
+    passed()
+}
