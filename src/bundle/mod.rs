@@ -75,7 +75,9 @@ impl<'a> BundleContext<'a> {
 
     /// How a bundle is compressed; the level is LLVM's default when none is given.
     fn compression(&self) -> Result<compressed::Options> {
-        let mut options = compressed::Options::default();
+        let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let workers = u32::try_from(workers).unwrap_or(1);
+        let mut options = compressed::Options { workers, ..compressed::Options::default() };
         if let Some(text) = self.compression_level {
             options.level = text.parse().with_context(|| format!("--compression-level={text} is not a number"))?;
         }
