@@ -64,7 +64,7 @@ group_amdgcn() {
     mkdir gpu
     say "compiling for 6 GPUs"
     gpu_unit 0 1 > gpu/0.cpp
-    for n in 1 2 3 4; do gpu_unit "$n" "${KERNELS:-30}" > "gpu/$n.cpp"; done
+    for n in 1 2 3 4; do gpu_unit "$n" "${KERNELS:-4}" > "gpu/$n.cpp"; done
     { echo 'void gpu_0_0(float *, int);'; echo 'int main() { float data[64] = {}; gpu_0_0(data, 64); }'; } > gpu/main.cpp
     {
         for n in 0 1 2 3 4 main; do compile_gpu '' "gpu/$n.cpp" "gpu/$n.o"; done
