@@ -1,26 +1,35 @@
 #!/usr/bin/env bash
 # offld against the installed LLVM 22 tools and against what the work costs at least, as a Markdown table.
-# usage: compare.sh [--check] [--write] [GROUP...]
+# usage: compare.sh [--check] [--write[=FILE]] [GROUP...]
 #   groups: plain zaxpy many members amdgcn images huge containers; all of them when none is named
-#   --check: fail when a row is beyond its bound (bounds.txt)     --write: the table of all groups into benches/RESULTS.md, with the machine
+#   --check: fail when a row is beyond its bound (bounds.txt)
+#   --write: the table, the machine and notes.md into FILE, or, of all groups, into benches/RESULTS.md
 # RUNS: how often (default 15); LARGE_RUNS: the same for what takes seconds (default 5); OFFLD: the binary (default target/release/offld)
+# TMPDIR: where, with 15 GiB of room for all groups; BOUNDS: another bounds.txt
 set -euo pipefail
-benches=$(cd "$(dirname "$0")" && pwd)
+from=$PWD benches=$(cd "$(dirname "$0")" && pwd)
 cd "$benches/.."
 
 command_line="benches/compare.sh${*:+ $*}"
 all=(plain zaxpy many members amdgcn images huge containers)
 check='' write='' groups=()
+usage() {
+    sed -n 's/^# \(usage\|  \)/\1/p' "$0" >&2
+    exit 2
+}
 for word; do
     case "$word" in
         --check) check=1 ;;
-        --write) write=1 ;;
+        --write) write=$benches/RESULTS.md ;;
+        --write=?*) write=$(cd "$from" && realpath -- "${word#*=}") ;;
         *)
-            [[ " ${all[*]} " = *" $word "* ]] || { sed -n 's/^# \(usage\|  \)/\1/p' "$0" >&2; exit 2; }
+            [[ " ${all[*]} " = *" $word "* ]] || usage
             groups+=("$word")
             ;;
     esac
 done
+# RESULTS.md is of everything.
+[ ${#groups[@]} = 0 ] || [ "$write" != "$benches/RESULTS.md" ] || usage
 [ ${#groups[@]} != 0 ] || groups=("${all[@]}")
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/offld-bench.XXXXXX")
@@ -55,5 +64,8 @@ for group in "${groups[@]}"; do
 done
 echo
 table_legend
-[ -z "$write" ] || results > "$benches/RESULTS.md"
+if [ -n "$write" ]; then
+    results > results.md
+    cp results.md "$write"
+fi
 finish "$check"

@@ -3,6 +3,8 @@
 //! LLVM 14, 15, 16 and 19 or NVIDIA's tools; the others LLVM 22 alone. A missing tool is a test marked as ignored that says what is missing;
 //! `REQUIRE_TOOLS=1` makes it a failure.
 
+#[path = "suite/bench.rs"]
+mod bench;
 #[path = "suite/bundler/mod.rs"]
 mod bundler;
 #[path = "suite/cases.rs"]
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
     let mut trials = Vec::new();
     trials.extend(programs::trials());
     trials.extend(cases::trials());
+    trials.extend(bench::trials());
     trials.extend(bundler::trials());
     trials.extend(coff::trials());
     trials.extend(drivers::trials());

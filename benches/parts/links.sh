@@ -103,7 +103,7 @@ generate_main() { # FOLDER CALLED...
 generate_units() { # FOLDER FROM TO
     local n
     mkdir -p "$1"
-    say "compiling $(($3 - $2)) units"
+    say "compiling units $2 to $(($3 - 1)) that are not there yet"
     for ((n = $2; n < $3; n++)); do
         [ -e "$1/$n.o" ] && continue
         unit "$n" > "$1/$n.cpp"

@@ -30,7 +30,7 @@ bound() {
     awk -v key="$1" -v column="$2" '
         /^#/ || $1 != key { next }
         { value = column == "TIME" ? $2 : $3; found = 1 }
-        END { if (!found) exit 1; print value == "-" ? "" : value }' "$benches/bounds.txt" || fail "no row '$1' in bounds.txt"
+        END { if (!found) exit 1; print value == "-" ? "" : value }' "${BOUNDS:-$benches/bounds.txt}" || fail "no row '$1' in bounds.txt"
 }
 
 # Runs a command once and appends its time to the row's, unless the round is the first: SIDE ROUND COMMAND.
