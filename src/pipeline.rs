@@ -5,6 +5,7 @@ mod named;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::{Result, bail};
@@ -12,6 +13,7 @@ use anyhow::{Result, bail};
 use crate::args::request::LinkRequest;
 use crate::args::{Ledger, Role, link_exe, response};
 use crate::bundle::{self, BundleContext, Payload};
+use crate::cache::Cache;
 use crate::device::{self, DeviceContext, Linked};
 use crate::formats::bitcode_ident;
 use crate::inputs::magic::Magic;
@@ -46,13 +48,33 @@ pub fn replace_if_plain(ledger: &Ledger, request: &LinkRequest, session: &Sessio
 
 /// Links what `request` asks for. `ld_first`: the real linker to look for is `ld` rather than `ld.lld`.
 pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first: bool) -> Result<()> {
+    let cache = cache(request, session);
+    let result = link_with(cache.as_ref(), ledger, request, session, ld_first);
+    // What is still on its way into the cache was done beside the host link.
+    cache.iter().for_each(|cache| cache.finish());
+    result
+}
+
+/// Where device links are kept, if they are.
+fn cache(_request: &LinkRequest, _session: &Session) -> Option<Arc<Cache>> {
+    let root = Session::env(crate::session::OFFLD_CACHE).filter(|root| root != "off")?;
+    Some(Arc::new(Cache::new(crate::cache::Store::open(Path::new(&root), 5 << 30).ok()?)))
+}
+
+fn link_with(
+    cache: Option<&Arc<Cache>>,
+    ledger: &Ledger,
+    request: &LinkRequest,
+    session: &Session,
+    ld_first: bool,
+) -> Result<()> {
     let linker = if request.emit_fatbin_only { PathBuf::new() } else { host::linker(request, ld_first)? };
     // Whatever goes wrong from here on can be repeated elsewhere, if that was asked for.
     write_reproduction(ledger, request, &linker)?;
 
     // Linked images, each in a file, or nothing to do for us.
     let device = match request.override_images.as_slice() {
-        [] => device_code(request, &linker, session)?,
+        [] => device_code(cache, request, &linker, session)?,
         options => {
             session.signals.watch();
             Some(DeviceCode::given(options, request)?)
@@ -109,7 +131,12 @@ impl DeviceCode {
 }
 
 /// From the inputs to linked images; none when there is no device code, or it is registered already.
-fn device_code(request: &LinkRequest, linker: &Path, session: &Session) -> Result<Option<DeviceCode>> {
+fn device_code(
+    cache: Option<&Arc<Cache>>,
+    request: &LinkRequest,
+    linker: &Path,
+    session: &Session,
+) -> Result<Option<DeviceCode>> {
     // Every file the line names, as bytes; archives are spread into members. What the host linker reads, we have seen.
     let extract = session.trace.span(span::EXTRACT, 0);
     let search = search(request);
@@ -155,6 +182,7 @@ fn device_code(request: &LinkRequest, linker: &Path, session: &Session) -> Resul
         host_linker: linker,
         libraries: &libraries,
         out_base,
+        cache,
     };
     let linked = device::link(&jobs, &context, session)?;
     Ok(Some(DeviceCode { linked, host_triple, runtime: runtime.words, host_inputs: host::input_names(&inputs) }))

@@ -2,6 +2,7 @@
 //! (`Dry`), or fails on purpose (in tests). Also the report of a step that failed, and what a signal does to running children.
 
 use std::ffi::{OsStr, OsString};
+use std::io::{ErrorKind, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -38,6 +39,11 @@ pub struct Cmd {
 pub trait Run: Send + Sync {
     /// Runs `cmd` to its end; an error unless it ends with status 0. Returns what it used.
     fn run(&self, cmd: &Cmd) -> Result<Usage>;
+
+    /// The same, and what it wrote to stderr, which has been passed on.
+    fn run_heard(&self, cmd: &Cmd) -> Result<(Usage, Vec<u8>)> {
+        self.run(cmd).map(|usage| (usage, Vec::new()))
+    }
 
     /// Runs `cmd` in place of this process where the system can; else like `run`. Nothing may be left to clean up.
     fn replace(&self, cmd: &Cmd) -> Result<()>;
@@ -88,10 +94,9 @@ impl Real {
         }
         Ok(command)
     }
-}
 
-impl Run for Real {
-    fn run(&self, cmd: &Cmd) -> Result<Usage> {
+    /// Runs `cmd`; with `heard`, that gets what it wrote to stderr, besides stderr itself.
+    fn run_to_end(&self, cmd: &Cmd, heard: Option<&mut Vec<u8>>) -> Result<Usage> {
         // From here on there is a child to tell of signals, and perhaps a response file.
         self.signals.watch();
         self.signals.check()?;
@@ -106,8 +111,14 @@ impl Run for Real {
         }
         // A group of its own, so that a signal reaches what the child started, too.
         command.process_group(0);
+        if heard.is_some() {
+            command.stderr(Stdio::piped());
+        }
         let mut child = command.spawn().map_err(|error| cannot_start(cmd, &error))?;
         self.signals.enter(child.id());
+        if let (Some(heard), Some(said)) = (heard, child.stderr.take()) {
+            self.pass_on(said, heard);
+        }
         let status = self.signals.wait(&mut child);
         self.signals.check()?;
         let (status, usage) = status.with_context(|| format!("cannot wait for `{}`", cmd.program.display()))?;
@@ -124,6 +135,34 @@ impl Run for Real {
             ),
             _ => Ok(usage),
         }
+    }
+
+    /// What a child says, at the moment when it says it, and for us.
+    fn pass_on(&self, mut said: impl Read, heard: &mut Vec<u8>) {
+        let mut buffer = [0; 4096];
+        loop {
+            match said.read(&mut buffer) {
+                Ok(0) => return,
+                Ok(count) => {
+                    heard.extend_from_slice(&buffer[..count]);
+                    self.shell.bytes(&buffer[..count]);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // Its end shows in its status.
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+impl Run for Real {
+    fn run(&self, cmd: &Cmd) -> Result<Usage> {
+        self.run_to_end(cmd, None)
+    }
+
+    fn run_heard(&self, cmd: &Cmd) -> Result<(Usage, Vec<u8>)> {
+        let mut heard = Vec::new();
+        Ok((self.run_to_end(cmd, Some(&mut heard))?, heard))
     }
 
     fn replace(&self, cmd: &Cmd) -> Result<()> {
@@ -172,6 +211,23 @@ pub fn answer(program: &Path, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     output.status.success().then(|| text.trim().to_owned())
+}
+
+/// What a program answers to a question.
+pub struct Answer {
+    /// Whether it ended with status 0.
+    pub success: bool,
+    /// What it wrote to stdout.
+    pub stdout: Vec<u8>,
+    /// What it wrote to stderr.
+    pub stderr: Vec<u8>,
+}
+
+/// Asks `program` something, with `variables` in its environment.
+pub fn ask(program: &Path, args: &[OsString], variables: &[(&str, &str)]) -> std::io::Result<Answer> {
+    let variables = variables.iter().copied();
+    let output = Command::new(program).args(args).envs(variables).stdin(Stdio::null()).output()?;
+    Ok(Answer { success: output.status.success(), stdout: output.stdout, stderr: output.stderr })
 }
 
 fn cannot_start(cmd: &Cmd, error: &std::io::Error) -> StepFailed {

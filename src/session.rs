@@ -37,6 +37,32 @@ pub const OFFLOAD_BUNDLER_COMPRESS: &str = "OFFLOAD_BUNDLER_COMPRESS";
 pub const OFFLOAD_BUNDLER_COMPRESSION_LEVEL: &str = "OFFLOAD_BUNDLER_COMPRESSION_LEVEL";
 /// `2` or `3`: the header of compressed bundles that are written.
 pub const COMPRESSED_BUNDLE_FORMAT_VERSION: &str = "COMPRESSED_BUNDLE_FORMAT_VERSION";
+/// Where device links are kept, or `off`.
+pub const OFFLD_CACHE: &str = "OFFLD_CACHE";
+/// Folders that GNU ld writes into what it links, and searches.
+pub const LD_RUN_PATH: &str = "LD_RUN_PATH";
+/// Libraries loaded before all others.
+pub const LD_PRELOAD: &str = "LD_PRELOAD";
+/// Set: ld.lld writes a reproduction.
+pub const LLD_REPRODUCE: &str = "LLD_REPRODUCE";
+/// What compilers and linkers read besides: a device link by other values is another one.
+pub const TOOL_VARIABLES: [&str; 12] = [
+    "COMPILER_PATH",
+    "LIBRARY_PATH",
+    "CPATH",
+    "C_INCLUDE_PATH",
+    "CPLUS_INCLUDE_PATH",
+    "SDKROOT",
+    "SYSROOT",
+    "GNUTARGET",
+    "LDEMULATION",
+    "SOURCE_DATE_EPOCH",
+    "LANG",
+    "VIRTUAL_ENV",
+];
+/// The same, for names that begin so.
+pub const TOOL_PREFIXES: [&str; 13] =
+    ["LLVM_", "LLD_", "CLANG_", "CCC_", "LD_", "GCC_", "COLLECT_", "CUDA_", "HIP_", "ROCM_", "NVCC_", "LC_", "QA_OVERRIDE_GCC3_"];
 /// Where temporary files go: the first that is set, in LLVM's order.
 const TEMP: [&str; 4] = ["TMPDIR", "TMP", "TEMP", "TEMPDIR"];
 

@@ -47,6 +47,24 @@ impl Shell {
         self.labelled("warning", "1;35", text);
     }
 
+    /// `name: note: text`.
+    pub fn note(&self, text: &str) {
+        self.labelled("note", "1;36", text);
+    }
+
+    /// What a tool says, as it comes.
+    pub fn bytes(&self, bytes: &[u8]) {
+        let mut err = self.err.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = err.write_all(bytes);
+    }
+
+    /// What a tool said, as it is.
+    pub fn text(&self, text: &str) {
+        if !text.is_empty() {
+            self.write(format_args!("{text}"));
+        }
+    }
+
     /// A line of output that was asked for (`--wrapper-why`, printed modules), as it is.
     pub fn line(&self, text: &str) {
         self.write(format_args!("{text}\n"));

@@ -50,7 +50,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("wrapper", "bytes error formats llvm model outputs session wrap"),
     (
         "pipeline",
-        "args bundle device error formats host inputs llvm model reproduce run scan scratch select session shell signals target toolchain trace wrap",
+        "args bundle cache device error formats host inputs llvm model reproduce run scan scratch select session shell signals target toolchain trace wrap",
     ),
     ("packager", "formats inputs llvm model outputs piece session"),
     ("cli", "args bundler error formats inspect llvm model packager pipeline progress session shell toolchain trace wrapper"),

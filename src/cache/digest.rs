@@ -2,6 +2,7 @@
 //! any image there anyway. Against chance, 128 bits are far more than enough.
 
 use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
@@ -25,6 +26,28 @@ impl Digest {
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", self.0)
+    }
+}
+
+/// What is read at once: large enough that the calls do not count, small enough for the processor's own memory.
+const CHUNK: usize = 256 << 10;
+
+/// Copies all of `from` to `to`, and takes the digest on the way: that, and how many bytes there were. Memory does not grow with them.
+pub fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<(Digest, u64)> {
+    let mut buffer = vec![0; CHUNK];
+    let (mut hash, mut len) = (Xxh3::new(), 0);
+    loop {
+        match from.read(&mut buffer) {
+            Ok(0) => return Ok((Digest(hash.digest128()), len)),
+            Ok(read) => {
+                let bytes = buffer.get(..read).unwrap_or_default();
+                hash.update(bytes);
+                to.write_all(bytes)?;
+                len += read as u64;
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
 }
 
@@ -58,6 +81,16 @@ mod tests {
         assert_eq!(Digest::parse(&digest.to_string()), Some(digest));
         assert_eq!(Digest::parse("../../../../../../../../etc/passw"), None);
         assert_eq!(Digest::parse(&"F".repeat(32)), None);
+    }
+
+    #[test]
+    fn a_stream_has_the_digest_of_its_bytes() {
+        for len in [0, 1, 1000, CHUNK, 3 * CHUNK + 17] {
+            let bytes: Vec<u8> = (0..len).map(|at| (at * 7 % 251) as u8).collect();
+            let mut copied = Vec::new();
+            assert_eq!(copy(&mut bytes.as_slice(), &mut copied).unwrap(), (Digest::of(&bytes), len as u64));
+            assert_eq!(copied, bytes);
+        }
     }
 
     #[test]

@@ -6,5 +6,9 @@
 //! not there, what cannot be written is not kept.
 
 pub mod digest;
+pub mod front;
+pub mod store;
 
 pub use digest::{Digest, Parts};
+pub use front::Cache;
+pub use store::{Event, Stats, Store};

@@ -1,14 +1,18 @@
 //! Links device images: one run of clang for each job, as many at a time as there are cores, the largest first. The results are
 //! in the order of the jobs whatever the timing (idiom 5, fault F7).
 
+mod cache;
 mod clang;
 mod given;
+mod inputs;
 mod jobs;
 mod libraries;
 mod nvlink;
 
 use std::cmp::Reverse;
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
@@ -19,6 +23,7 @@ pub use libraries::{HostLibrary, added_libraries, host_libraries};
 
 use crate::args::request::{Jobs, LinkRequest};
 use crate::args::response::Style;
+use crate::cache::Cache;
 use crate::error::{self, StepFailed};
 use crate::model::{Generation, ImageKind, OffloadKind, OffloadKinds};
 use crate::progress::Progress;
@@ -30,7 +35,9 @@ use crate::target::Target;
 use crate::toolchain::Compiler;
 use crate::trace::span;
 
-use jobs::Slots;
+use cache::{DeviceCache, Known, Question};
+use inputs::Inputs;
+use jobs::{Slot, Slots};
 
 /// A linked image, in a file.
 #[derive(Debug, Clone)]
@@ -63,6 +70,8 @@ pub struct DeviceContext<'a> {
     pub libraries: &'a [HostLibrary],
     /// File name of the link's output, the stem of temporary names.
     pub out_base: String,
+    /// Where images are kept, if they are.
+    pub cache: Option<&'a Arc<Cache>>,
 }
 
 /// Links every job's image.
@@ -79,11 +88,12 @@ pub fn link(jobs: &[DeviceJob<'_>], context: &DeviceContext<'_>, session: &Sessi
         .num_threads(slots.threads)
         .build()
         .context("cannot start the threads for device links")?;
+    let cache = cache(context, session);
     let next = AtomicUsize::new(0);
     // Each turn takes the next job in order, whichever part of the range rayon gave it: the longest does start first.
     let turn = |_| {
         let at = order[next.fetch_add(1, Ordering::SeqCst)];
-        (at, link_one(at, &planned[at], &slots, &progress, session))
+        (at, Work { at, planned: &planned[at], slots: &slots, progress: &progress, session }.link(cache.as_ref()))
     };
     let mut done: Vec<(usize, Result<()>)> =
         pool.install(|| (0..order.len()).into_par_iter().with_max_len(1).map(turn).collect());
@@ -105,11 +115,31 @@ fn all_succeeded(results: Vec<Result<()>>) -> Result<()> {
     Err(StepFailed { report: reports.join("\n"), status }.into())
 }
 
+/// The cache, where commands are run at all and leave nothing else behind.
+fn cache<'a>(context: &DeviceContext<'a>, session: &'a Session) -> Option<DeviceCache<'a>> {
+    let request = context.request;
+    let cache = context.cache?;
+    if request.dry_run {
+        return None;
+    }
+    if request.save_temps {
+        if request.verbose {
+            session.shell.note("device links are not cached: the files of --save-temps are made by doing them");
+        }
+        return None;
+    }
+    Some(DeviceCache::new(cache, &context.compiler.path, request.verbose, session))
+}
+
 /// A job with all its names chosen, so that the parallel part only writes and runs.
 struct Planned<'a> {
     job: &'a DeviceJob<'a>,
-    inputs: Vec<PathBuf>,
+    inputs: Inputs,
     cmd: Cmd,
+    /// The compiler's arguments with stand-ins for files, by which the cache asks; none when it is no compiler that links.
+    question: Vec<OsString>,
+    dependencies: PathBuf,
+    program: PathBuf,
     linked: Linked,
 }
 
@@ -117,18 +147,18 @@ fn plan<'a>(job: &'a DeviceJob<'a>, context: &DeviceContext<'_>, session: &Sessi
     let by_nvlink = nvlink::serves(&job.target, context);
     // nvlink tells by the name what is in a file.
     let ending = if by_nvlink { "cubin" } else { "o" };
-    let mut inputs = Vec::with_capacity(job.inputs.len());
-    for input in &job.inputs {
-        let leaf = input.origin.leaf();
-        let stem = leaf.rsplit_once('.').map_or(leaf.as_str(), |(stem, _)| stem);
-        inputs.push(session.scratch.path(&format!("{stem}-{}-{}", input.triple, input.arch), ending)?);
-    }
+    let inputs = Inputs::named(job, ending, session)?;
     let Target { arch, .. } = &job.target;
     let output = session.scratch.path(&format!("{}.{}.{arch}", context.out_base, job.target.arch_name()), "img")?;
     let (program, args) = if by_nvlink {
-        nvlink::command(job, context, &inputs, &output)?
+        nvlink::command(job, context, &inputs.each, &output)?
     } else {
-        (context.compiler.path.clone(), clang::arguments(job, context, &inputs, &output)?)
+        (context.compiler.path.clone(), clang::arguments(job, context, &inputs.each, &output)?)
+    };
+    let question = if by_nvlink || context.cache.is_none() {
+        Vec::new()
+    } else {
+        clang::arguments(job, context, &[cache::INPUT.into()], Path::new(cache::OUTPUT))?
     };
     let cmd = Cmd {
         step: format!("device link for {}", job.target),
@@ -140,31 +170,88 @@ fn plan<'a>(job: &'a DeviceJob<'a>, context: &DeviceContext<'_>, session: &Sessi
     };
     let image_kind = if context.request.embed_bitcode { ImageKind::Bitcode } else { ImageKind::Object };
     let triple = job.inputs.first().map_or_else(|| job.target.triple.clone(), |input| input.triple.clone());
+    let dependencies = output.with_extension("d");
+    let program = context.request.output.clone().unwrap_or_else(|| PathBuf::from(&context.out_base));
     let linked =
         Linked { target: job.target.clone(), triple, generation: job.generation, kinds: job.kinds, image_kind, path: output };
-    Ok(Planned { job, inputs, cmd, linked })
+    Ok(Planned { job, inputs, cmd, question, dependencies, program, linked })
 }
 
-fn link_one(at: usize, planned: &Planned<'_>, slots: &Slots, progress: &Progress, session: &Session) -> Result<()> {
-    let _slot = slots.take(session)?;
-    session.signals.check()?;
-    let lane = at + 1;
-    let _job = session.trace.span(span::JOB, lane);
-    for (input, path) in planned.job.inputs.iter().zip(&planned.inputs) {
-        std::fs::write(path, &input.bytes).with_context(|| format!("cannot write the device object `{}`", path.display()))?;
+/// A job when it is its turn.
+struct Work<'w> {
+    at: usize,
+    planned: &'w Planned<'w>,
+    slots: &'w Slots,
+    progress: &'w Progress,
+    session: &'w Session,
+}
+
+impl<'w> Work<'w> {
+    fn link(&self, cache: Option<&DeviceCache<'_>>) -> Result<()> {
+        self.session.signals.check()?;
+        let _job = self.session.trace.span(span::JOB, self.at + 1);
+        // A link that is found takes no slot: nothing is run for it.
+        let mut slot: Option<Slot<'w>> = None;
+        let known = match cache {
+            None => None,
+            Some(_) if self.planned.question.is_empty() => None,
+            Some(cache) => {
+                let question = self.question();
+                match cache.know(&question, &mut || self.begin(&mut slot))? {
+                    Ok(known) if cache.fetch(&known, &question)?.is_ok() => return Ok(()),
+                    Ok(known) => Some((cache, known)),
+                    Err(why) => {
+                        cache.pass(&self.planned.cmd.step, &why);
+                        None
+                    }
+                }
+            }
+        };
+        self.begin(&mut slot)?;
+        self.session.signals.check()?;
+        self.progress.begin(self.at, &self.planned.cmd.step);
+        let linked = match known {
+            Some((cache, known)) => self.by_linker(cache, known),
+            None => self.by_compiler(),
+        };
+        self.progress.end(self.at);
+        linked
     }
-    progress.begin(at, &planned.cmd.step);
-    let mut clang = session.trace.span(span::CLANG, lane);
-    clang.tell("target", planned.job.target.to_string());
-    clang.tell("command", command_line(&planned.cmd.program, &planned.cmd.args));
-    let result = session.runner.run(&planned.cmd);
-    progress.end(at);
-    clang.tell_usage(result?);
-    drop(clang);
-    for path in &planned.inputs {
-        session.scratch.discard(path);
+
+    fn begin(&self, slot: &mut Option<Slot<'w>>) -> Result<()> {
+        if slot.is_none() {
+            *slot = Some(self.slots.take(self.session)?);
+        }
+        Ok(())
     }
-    Ok(())
+
+    fn question(&self) -> Question<'_> {
+        let Planned { job, cmd, question, program, linked, .. } = self.planned;
+        Question { job, cmd, args: question, image: &linked.path, program }
+    }
+
+    fn by_compiler(&self) -> Result<()> {
+        let Planned { job, inputs, cmd, .. } = self.planned;
+        inputs.write_each(job)?;
+        let mut clang = self.session.trace.span(span::CLANG, self.at + 1);
+        clang.tell("target", job.target.to_string());
+        clang.tell("command", command_line(&cmd.program, &cmd.args));
+        clang.tell_usage(self.session.runner.run(cmd)?);
+        drop(clang);
+        inputs.discard(self.session);
+        Ok(())
+    }
+
+    fn by_linker(&self, cache: &DeviceCache<'_>, known: Known) -> Result<()> {
+        let Planned { job, inputs, dependencies, .. } = self.planned;
+        let (words, files) = inputs.write(job, known.takes_archives())?;
+        let mut linker = self.session.trace.span(span::CLANG, self.at + 1);
+        linker.tell("target", job.target.to_string());
+        linker.tell_usage(cache.link(known, &self.question(), &words, &files, dependencies.clone())?);
+        drop(linker);
+        inputs.discard(self.session);
+        Ok(())
+    }
 }
 
 /// The linked images of one kind, in order.

@@ -61,6 +61,36 @@ pub fn write<S: Symbols>(members: Vec<Member<'_>>, out: &mut (impl Write + Seek)
     write_archive_to_stream(&mut out, &members, ArchiveKind::Gnu, false, None)
 }
 
+/// Writes a GNU archive of `members`, by name, without an index: for a linker that takes all of them. The names must be without `/` and
+/// line feeds. Fails when a member is larger than a header can say (10 digits), or when `out` fails.
+pub fn write_plain<'a>(members: impl Iterator<Item = (String, &'a [u8])> + Clone, out: &mut impl Write) -> io::Result<()> {
+    out.write_all(b"!<arch>\n")?;
+    let names: String = members.clone().map(|(name, _)| format!("{name}/\n")).collect();
+    header("//", names.len(), out)?;
+    out.write_all(names.as_bytes())?;
+    pad(names.len(), out)?;
+    let mut at = 0;
+    for (name, bytes) in members {
+        header(&format!("/{at}"), bytes.len(), out)?;
+        out.write_all(bytes)?;
+        pad(bytes.len(), out)?;
+        at += name.len() + 2;
+    }
+    Ok(())
+}
+
+fn header(name: &str, size: usize, out: &mut impl Write) -> io::Result<()> {
+    if size > 9_999_999_999 {
+        return Err(io::Error::other("too large for a member of an archive"));
+    }
+    // Name, time, owner, group, mode, size, end: 60 bytes.
+    writeln!(out, "{name:<16}{:<12}{:<6}{:<6}{:<8}{size:<10}`", 0, 0, 0, 644)
+}
+
+fn pad(size: usize, out: &mut impl Write) -> io::Result<()> {
+    out.write_all(&b"\n"[..size % 2])
+}
+
 /// The crate asks for functions without state, so the reader is a type.
 struct Reader<S>(std::marker::PhantomData<S>);
 

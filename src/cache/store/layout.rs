@@ -1,0 +1,89 @@
+//! Where what is, below the root of a store:
+//!
+//! ```text
+//! CACHEDIR.TAG      says to backups that there is nothing to keep here
+//! v1/b/a0/a0f3…     a blob: the file itself, named by its digest
+//! v1/r/17/17c2…     a record: `record` has its form
+//! v1/tmp/           what is not done yet
+//! v1/stats          the counters; locked while they change
+//! v1/lock           locked while somebody collects
+//! ```
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::Digest;
+
+/// How a folder is known for a cache: <https://bford.info/cachedir/>.
+const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n\
+    # This folder is a cache of offld's (docs/cache.md). It may be removed at any time.\n";
+
+/// The paths of a store.
+pub(super) struct Layout {
+    /// As the user named it, absolute.
+    pub root: PathBuf,
+    /// Everything but the tag. Another form of store gets another number.
+    version: PathBuf,
+}
+
+impl Layout {
+    pub fn new(root: PathBuf) -> Layout {
+        let version = root.join("v1");
+        Layout { root, version }
+    }
+
+    pub fn blob(&self, name: Digest) -> PathBuf {
+        fanned(&self.blobs(), name)
+    }
+
+    pub fn record(&self, key: Digest) -> PathBuf {
+        fanned(&self.records(), key)
+    }
+
+    pub fn blobs(&self) -> PathBuf {
+        self.version.join("b")
+    }
+
+    pub fn records(&self) -> PathBuf {
+        self.version.join("r")
+    }
+
+    pub fn tmp(&self) -> PathBuf {
+        self.version.join("tmp")
+    }
+
+    pub fn stats(&self) -> PathBuf {
+        self.version.join("stats")
+    }
+
+    pub fn lock(&self) -> PathBuf {
+        self.version.join("lock")
+    }
+
+    /// Makes the folders that everything else is in.
+    pub fn make(&self) -> Result<()> {
+        make_folder(&self.tmp())?;
+        let tag = self.root.join("CACHEDIR.TAG");
+        if !tag.exists() {
+            fs::write(&tag, TAG).with_context(|| format!("cannot write `{}`", tag.display()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Two digits of 32 are a folder: file systems are slow where a folder has very many files.
+fn fanned(folder: &Path, name: Digest) -> PathBuf {
+    let name = name.to_string();
+    let start: String = name.chars().take(2).collect();
+    folder.join(start).join(name)
+}
+
+/// Makes a folder and those above it. Whatever the umask says, strangers cannot write to it: what is in a cache becomes part of programs.
+pub(super) fn make_folder(folder: &Path) -> Result<()> {
+    let made: io::Result<()> = DirBuilder::new().recursive(true).mode(0o775).create(folder);
+    made.with_context(|| format!("cannot make the folder `{}`", folder.display()))
+}

@@ -1,0 +1,309 @@
+//! The store by itself: what is put is found, what is damaged is not, and what is used stays.
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use tempfile::TempDir;
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+/// A store, and a folder beside it.
+struct Bench {
+    dir: TempDir,
+    store: Store,
+}
+
+impl Bench {
+    fn new(limit: u64) -> Bench {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(&dir.path().join("cache"), limit).unwrap();
+        Bench { dir, store }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Puts `bytes` by way of a file.
+    fn put(&self, bytes: &[u8]) -> Digest {
+        let file = self.path("put");
+        fs::write(&file, bytes).unwrap();
+        let name = self.store.put_blob(&file, None).unwrap();
+        assert_eq!(name, Digest::of(bytes));
+        fs::remove_file(file).unwrap();
+        name
+    }
+
+    /// The blob `name`, if it can be fetched.
+    fn fetch(&self, name: Digest) -> Option<Vec<u8>> {
+        let to = self.path("fetched");
+        let there = self.store.fetch_blob(name, &to).unwrap();
+        assert_eq!(there, to.exists());
+        let bytes = there.then(|| fs::read(&to).unwrap());
+        let _ = fs::remove_file(to);
+        bytes
+    }
+
+    fn blob(&self, name: Digest) -> PathBuf {
+        self.store.layout.blob(name)
+    }
+
+    /// Says that a blob was used so many seconds ago (later, if negative).
+    fn used(&self, name: Digest, seconds: i64) {
+        let by = Duration::from_secs(seconds.unsigned_abs());
+        let time = if seconds < 0 { SystemTime::now() + by } else { SystemTime::now() - by };
+        File::open(self.blob(name)).unwrap().set_modified(time).unwrap();
+    }
+}
+
+/// Writes to a file that its mode protects.
+fn overwrite(path: &Path, bytes: &[u8]) {
+    let writable = Permissions::from_mode(0o644);
+    fs::set_permissions(path, writable).unwrap();
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn what_is_put_is_found() {
+    let bench = Bench::new(MIB);
+    let name = bench.put(b"image");
+    assert_eq!(bench.fetch(name), Some(b"image".to_vec()));
+    assert_eq!(bench.fetch(Digest::of(b"other")), None);
+    let key = Digest::of(b"key");
+    assert_eq!(bench.store.record(key), None);
+    bench.store.put_record(key, b"one").unwrap();
+    bench.store.put_record(key, b"two").unwrap();
+    assert_eq!(bench.store.record(key), Some(b"two".to_vec()));
+    bench.store.forget(key);
+    assert_eq!(bench.store.record(key), None);
+    assert_eq!(bench.store.stats().get(Event::Damaged), 0);
+}
+
+#[test]
+fn opening_writes_nothing() {
+    let bench = Bench::new(MIB);
+    assert_eq!(bench.fetch(Digest::of(b"x")), None);
+    assert_eq!(bench.store.record(Digest::of(b"x")), None);
+    assert_eq!(bench.store.stats(), Stats::default());
+    assert_eq!(bench.store.contents(), Contents::default());
+    assert!(!bench.store.root().exists());
+}
+
+#[test]
+fn a_blob_is_one_file_by_all_its_names() {
+    let bench = Bench::new(MIB);
+    let (put, to) = (bench.path("put"), bench.path("to"));
+    fs::write(&put, b"image").unwrap();
+    fs::write(&to, b"of an earlier link").unwrap();
+    let name = bench.store.put_blob(&put, Some(Digest::of(b"image"))).unwrap();
+    assert!(bench.store.fetch_blob(name, &to).unwrap());
+    let inode = |path: &Path| fs::metadata(path).unwrap().ino();
+    assert_eq!([inode(&put), inode(&to)], [inode(&bench.blob(name)); 2]);
+    assert_eq!(fs::metadata(&to).unwrap().mode() & 0o777, 0o444);
+    fs::remove_file(&put).unwrap();
+    // What a blob is fetched to is replaced, never written into.
+    let other = bench.put(b"other");
+    assert!(bench.store.fetch_blob(other, &to).unwrap());
+    assert_eq!((fs::read(&to).unwrap(), bench.fetch(name)), (b"other".to_vec(), Some(b"image".to_vec())));
+}
+
+#[test]
+fn nothing_is_left_aside() {
+    let bench = Bench::new(MIB);
+    // Twice: the second finds it there, by the digest or after reading.
+    for _ in 0..2 {
+        let name = bench.put(b"image");
+        fs::write(bench.path("again"), b"image").unwrap();
+        assert_eq!(bench.store.put_blob(&bench.path("again"), Some(name)).unwrap(), name);
+        assert_eq!(bench.store.put_blob(&bench.blob(name), None).unwrap(), name);
+    }
+    bench.store.put_record(Digest::of(b"r"), b"r").unwrap();
+    assert_eq!(fs::read_dir(bench.store.layout.tmp()).unwrap().count(), 0);
+    assert_eq!(bench.store.stats().get(Event::Stored), 2);
+    assert_eq!(bench.store.contents(), Contents { blobs: 1, records: 1, size: 2 * BLOCK });
+    assert_eq!(bench.store.stats().size, 2 * BLOCK);
+}
+
+#[test]
+fn what_is_damaged_is_not_there_and_goes() {
+    let bench = Bench::new(MIB);
+    let image: Vec<u8> = (0..10_000u32).map(|at| (at % 251) as u8).collect();
+    let flipped = |at: usize| {
+        let mut bytes = image.clone();
+        bytes[at] ^= 4;
+        bytes
+    };
+    let longer = [image.as_slice(), b"x"].concat();
+    let damages = [flipped(0), flipped(5000), flipped(9999), image[..9999].to_vec(), Vec::new(), longer];
+    for (count, damage) in damages.iter().enumerate() {
+        let name = bench.put(&image);
+        overwrite(&bench.blob(name), damage);
+        assert_eq!(bench.fetch(name), None);
+        assert!(!bench.blob(name).exists());
+        assert_eq!(bench.store.stats().get(Event::Damaged), count as u64 + 1);
+    }
+}
+
+#[test]
+fn a_record_with_any_wrong_bit_is_none() {
+    let bench = Bench::new(MIB);
+    let key = Digest::of(b"key");
+    let path = bench.store.layout.record(key);
+    let whole = record::write(key, b"some bytes").unwrap();
+    for at in 0..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x80;
+        for damage in [&bytes, &whole[..at]] {
+            bench.store.put_record(key, b"some bytes").unwrap();
+            overwrite(&path, damage);
+            assert_eq!(bench.store.record(key), None, "{at}");
+            assert!(!path.exists());
+        }
+    }
+    // Another's record under this name.
+    bench.store.put_record(key, b"").unwrap();
+    overwrite(&path, &record::write(Digest::of(b"other"), b"some bytes").unwrap());
+    assert_eq!(bench.store.record(key), None);
+}
+
+#[test]
+fn a_wrong_name_is_found_out() {
+    let bench = Bench::new(MIB);
+    let file = bench.path("file");
+    fs::write(&file, b"image").unwrap();
+    let wrong = Digest::of(b"other");
+    bench.store.put_blob(&file, Some(wrong)).unwrap();
+    assert_eq!(bench.fetch(wrong), None);
+}
+
+#[test]
+fn the_least_recently_used_goes_first() {
+    let bench = Bench::new(MIB);
+    let names: Vec<Digest> = (0..4u8).map(|at| bench.put(&[at; 3000])).collect();
+    // In seconds ago; the second was used just now, by the clock or by a machine whose clock is a minute ahead.
+    for (name, age) in names.iter().zip([4000, -60, 3000, 2000]) {
+        bench.used(*name, age);
+    }
+    let left = |limit: u64| {
+        let collected = bench.store.gc(limit).unwrap().unwrap();
+        assert_eq!(collected.left, bench.store.contents());
+        names.iter().map(|name| bench.store.has_blob(*name)).collect::<Vec<_>>()
+    };
+    assert_eq!(left(3 * BLOCK), [false, true, true, true]);
+    // A use keeps.
+    assert!(bench.fetch(names[2]).is_some());
+    assert_eq!(left(2 * BLOCK), [false, true, true, false]);
+    assert_eq!(bench.store.stats().get(Event::Evicted), 2);
+    assert_eq!(left(0), [false; 4]);
+    assert_eq!(bench.store.stats().size, 0);
+}
+
+#[test]
+fn wrong_clocks_keep_nothing_for_ever() {
+    const YEAR: i64 = 365 * 24 * 60 * 60;
+    let bench = Bench::new(MIB);
+    let names: Vec<Digest> = (0..4u8).map(|at| bench.put(&[at; 3000])).collect();
+    for (name, age) in names.iter().zip([-30 * YEAR, 40 * YEAR, -20 * YEAR, 0]) {
+        bench.used(*name, age);
+    }
+    let mut order: Vec<Digest> = Vec::new();
+    for left in (0..4).rev() {
+        bench.store.gc(left * BLOCK).unwrap();
+        order.extend(names.iter().copied().find(|name| !bench.store.has_blob(*name) && !order.contains(name)));
+    }
+    // What is dated in the far future first, the one in the past then, the one that was used last.
+    assert_eq!(order, [names[2], names[0], names[1], names[3]]);
+    // A use puts the date right.
+    let name = bench.put(b"image");
+    bench.used(name, -30 * YEAR);
+    assert!(bench.fetch(name).is_some());
+    assert!(fs::metadata(bench.blob(name)).unwrap().modified().unwrap() <= SystemTime::now());
+}
+
+#[test]
+fn a_put_makes_room() {
+    let limit = 10 * BLOCK;
+    let bench = Bench::new(limit);
+    for at in 0..50u8 {
+        bench.put(&[at; 3000]);
+        assert!(bench.store.contents().size <= limit);
+    }
+    assert_eq!(bench.store.stats().size, bench.store.contents().size);
+    let larger = bench.path("larger");
+    File::create(&larger).unwrap().set_len(limit + 1).unwrap();
+    assert!(bench.store.put_blob(&larger, None).is_err());
+    assert_eq!(fs::metadata(&larger).unwrap().mode() & 0o200, 0o200);
+}
+
+#[test]
+fn leftovers_go_when_they_are_old() {
+    let bench = Bench::new(MIB);
+    bench.put(b"image");
+    for (name, age) in [("new", 60), ("old", 3700)] {
+        let file = File::create(bench.store.layout.tmp().join(name)).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(age)).unwrap();
+    }
+    bench.store.gc(MIB).unwrap();
+    let left: Vec<_> = fs::read_dir(bench.store.layout.tmp()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["new"]);
+}
+
+#[test]
+fn who_finds_another_at_it_does_not_wait() {
+    let bench = Bench::new(MIB);
+    bench.put(b"image");
+    let held = File::create(bench.store.layout.lock()).unwrap();
+    held.lock().unwrap();
+    assert_eq!(bench.store.gc(0).unwrap(), None);
+    assert_eq!(bench.store.clear().unwrap(), None);
+    drop(held);
+    bench.store.count(Event::Hit);
+    assert_eq!(bench.store.clear().unwrap().unwrap().removed, 1);
+    assert_eq!((bench.store.stats().get(Event::Hit), bench.store.stats().get(Event::Evicted)), (0, 0));
+}
+
+#[test]
+fn garbage_for_counters_counts_from_nothing() {
+    for garbage in ["", "garbage", "offld cache 1\nhits 5\n", &"x".repeat(100_000)] {
+        let bench = Bench::new(MIB);
+        bench.put(b"image");
+        fs::write(bench.store.layout.stats(), garbage).unwrap();
+        assert_eq!(bench.store.stats(), Stats::default());
+        bench.store.count(Event::Hit);
+        bench.store.count(Event::Hit);
+        assert_eq!(bench.store.stats().get(Event::Hit), 2);
+        // How much there is turns out at the next put, which finds that nobody has collected for long.
+        bench.put(b"other");
+        assert_eq!(bench.store.stats().size, 2 * BLOCK);
+    }
+}
+
+#[test]
+fn counts_are_exact_among_threads() {
+    let bench = Bench::new(MIB);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| (0..50).for_each(|_| bench.store.count(Event::Hit)));
+        }
+    });
+    assert_eq!(bench.store.stats().get(Event::Hit), 400);
+}
+
+#[test]
+fn another_file_system_gets_a_copy() {
+    let Ok(other) = tempfile::tempdir_in("/dev/shm") else { return };
+    let bench = Bench::new(MIB);
+    let (put, to) = (other.path().join("put"), other.path().join("to"));
+    fs::write(&put, b"image").unwrap();
+    let name = bench.store.put_blob(&put, None).unwrap();
+    assert!(bench.store.fetch_blob(name, &to).unwrap());
+    assert_eq!(fs::read(&to).unwrap(), b"image");
+    let wrong = bench.store.put_blob(&put, Some(Digest::of(b"other")));
+    assert!(wrong.is_err() && !bench.store.has_blob(Digest::of(b"other")));
+    overwrite(&bench.blob(name), b"imagf");
+    assert!(!bench.store.fetch_blob(name, &to).unwrap() && !to.exists());
+}

@@ -1,0 +1,320 @@
+//! Device links that need not be done again. The image of a link is found by what the link is made of: the device code, the linker's
+//! command, the linker itself, the environment; and by the files that it read besides, which are written down when it is done
+//! (`manifest`). The linker's command is the compiler's answer (`recipe`); with it the linker is run directly, and asked for the list
+//! of what it reads.
+//!
+//! A link of which something cannot be known is not kept, and says why; it is done by the compiler then, as without a cache.
+
+mod history;
+mod line;
+mod manifest;
+mod recipe;
+mod stamp;
+mod store;
+mod surroundings;
+mod tool;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Instant, SystemTime};
+
+use anyhow::Result;
+
+use crate::cache::{Cache, Digest, Event, Parts};
+use crate::run::{self, Cmd};
+use crate::select::DeviceJob;
+use crate::session::{self, Session};
+use crate::trace::Usage;
+
+use line::{Line, Linker};
+use manifest::Manifest;
+use recipe::Recipe;
+pub(super) use recipe::{INPUT, OUTPUT};
+use tool::Tool;
+
+/// The cache as one run's device links use it.
+pub(super) struct DeviceCache<'a> {
+    cache: &'a Arc<Cache>,
+    session: &'a Session,
+    compiler: Result<Tool, String>,
+    environment: Digest,
+    verbose: bool,
+    tools: Mutex<Vec<(PathBuf, Result<Tool, String>)>>,
+}
+
+/// What the cache is told about a job.
+pub(super) struct Question<'a> {
+    /// The job.
+    pub(super) job: &'a DeviceJob<'a>,
+    /// The job's command, as the compiler would be run for it.
+    pub(super) cmd: &'a Cmd,
+    /// The compiler's arguments with the stand-ins [`INPUT`] and [`OUTPUT`].
+    pub(super) args: &'a [OsString],
+    /// Where the image goes.
+    pub(super) image: &'a Path,
+    /// The program that is linked, by whose name the link is known from time to time.
+    pub(super) program: &'a Path,
+}
+
+/// A link of which all is known but what came of it.
+pub(super) struct Known {
+    recipe: Recipe,
+    line: Line,
+    linker: Tool,
+    key: Digest,
+    inputs: Vec<Digest>,
+    made: history::Made,
+}
+
+impl Known {
+    /// Whether the linker may be given the device code as one archive: it then makes the same of it, unless it is told to treat what
+    /// comes out of archives otherwise.
+    pub(super) fn takes_archives(&self) -> bool {
+        !self.recipe.args.iter().any(|arg| arg.trim_start_matches('-').starts_with("exclude-libs"))
+    }
+}
+
+impl<'a> DeviceCache<'a> {
+    /// For links by `compiler`.
+    pub(super) fn new(cache: &'a Arc<Cache>, compiler: &Path, verbose: bool, session: &'a Session) -> Self {
+        let compiler = if tool::is_clang(compiler) {
+            Tool::of(compiler, cache)
+        } else {
+            Err(format!("{} is not clang itself: what it does is not known", compiler.display()))
+        };
+        DeviceCache { cache, session, compiler, environment: environment(), verbose, tools: Mutex::default() }
+    }
+
+    /// Finds out what `question` is about. `begin` is called before a program is run for that. Inside: why the link cannot be known.
+    pub(super) fn know(
+        &self,
+        question: &Question<'_>,
+        begin: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<std::result::Result<Known, String>> {
+        let recipe = match self.recipe(question, begin)? {
+            Ok(recipe) => recipe,
+            Err(why) => return Ok(Err(why)),
+        };
+        let line = Line::read(&recipe).and_then(|line| Ok((line, self.tool(&recipe.program)?)));
+        Ok(line.map(|(line, linker)| {
+            let inputs: Vec<Digest> = question.job.inputs.iter().map(|input| Digest::of(&input.bytes)).collect();
+            let key = self.key(&recipe, &linker, &inputs);
+            let made = self.made(question, &recipe, &linker, &inputs);
+            Known { recipe, line, linker, key, inputs, made }
+        }))
+    }
+
+    /// Puts the image of a link that was done before at its place; else says what has changed since.
+    pub(super) fn fetch(&self, known: &Known, question: &Question<'_>) -> Result<std::result::Result<(), String>> {
+        let step = &question.cmd.step;
+        let missing = |why: String| {
+            self.cache.count(Event::Miss);
+            self.say(|| format!("{step}: not in the cache: {why}"));
+            Ok(Err(why))
+        };
+        let Some(bytes) = self.cache.record(known.key) else {
+            let last = self.cache.own_record(history::key(question.program, &question.job.target.to_string()));
+            let last = last.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+            return missing(history::difference(last.as_ref(), &known.made));
+        };
+        let mut manifest = Manifest::read(&bytes);
+        let (index, renewed) = match manifest.find() {
+            Ok(found) => found,
+            Err(why) => return missing(why),
+        };
+        let variant = &manifest.variants[index];
+        let there = Digest::parse(&variant.image).map(|image| self.cache.fetch_blob(image, question.image));
+        if !matches!(there, Some(Ok(true))) {
+            return missing("its image is not there any more, or damaged".to_owned());
+        }
+        self.cache.count(Event::Hit);
+        self.say(|| format!("{step}: found in the cache"));
+        self.session.shell.text(&known.recipe.warnings);
+        self.session.shell.text(&variant.said);
+        if renewed && let Ok(text) = serde_json::to_vec(&manifest) {
+            let (cache, key) = (Arc::clone(self.cache), known.key);
+            // A note for the next time, no matter whether it comes to be.
+            self.cache.later(move || drop(cache.put_record(key, &text)));
+        }
+        Ok(Ok(()))
+    }
+
+    /// Links by the linker itself and keeps what comes of it. `inputs`: the words of its line for the device code; `files`: ours on it.
+    pub(super) fn link(
+        &self,
+        known: Known,
+        question: &Question<'_>,
+        inputs: &[OsString],
+        files: &[PathBuf],
+        dependencies: PathBuf,
+    ) -> Result<Usage> {
+        let dump = question.args.iter().skip_while(|arg| *arg != "-dumpdir").nth(1).cloned().unwrap_or_default();
+        let mut args = known.recipe.filled(inputs, question.image, &dump);
+        let mut option = OsString::from("--dependency-file=");
+        option.push(&dependencies);
+        args.push(option);
+        if known.line.linker == Linker::Lld && self.session.shell.is_terminal() {
+            // It would not see the terminal through us.
+            args.push("--color-diagnostics=always".into());
+        }
+        self.session.shell.text(&known.recipe.warnings);
+        let cmd = Cmd { program: known.recipe.program.clone(), args, ..question.cmd.clone() };
+        let (begun, clock) = (SystemTime::now(), Instant::now());
+        let (usage, said) = self.session.runner.run_heard(&cmd)?;
+        // The device code is in maps of the user's files: it must still be what the key was made of.
+        let unchanged = question.job.inputs.iter().map(|input| Digest::of(&input.bytes)).eq(known.inputs.iter().copied());
+        let link = store::Done {
+            line: known.line,
+            program: known.recipe.program,
+            linker: known.linker,
+            key: known.key,
+            image: question.image.to_owned(),
+            own: files.to_vec(),
+            dependencies,
+            said,
+            begun,
+            clock,
+        };
+        let last = history::key(question.program, &question.job.target.to_string());
+        let kept = if unchanged { link.prepare() } else { Err("its device code changes at the moment".to_owned()) };
+        match kept {
+            Ok(kept) => {
+                let (cache, made) = (Arc::clone(self.cache), known.made);
+                let note = self.note(question.cmd.step.clone());
+                self.cache.later(move || {
+                    if let Ok(text) = serde_json::to_vec(&made) {
+                        cache.put_own_record(last, &text);
+                    }
+                    if let Err(why) = kept.store(&cache) {
+                        note(&why);
+                    }
+                });
+            }
+            Err(why) => self.note(question.cmd.step.clone())(&why),
+        }
+        Ok(usage)
+    }
+
+    /// Says that a link is not kept, and counts it.
+    pub(super) fn pass(&self, step: &str, why: &str) {
+        self.cache.count(Event::Uncached);
+        self.say(|| format!("{step}: not cached: {why}"));
+    }
+
+    fn note(&self, step: String) -> impl Fn(&str) + Send + 'static {
+        let shell = Arc::clone(&self.session.shell);
+        let verbose = self.verbose;
+        move |why| {
+            if verbose {
+                shell.note(&format!("{step}: not cached: {why}"));
+            }
+        }
+    }
+
+    fn say(&self, text: impl Fn() -> String) {
+        if self.verbose {
+            self.session.shell.note(&text());
+        }
+    }
+
+    fn recipe(
+        &self,
+        question: &Question<'_>,
+        begin: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<std::result::Result<Recipe, String>> {
+        let compiler = match &self.compiler {
+            Ok(compiler) => compiler,
+            Err(why) => return Ok(Err(why.clone())),
+        };
+        let target = &question.job.target;
+        if !target.is_cpu() && !target.is_amdgcn() {
+            return Ok(Err(format!("the linker for {} does not say which files it has read", target.triple)));
+        }
+        let path = &question.cmd.program;
+        let args = recipe::question(question.args);
+        let surroundings = surroundings::of(path, &args);
+        let mut parts = Parts::default();
+        parts.add("recipe 1").add(compiler.digest.to_string()).add(path.as_os_str().as_encoded_bytes());
+        parts.add(self.environment.to_string()).add(Session::env(session::PATH).unwrap_or_default().as_encoded_bytes());
+        parts.add(std::env::current_dir().unwrap_or_default().as_os_str().as_encoded_bytes());
+        parts.add(surroundings.digest.to_string());
+        args.iter().for_each(|arg| {
+            parts.add(arg.as_encoded_bytes());
+        });
+        let key = parts.digest();
+        if let Some(recipe) = self.cache.own_record(key).and_then(|bytes| serde_json::from_slice(&bytes).ok()) {
+            return Ok(Ok(recipe));
+        }
+        begin()?;
+        let answer = match run::ask(path, &args, &[]) {
+            Ok(answer) if answer.success => recipe::answer(&answer.stderr),
+            Ok(_) => Err("the compiler does not say what it would run".to_owned()),
+            Err(error) => Err(format!("{}: {error}", path.display())),
+        };
+        if let (Ok(recipe), true) = (&answer, surroundings.at_rest)
+            && let Ok(text) = serde_json::to_vec(recipe)
+        {
+            let cache = Arc::clone(self.cache);
+            self.cache.later(move || cache.put_own_record(key, &text));
+        }
+        Ok(answer)
+    }
+
+    /// The tool at `path`, looked at once.
+    fn tool(&self, path: &Path) -> std::result::Result<Tool, String> {
+        let mut tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, tool)) = tools.iter().find(|(known, _)| known == path) {
+            return tool.clone();
+        }
+        let tool = Tool::of(path, self.cache);
+        tools.push((path.to_owned(), tool.clone()));
+        tool
+    }
+
+    fn key(&self, recipe: &Recipe, linker: &Tool, inputs: &[Digest]) -> Digest {
+        let mut parts = Parts::default();
+        parts.add("image 1").add(linker.digest.to_string()).add(self.environment.to_string());
+        // One executable is several linkers by several names.
+        parts.add(recipe.program.file_name().unwrap_or_default().as_encoded_bytes());
+        parts.add((recipe.args.len() as u64).to_le_bytes());
+        recipe.args.iter().for_each(|arg| {
+            parts.add(arg);
+        });
+        inputs.iter().for_each(|input| {
+            parts.add(input.to_string());
+        });
+        parts.digest()
+    }
+
+    fn made(&self, question: &Question<'_>, recipe: &Recipe, linker: &Tool, inputs: &[Digest]) -> history::Made {
+        let named = question.job.inputs.iter().zip(inputs);
+        let mut made: history::Made =
+            named.map(|(input, digest)| (format!("the device code of {}", input.origin), digest.to_string())).collect();
+        made.insert(format!("the linker {}", recipe.program.display()), linker.digest.to_string());
+        let mut command = Parts::default();
+        recipe.args.iter().for_each(|arg| {
+            command.add(arg);
+        });
+        made.insert("the command".to_owned(), command.digest().to_string());
+        made.insert("the environment".to_owned(), self.environment.to_string());
+        made
+    }
+}
+
+/// The variables that compilers and linkers read.
+fn environment() -> Digest {
+    let mut read: Vec<(OsString, OsString)> = std::env::vars_os()
+        .filter(|(name, _)| {
+            let name = name.to_string_lossy();
+            session::TOOL_VARIABLES.contains(&name.as_ref())
+                || session::TOOL_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        })
+        .collect();
+    read.sort();
+    let mut parts = Parts::default();
+    for (name, value) in read {
+        parts.add(name.as_encoded_bytes()).add(value.as_encoded_bytes());
+    }
+    parts.digest()
+}

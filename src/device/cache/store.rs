@@ -1,0 +1,95 @@
+//! A link that was done, on its way into the cache: first whatever must be looked at before its files go, then, beside the host link,
+//! what takes time.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use super::line::{self, Line, Linker};
+use super::manifest::{self, Manifest, Variant};
+use super::tool::Tool;
+use crate::cache::{Cache, Digest};
+use crate::run;
+
+/// How far the system's clock may be from the time that has passed: if somebody sets it, times of files tell nothing.
+const CLOCK: Duration = Duration::from_millis(20);
+
+/// A link that was done.
+pub(super) struct Done {
+    pub(super) line: Line,
+    pub(super) program: PathBuf,
+    pub(super) linker: Tool,
+    pub(super) key: Digest,
+    pub(super) image: PathBuf,
+    /// Our own files on the line.
+    pub(super) own: Vec<PathBuf>,
+    pub(super) dependencies: PathBuf,
+    /// What the linker said.
+    pub(super) said: Vec<u8>,
+    pub(super) begun: SystemTime,
+    pub(super) clock: Instant,
+}
+
+/// The same, of which nothing is needed any more that later steps remove.
+pub(super) struct Kept {
+    done: Done,
+    prerequisites: Vec<String>,
+    said: String,
+}
+
+impl Done {
+    /// Takes what is in the temporary folder, or says why the link cannot be kept.
+    pub(super) fn prepare(mut self) -> Result<Kept, String> {
+        let text =
+            std::fs::read_to_string(&self.dependencies).map_err(|error| format!("{}: {error}", self.dependencies.display()))?;
+        let prerequisites = line::prerequisites(&text).ok_or("the linker's list of what it has read is cut off")?;
+        let said = String::from_utf8(std::mem::take(&mut self.said)).map_err(|_| "the linker's words are not in UTF-8")?;
+        if self.own.iter().any(|file| said.contains(&*file.to_string_lossy())) {
+            return Err("the linker speaks of a temporary file".to_owned());
+        }
+        // The image's own name goes with the step that copies it.
+        let kept = self.image.with_extension("kept");
+        std::fs::hard_link(&self.image, &kept).map_err(|error| format!("{}: {error}", kept.display()))?;
+        self.image = kept;
+        Ok(Kept { done: self, prerequisites, said })
+    }
+}
+
+impl Kept {
+    /// Puts the image and what is known of the link into `cache`.
+    pub(super) fn store(self, cache: &Cache) -> Result<(), String> {
+        let Kept { done, prerequisites, said } = self;
+        let more = if done.line.linker == Linker::Gnu { own_folders(&done.program) } else { Vec::new() };
+        let read = manifest::gather(&done.line, &prerequisites, &done.own, &more, done.begun)?;
+        done.linker.still()?;
+        let passed = done.clock.elapsed();
+        let by_clock = SystemTime::now().duration_since(done.begun).unwrap_or_default();
+        if by_clock.abs_diff(passed) > CLOCK {
+            return Err("the system's clock has been set".to_owned());
+        }
+        let failed = |error: anyhow::Error| format!("{error:#}");
+        let image = cache.put_blob(&done.image, None).map_err(failed)?;
+        let mut manifest = cache.own_record(done.key).map_or_else(Manifest::default, |bytes| Manifest::read(&bytes));
+        manifest.add(Variant { files: read.files, absent: read.absent, image: image.to_string(), said });
+        let text = serde_json::to_vec(&manifest).map_err(|error| error.to_string())?;
+        cache.put_record(done.key, &text).map_err(failed)?;
+        Ok(())
+    }
+}
+
+/// Where GNU's linker searches by itself: `SEARCH_DIR("=/usr/lib")` in the script it shows.
+fn own_folders(program: &Path) -> Vec<PathBuf> {
+    let script = run::answer(program, &["--verbose"]).unwrap_or_default();
+    let folders = script.split("SEARCH_DIR(\"").skip(1).filter_map(|rest| rest.split('"').next());
+    folders.map(|folder| PathBuf::from(folder.trim_start_matches('='))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gnus_linker_names_its_folders() {
+        let Ok(program) = which::which("ld.bfd") else { return };
+        assert!(own_folders(&program).contains(&PathBuf::from("/usr/lib")), "{:?}", own_folders(&program));
+    }
+}
