@@ -33,18 +33,18 @@ bound() {
         END { if (!found) exit 1; print value == "-" ? "" : value }' "${BOUNDS:-$benches/bounds.txt}" || fail "no row '$1' in bounds.txt"
 }
 
-# Runs a command once and appends its time to the row's, unless the round is the first: SIDE ROUND COMMAND.
+# Runs a command once and appends its time and CPU time to the row's, unless the round is the first: SIDE ROUND COMMAND.
 once() {
     if ! hyperfine -N --style none --runs 1 --export-csv "$work/one.csv" -n one "$3" >/dev/null 2>"$work/errors"; then
         cat "$work/errors" >&2
         eval "$3" >&2 || :
         fail "this failed: $(printf %.2000s "$3")"
     fi
-    [ "$2" = 0 ] || awk -F, -v side="$1" 'NR == 2 { print side, $2 }' "$work/one.csv" >> "$work/times"
+    [ "$2" = 0 ] || awk -F, -v side="$1" 'NR == 2 { print side, $2, $5 + $6 }' "$work/one.csv" >> "$work/times"
 }
 
-median() { # SIDE: in seconds; nothing where it was not run
-    awk -v side="$1" '$1 == side { print $2 }' "$work/times" | sort -g |
+median() { # SIDE [COLUMN]: in seconds; nothing where it was not run
+    awk -v side="$1" -v column="${2:-2}" '$1 == side { print $column }' "$work/times" | sort -g |
         awk '{ all[NR] = $1 } END { if (NR) print (all[int((NR + 1) / 2)] + all[int(NR / 2) + 1]) / 2 }'
 }
 
@@ -82,6 +82,10 @@ row() {
             [ -z "$before" ] || "$before" "$side" "$round"
             once "$side" "$round" "${!side}"
         done
+    done
+    # A second opinion where something else runs on the machine.
+    for side in floor theirs ours; do
+        [ -z "${!side}" ] || say "    CPU time, $side: $(median "$side" 3) s"
     done
     floor_time=$(median floor) theirs_time=$(median theirs) ours_time=$(median ours)
     [ -z "$after" ] || wrong=$("$after")
