@@ -1,7 +1,7 @@
 # make demo      set up, build, and link one OpenMP program in three ways
 # make test      what needs LLVM 22 alone          make test-releases   what needs LLVM 14, 15, 16 and 19, or NVIDIA's tools, too
 # make install   PREFIX=/usr/local DESTDIR=         make lint clean
-# make bench     BENCH=--check: fail beyond the limits   make bench-large    memory, with code objects of 2 GiB
+# make bench     BENCH=--check: fail beyond the bounds   make bench-large    memory, with code objects of 2 GiB
 # make fuzz      FUZZ_SECONDS=1200 for each target, or TARGET=name: one of them
 #
 # Everything brings what it needs (Debian packages) by itself, once. REQUIRE_TOOLS=1: a missing tool is an error, not a skip.
@@ -64,15 +64,15 @@ lint: $(SETUP)
 	elif [ "$(REQUIRE_TOOLS)" = 1 ]; then echo 'lint: no shellcheck' >&2; exit 1; \
 	else echo 'lint: no shellcheck, scripts not looked at' >&2; fi
 
+# Beside LLVM's tools: docs/performance.md. BENCH='zaxpy many': these groups alone; BENCH=--write: into benches/RESULTS.md
 bench: $(SETUP)
 	@$(MAKE) --no-print-directory build
 	benches/compare.sh $(BENCH)
-	benches/containers.sh $(BENCH)
 
 # The memory that code objects of 2 GiB take; some 10 GiB of disk.
 bench-large: $(SETUP)
 	@$(MAKE) --no-print-directory build
-	benches/containers.sh --check --large
+	benches/large.sh --check
 
 # Every reader and every tool's command line is given files and lines that nobody would write: FUZZ_SECONDS each, or one TARGET.
 # Needs cargo-fuzz (`cargo install cargo-fuzz`) and a nightly compiler (`rustup toolchain install nightly`). See fuzz/README.md.

@@ -17,6 +17,7 @@ pub mod bundler;
 pub mod bytes;
 pub mod cache;
 pub mod cli;
+pub mod copy;
 pub mod device;
 pub mod error;
 pub mod formats;

@@ -7,21 +7,20 @@ mod tests;
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use tempfile::TempPath;
 
+use crate::copy;
 use crate::error::StepFailed;
 use crate::session::{self, Session};
 use crate::signals::Signals;
 
-/// How much is copied between two looks at the signals.
-const CHUNK: u64 = 16 << 20;
-/// What is read at once where the system cannot copy by itself.
-const BUFFER: u64 = 256 << 10;
+/// What is read at once of what the system cannot copy by itself.
+const BUFFER: usize = 256 << 10;
 
 /// The outputs of a command.
 pub struct Outputs {
@@ -142,36 +141,13 @@ impl Output {
     /// Copies `len` bytes of `from`, from `offset` on, to where this output stands. The system copies them, where it can, so that they
     /// are in nobody's memory. A file with fewer bytes is an error.
     pub fn copy_range(&mut self, from: &File, offset: u64, len: u64) -> io::Result<()> {
-        let (mut at, end) = (offset, offset.saturating_add(len));
-        let mut by_system = true;
-        while at < end {
-            self.check()?;
-            let want = (end - at).min(CHUNK);
-            if by_system {
-                let want = usize::try_from(want).unwrap_or(usize::MAX);
-                match rustix::fs::copy_file_range(from, Some(&mut at), &self.file, None, want) {
-                    Ok(0) => by_system = false,
-                    Ok(_) => {}
-                    // Two file systems, or one that has no such call.
-                    Err(_) => by_system = false,
-                }
-            } else {
-                at += self.copy_chunk(from, at, want)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn copy_chunk(&mut self, from: &File, at: u64, len: u64) -> io::Result<u64> {
-        let mut buffer = vec![0; usize::try_from(len.min(BUFFER)).unwrap_or(0)];
-        from.read_exact_at(&mut buffer, at)?;
-        self.file.write_all(&buffer)?;
-        Ok(buffer.len() as u64)
+        let signals = Arc::clone(&self.signals);
+        copy::range(from, offset, &mut self.file, len, &|| go_on(&signals))
     }
 
     /// Copies all of `from` to where this output stands; how much it was.
     pub fn copy_all(&mut self, from: &mut impl Read) -> io::Result<u64> {
-        let mut buffer = vec![0; BUFFER as usize];
+        let mut buffer = vec![0; BUFFER];
         let mut copied = 0;
         loop {
             self.check()?;
@@ -206,11 +182,16 @@ impl Output {
     }
 
     fn check(&self) -> io::Result<()> {
-        self.signals.check().map_err(|error| match error.downcast::<StepFailed>() {
-            Ok(stopped) => io::Error::other(stopped),
-            Err(error) => io::Error::other(error.to_string()),
-        })
+        go_on(&self.signals)
     }
+}
+
+/// An error once a signal has come.
+fn go_on(signals: &Signals) -> io::Result<()> {
+    signals.check().map_err(|error| match error.downcast::<StepFailed>() {
+        Ok(stopped) => io::Error::other(stopped),
+        Err(error) => io::Error::other(error.to_string()),
+    })
 }
 
 impl Read for Output {

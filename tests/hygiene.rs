@@ -20,6 +20,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("shell", ""),
     ("scratch", ""),
     ("bytes", ""),
+    ("copy", ""),
     ("trace", ""),
     ("args", ""),
     ("formats", "error model"),
@@ -27,7 +28,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("signals", "error trace"),
     ("run", "args error scratch shell signals trace"),
     ("session", "progress run scratch shell signals trace"),
-    ("outputs", "error session signals"),
+    ("outputs", "copy error session signals"),
     // What outlives the process; of links it knows nothing.
     ("cache", "error session"),
     ("piece", "bytes formats llvm outputs session"),
@@ -37,8 +38,8 @@ const ARROWS: &[(&str, &str)] = &[
     ("scan", "args error formats model session target trace inputs llvm"),
     ("select", "args error formats model session target trace inputs scan"),
     ("device", "args bytes cache error formats model progress run session shell target toolchain trace inputs scan select"),
-    ("bundle", "args error formats model run session target toolchain trace device"),
-    ("wrap", "args bytes error formats model session target trace inputs bundle llvm"),
+    ("bundle", "args copy error formats model run session target toolchain trace device"),
+    ("wrap", "args bytes copy error formats model session target trace inputs bundle llvm"),
     ("host", "args bytes error formats model run session target toolchain trace inputs scan"),
     // Beside the line, not on it: it asks what the stages would find, before they run.
     ("reproduce", "args bytes formats host inputs run scan session target toolchain"),
@@ -55,7 +56,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("packager", "formats inputs llvm model outputs piece session"),
     (
         "cli",
-        "args bundler cache error formats inspect llvm model packager pipeline progress session shell toolchain trace wrapper",
+        "args bundler cache error formats inputs inspect llvm model packager pipeline progress session shell toolchain trace wrapper",
     ),
     ("main", ""),
     ("lib", ""),

@@ -3,6 +3,8 @@
 //! LLVM 14, 15, 16 and 19 or NVIDIA's tools; the others LLVM 22 alone. A missing tool is a test marked as ignored that says what is missing;
 //! `REQUIRE_TOOLS=1` makes it a failure.
 
+#[path = "suite/bench.rs"]
+mod bench;
 #[path = "suite/bundler/mod.rs"]
 mod bundler;
 #[path = "suite/cache_remote/mod.rs"]
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
     trials.extend(programs::trials());
     trials.extend(cache_store::trials());
     trials.extend(cases::trials());
+    trials.extend(bench::trials());
     trials.extend(bundler::trials());
     trials.extend(cache_remote::trials());
     trials.extend(coff::trials());

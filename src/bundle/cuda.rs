@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use super::{BundleContext, Payload, PayloadImage};
 use crate::args::response::Style;
+use crate::copy::Composed;
 use crate::device::Linked;
 use crate::model::{Generation, OffloadKind};
 use crate::run::Cmd;
@@ -37,5 +38,5 @@ pub(super) fn payload(
         output: Some(output.clone()),
     };
     session.runner.run(&cmd)?;
-    Ok(Payload { kind: OffloadKind::Cuda, generation, images: vec![PayloadImage::whole(output)?] })
+    Ok(Payload { kind: OffloadKind::Cuda, generation, images: vec![PayloadImage::whole(Composed::of_file(output)?)] })
 }

@@ -2,14 +2,15 @@
 //! when asked.
 
 use std::fs::File;
-use std::io::{BufWriter, Read, Write};
+use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 
 use super::{BundleContext, Payload, PayloadImage};
+use crate::copy::Composed;
 use crate::device::Linked;
-use crate::formats::bundle::{self, Id, Source};
+use crate::formats::bundle::{self, Id};
 use crate::formats::compressed::Compressor;
 use crate::model::{Generation, OffloadKind};
 use crate::session::Session;
@@ -17,40 +18,52 @@ use crate::session::Session;
 /// What the runtime maps code objects at.
 const ALIGN: u64 = 4096;
 
-/// The bundle of the images of one generation.
+/// The bundle of the images of one generation. It becomes a file only when it is compressed, or when files are to be left.
 pub(super) fn payload(
     images: &[&Linked],
     generation: Generation,
     context: &BundleContext<'_>,
     session: &Session,
 ) -> Result<Payload> {
-    let output = session.scratch.path(&context.out_base, "hipfb")?;
-    write(images, &output, context).with_context(|| format!("cannot write the HIP bundle `{}`", output.display()))?;
-    Ok(Payload { kind: OffloadKind::Hip, generation, images: vec![PayloadImage::whole(output)?] })
+    let mut bundle = composed(images)?;
+    if context.compress || session.scratch.keeps() {
+        let output = session.scratch.path(&context.out_base, "hipfb")?;
+        write(&bundle, &output, context).with_context(|| format!("cannot write the HIP bundle `{}`", output.display()))?;
+        bundle = Composed::of_file(output)?;
+    }
+    Ok(Payload { kind: OffloadKind::Hip, generation, images: vec![PayloadImage::whole(bundle)] })
 }
 
-fn write(images: &[&Linked], output: &Path, context: &BundleContext<'_>) -> Result<()> {
+fn composed(images: &[&Linked]) -> Result<Composed> {
     let ids: Vec<Id> = images.iter().map(|image| id(image)).collect();
     bundle::check(&ids).map_err(|fault| anyhow!("{fault}"))?;
+    let files = images.iter().map(|image| Composed::of_file(image.path.clone())).collect::<Result<Vec<_>>>()?;
     // The host has an entry without bytes, under this name on every host.
     let mut names = vec!["host-x86_64-unknown-linux-gnu-".to_owned()];
     names.extend(ids.iter().map(Id::to_string));
-    let mut sources: Vec<Source<'_, Box<dyn Read>>> = vec![Source { id: &names[0], size: 0, bytes: Box::new(std::io::empty()) }];
-    for (image, name) in images.iter().zip(&names[1..]) {
-        let file = File::open(&image.path).with_context(|| format!("cannot read the linked image `{}`", image.path.display()))?;
-        sources.push(Source { id: name, size: file.metadata()?.len(), bytes: Box::new(file) });
+    let sizes = std::iter::once(0).chain(files.iter().map(Composed::size));
+    let objects: Vec<(&str, u64)> = names.iter().map(String::as_str).zip(sizes).collect();
+    let frame = bundle::frame(&objects, ALIGN)?;
+    let mut all = Composed::default();
+    all.push_bytes(frame.head);
+    // Also before an empty object.
+    for (offset, file) in frame.offsets.into_iter().zip(std::iter::once(Composed::default()).chain(files)) {
+        all.pad_to(offset);
+        all.append(file);
     }
-    let mut out = BufWriter::new(File::create(output)?);
+    Ok(all)
+}
+
+fn write(bundle: &Composed, output: &Path, context: &BundleContext<'_>) -> Result<()> {
+    let mut out = File::create(output)?;
     if context.compress {
-        let sizes: Vec<(&str, u64)> = sources.iter().map(|source| (source.id, source.size)).collect();
-        let plain_size = bundle::frame(&sizes, ALIGN)?.total_size;
-        let mut packed = Compressor::new(out, plain_size, context.compression()?)?;
-        bundle::write(sources, ALIGN, &mut packed)?;
-        out = packed.finish()?;
+        let mut packed = Compressor::new(BufWriter::new(out), bundle.size(), context.compression()?)?;
+        bundle.write_to(&mut packed)?;
+        packed.finish()?.flush()?;
     } else {
-        bundle::write(sources, ALIGN, &mut out)?;
+        bundle.write_at(&mut out, 0)?;
+        out.set_len(bundle.size())?;
     }
-    out.flush()?;
     Ok(())
 }
 

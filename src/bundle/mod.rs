@@ -5,12 +5,13 @@ mod cuda;
 mod hip;
 mod openmp;
 
-use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::ops::Range;
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
 use crate::args::request::LinkRequest;
+use crate::copy::Composed;
 use crate::device::{Linked, of_kind};
 use crate::formats::compressed;
 use crate::model::{Generation, OffloadKind};
@@ -27,24 +28,20 @@ pub struct Payload {
     pub images: Vec<PayloadImage>,
 }
 
-/// One image: `head`, then the file's bytes, then zeros up to `total_size`.
+/// One image, put together of the files that the device links left: it is nowhere in one piece before it is in a host object.
 #[derive(Debug)]
 pub struct PayloadImage {
-    /// What precedes the image (an OffloadBinary's header, strings and padding).
-    pub head: Vec<u8>,
-    /// The image.
-    pub body: PathBuf,
-    /// Its size in bytes.
-    pub body_size: u64,
-    /// Size of head, image and padding.
-    pub total_size: u64,
+    /// All that the program holds of it.
+    pub contents: Composed,
+    /// What of it the runtime is handed.
+    pub image: Range<u64>,
 }
 
 impl PayloadImage {
-    /// A file as it is.
-    fn whole(body: PathBuf) -> Result<Self> {
-        let meta = std::fs::metadata(&body).with_context(|| format!("cannot read `{}`", body.display()))?;
-        Ok(PayloadImage { head: Vec::new(), body, body_size: meta.len(), total_size: meta.len() })
+    /// An image that the runtime is handed whole.
+    fn whole(contents: Composed) -> Self {
+        let image = 0..contents.size();
+        PayloadImage { contents, image }
     }
 }
 
@@ -78,7 +75,9 @@ impl<'a> BundleContext<'a> {
 
     /// How a bundle is compressed; the level is LLVM's default when none is given.
     fn compression(&self) -> Result<compressed::Options> {
-        let mut options = compressed::Options::default();
+        let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let workers = u32::try_from(workers).unwrap_or(1);
+        let mut options = compressed::Options { workers, ..compressed::Options::default() };
         if let Some(text) = self.compression_level {
             options.level = text.parse().with_context(|| format!("--compression-level={text} is not a number"))?;
         }
@@ -106,7 +105,8 @@ pub fn bundle(linked: &[Linked], context: &BundleContext<'_>, session: &Session)
                 OffloadKind::Cuda => cuda::payload(&images, generation, context, session)?,
                 OffloadKind::Hip => hip::payload(&images, generation, context, session)?,
                 OffloadKind::Sycl => {
-                    let images = images.iter().map(|image| PayloadImage::whole(image.path.clone())).collect::<Result<_>>()?;
+                    let images = images.iter().map(|image| Ok(PayloadImage::whole(Composed::of_file(image.path.clone())?)));
+                    let images = images.collect::<Result<_>>()?;
                     Payload { kind, generation, images }
                 }
             });
@@ -142,20 +142,13 @@ fn write_out(image: &PayloadImage, output: &Path) -> Result<()> {
     if std::fs::metadata(output).is_ok_and(|meta| !meta.is_file()) {
         // A device or a pipe is written to, never replaced.
         let mut out = std::fs::File::options().write(true).open(output).with_context(told)?;
-        return fill(image, &mut out).with_context(told);
+        return image.contents.write_to(&mut out).with_context(told);
     }
     let folder = output.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
     let mut out = tempfile::Builder::new().permissions(mode(0o666)).tempfile_in(folder).with_context(told)?;
-    fill(image, out.as_file_mut()).with_context(told)?;
+    image.contents.write_at(out.as_file_mut(), 0).with_context(told)?;
+    out.as_file().set_len(image.contents.size()).with_context(told)?;
     out.persist(output).with_context(told)?;
-    Ok(())
-}
-
-fn fill(image: &PayloadImage, out: &mut std::fs::File) -> Result<()> {
-    out.write_all(&image.head)?;
-    let mut body = std::fs::File::open(&image.body).with_context(|| format!("cannot read `{}`", image.body.display()))?;
-    let written = image.head.len() as u64 + std::io::copy(&mut body, out)?;
-    std::io::copy(&mut std::io::repeat(0).take(image.total_size.saturating_sub(written)), out)?;
     Ok(())
 }
 

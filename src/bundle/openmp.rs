@@ -4,6 +4,7 @@
 use anyhow::{Context, Result};
 
 use super::{Payload, PayloadImage};
+use crate::copy::Composed;
 use crate::device::Linked;
 use crate::formats::{intel_spirv, offload_binary};
 use crate::model::{Generation, OffloadKind};
@@ -25,12 +26,17 @@ fn package(image: &Linked, session: &Session) -> Result<PayloadImage> {
                 .with_context(|| format!("cannot write `{}`", body.display()))?;
         }
     }
-    let meta = std::fs::metadata(&body).with_context(|| format!("the device link for {} left no image", image.target))?;
-    let body_size = meta.len();
+    let bare = Composed::of_file(body).with_context(|| format!("the device link for {} left no image", image.target))?;
     if image.generation == Generation::Llvm14 {
-        return Ok(PayloadImage { head: Vec::new(), body, body_size, total_size: body_size });
+        return Ok(PayloadImage::whole(bare));
     }
     let strings = [("triple", image.triple.as_str()), ("arch", image.target.arch.as_str())];
-    let frame = offload_binary::frame(image.image_kind, OffloadKind::OpenMp as u16, 0, &strings, body_size);
-    Ok(PayloadImage { head: frame.head, body, body_size, total_size: frame.total_size })
+    let frame = offload_binary::frame(image.image_kind, OffloadKind::OpenMp as u16, 0, &strings, bare.size());
+    let start = frame.head.len() as u64;
+    let image = start..start + bare.size();
+    let mut contents = Composed::default();
+    contents.push_bytes(frame.head);
+    contents.append(bare);
+    contents.pad_to(frame.total_size);
+    Ok(PayloadImage { contents, image })
 }

@@ -4,6 +4,7 @@
 //!
 //! What is inside is not looked at here: it is a bundle, or anything else.
 
+mod hash;
 mod stream;
 mod write;
 
@@ -15,7 +16,6 @@ pub use write::{Compressor, Options, Version, compress};
 
 use super::{bundle, slice};
 use crate::error::Malformed;
-use md5::{Digest, Md5};
 use std::borrow::Cow;
 use std::io::{Read, Write};
 
@@ -164,9 +164,4 @@ impl Compressed<'_> {
     fn fault(&self, what: &'static str) -> Malformed {
         Malformed::new(what, self.at.saturating_add(self.size - self.packed.len() as u64))
     }
-}
-
-/// The number that headers keep of an MD5.
-fn hash_of(hash: Md5) -> u64 {
-    hash.finalize().iter().take(8).rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }

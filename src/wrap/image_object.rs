@@ -10,28 +10,20 @@ mod elf;
 mod tests;
 
 use super::ImageSection;
+use crate::copy::Composed;
 use crate::model::ObjectFormat;
 use anyhow::{Context as _, Result, bail};
 use object::write::WritableBuffer;
 use std::fs::File;
-use std::io::{BufWriter, Read, Seek, SeekFrom, Write, copy};
-use std::path::PathBuf;
+use std::io::{BufWriter, Seek, Write};
 
-/// An image whose bytes are in a file.
+/// An image whose bytes are in files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamedImage {
     /// The hidden symbol at its start, as registration code names it.
     pub symbol: String,
-    /// What comes before the bytes in the file (`offload_binary::Frame::head`).
-    pub head: Vec<u8>,
-    /// The file.
-    pub body: PathBuf,
-    /// Where in the file they start.
-    pub body_at: u64,
-    /// How many there are.
-    pub body_size: u64,
-    /// Size of head, body, and the zeros after them.
-    pub total_size: u64,
+    /// All of it.
+    pub contents: Composed,
 }
 
 /// Writes the object that holds `images` in `section`, for a host, to `out`, from its start.
@@ -40,29 +32,22 @@ pub fn write(out: &mut File, host_triple: &str, section: ImageSection, images: &
     out.set_len(0)?;
     out.rewind()?;
     let mut holes = Holes { out: BufWriter::new(&mut *out), result: Ok(()) };
-    let section_at = match Host::of(host_triple)? {
+    let places = match Host::of(host_triple)? {
         Host::Elf(machine) => elf::skeleton(&mut holes, machine, &layout),
         Host::Coff(machine) => coff::skeleton(&mut holes, machine, &layout),
     }?;
     holes.finish()?;
-    for (image, offset) in images.iter().zip(&layout.offsets) {
-        out.seek(SeekFrom::Start(section_at + offset))?;
-        out.write_all(&image.head)?;
-        if image.body_size == 0 {
-            continue;
-        }
-        let mut body = File::open(&image.body).with_context(|| image.body.display().to_string())?;
-        body.seek(SeekFrom::Start(image.body_at)).with_context(|| image.body.display().to_string())?;
-        // On Linux the bytes are copied inside the kernel, or shared where the file system can.
-        let copied = copy(&mut body.take(image.body_size), out).with_context(|| image.body.display().to_string())?;
-        if copied != image.body_size {
-            bail!("{}: {copied} bytes, where {} were expected", image.body.display(), image.body_size);
-        }
+    for (image, place) in images.iter().zip(places) {
+        // The bytes are copied inside the kernel, or shared where the file system can.
+        image.contents.write_at(out, place)?;
     }
     Ok(())
 }
 
-/// What the skeletons share: one section, and where the images are in it.
+/// No file system has larger files; below it sums do not overflow.
+const LARGEST: u64 = 1 << 62;
+
+/// What the skeletons share: where the images are when they stand one after another, each aligned.
 struct Layout<'a> {
     images: &'a [StreamedImage],
     section: ImageSection,
@@ -75,12 +60,9 @@ impl<'a> Layout<'a> {
         let mut offsets = Vec::new();
         let mut size = 0u64;
         for image in images {
-            let held = (image.head.len() as u64).checked_add(image.body_size);
-            let end = size.checked_add(image.total_size).and_then(|end| end.checked_next_multiple_of(section.align.into()));
-            let (Some(held), Some(end)) = (held, end) else { bail!("`{}` is too large", image.symbol) };
-            if held > image.total_size {
-                bail!("`{}` has {held} bytes, but room for {}", image.symbol, image.total_size);
-            }
+            let end = size.checked_add(image.contents.size());
+            let end = end.and_then(|end| end.checked_next_multiple_of(section.align.into())).filter(|end| *end <= LARGEST);
+            let Some(end) = end else { bail!("`{}` is too large", image.symbol) };
             offsets.push(size);
             size = end;
         }

@@ -5,7 +5,7 @@
 mod tests;
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -14,8 +14,9 @@ use xxhash_rust::xxh3::Xxh3;
 use super::image_object::{self, StreamedImage};
 use super::{ImagePlace, Images, Plan, PlannedImage, SyclImage};
 use super::{openmp, sycl};
-use crate::bundle::{Payload, PayloadImage};
+use crate::bundle::Payload;
 use crate::bytes::Bytes;
+use crate::copy::Composed;
 use crate::formats::offload_binary;
 use crate::llvm;
 use crate::model::{ImageKind, OffloadKind};
@@ -50,11 +51,15 @@ pub fn make(payloads: &[Payload], context: &WrapContext<'_>, session: &Session) 
         session.signals.check()?;
         objects.append(&mut host_objects(payload, context, session)?);
         // The images are in objects now; one of several runtimes may still be needed for the next.
-        let later =
-            |body: &Path| payloads[index + 1..].iter().flat_map(|payload| &payload.images).any(|image| image.body == body);
-        payload.images.iter().filter(|image| !later(&image.body)).for_each(|image| session.scratch.discard(&image.body));
+        let later = |file: &Path| payloads[index + 1..].iter().flat_map(files).any(|other| other == file);
+        files(payload).filter(|file| !later(file)).for_each(|file| session.scratch.discard(file));
     }
     Ok(objects)
+}
+
+/// The files that a payload's images are made of.
+fn files(payload: &Payload) -> impl Iterator<Item = &Path> {
+    payload.images.iter().flat_map(|image| image.contents.files())
 }
 
 fn host_objects(payload: &Payload, context: &WrapContext<'_>, session: &Session) -> Result<Vec<PathBuf>> {
@@ -82,19 +87,23 @@ fn planned(payload: &Payload, context: &WrapContext<'_>) -> Result<(Plan, Vec<St
     let mut sources: Vec<StreamedImage> = Vec::new();
     for image in &payload.images {
         match payload.kind {
-            OffloadKind::Sycl => sources.append(&mut sycl_images(&image.body, &mut sycl)?),
-            _ => sources.push(whole(image)),
+            OffloadKind::Sycl => {
+                for file in image.contents.files() {
+                    sources.append(&mut sycl_images(file, &mut sycl)?);
+                }
+            }
+            _ => sources.push(StreamedImage { symbol: String::new(), contents: image.contents.clone() }),
         }
     }
-    let inline = sources.iter().map(|source| source.total_size).sum::<u64>() <= INLINE_LIMIT;
-    let tag = if inline { 0 } else { tag(payload, context.output)? };
+    let inline = sources.iter().map(|source| source.contents.size()).sum::<u64>() <= INLINE_LIMIT;
+    let tag = if inline { 0 } else { tag(payload, context)? };
     let mut places = Vec::new();
     for (index, source) in sources.iter_mut().enumerate() {
         if inline {
-            places.push(ImagePlace::Inline(read_whole(source)?));
+            places.push(ImagePlace::Inline(read_whole(&source.contents)?));
         } else {
             source.symbol = format!("{}.{tag:016x}.{index}", symbol_prefix(payload.kind));
-            places.push(ImagePlace::External { symbol: source.symbol.clone(), size: source.total_size });
+            places.push(ImagePlace::External { symbol: source.symbol.clone(), size: source.contents.size() });
         }
     }
     let plan = Plan {
@@ -114,9 +123,10 @@ fn images(payload: &Payload, places: Vec<ImagePlace>, sycl: Vec<SyclFacts>) -> R
     };
     Ok(match payload.kind {
         OffloadKind::OpenMp => {
-            let planned = payload.images.iter().zip(places).map(|(image, place)| {
-                let start = image.head.len() as u64;
-                PlannedImage { place, parts: openmp::whole(start, start + image.body_size), offload_arch: None }
+            let planned = payload.images.iter().zip(places).map(|(image, place)| PlannedImage {
+                place,
+                parts: openmp::whole(image.image.start, image.image.end),
+                offload_arch: None,
             });
             Images::OpenMp(planned.collect())
         }
@@ -151,30 +161,15 @@ fn sycl_images(file: &Path, facts: &mut Vec<SyclFacts>) -> Result<Vec<StreamedIm
             triple: image.triple().into_owned(),
             symbols: sycl::kernels(&image),
         });
-        let total_size = image.image.len() as u64;
+        let mut contents = Composed::default();
         // An image that had to be inflated is nowhere in the file.
-        let (head, body_size) = if image.at == 0 { (image.image.into_owned(), 0) } else { (Vec::new(), total_size) };
-        sources.push(StreamedImage {
-            symbol: String::new(),
-            head,
-            body: file.to_path_buf(),
-            body_at: image.at,
-            body_size,
-            total_size,
-        });
+        match image.at {
+            0 => contents.push_bytes(image.image.into_owned()),
+            at => contents.push_file(file.to_path_buf(), at, image.image.len() as u64),
+        }
+        sources.push(StreamedImage { symbol: String::new(), contents });
     }
     Ok(sources)
-}
-
-fn whole(image: &PayloadImage) -> StreamedImage {
-    StreamedImage {
-        symbol: String::new(),
-        head: image.head.clone(),
-        body: image.body.clone(),
-        body_at: 0,
-        body_size: image.body_size,
-        total_size: image.total_size,
-    }
 }
 
 fn symbol_prefix(kind: OffloadKind) -> &'static str {
@@ -194,35 +189,39 @@ fn stream_images(payload: &Payload, plan: &Plan, images: &[StreamedImage], stem:
     Ok(path)
 }
 
-fn read_whole(image: &StreamedImage) -> Result<Vec<u8>> {
-    let mut bytes = image.head.clone();
-    let mut file = File::open(&image.body).with_context(|| format!("cannot read the linked image `{}`", image.body.display()))?;
-    let read = file.seek(SeekFrom::Start(image.body_at)).and_then(|_| file.take(image.body_size).read_to_end(&mut bytes));
-    read.with_context(|| format!("cannot read the linked image `{}`", image.body.display()))?;
-    bytes.resize(usize::try_from(image.total_size)?, 0);
+fn read_whole(contents: &Composed) -> Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(usize::try_from(contents.size())?);
+    contents.write_to(&mut bytes).context("cannot read a linked image")?;
     Ok(bytes)
 }
 
-/// Tells the hidden symbols of one link's images from those of any other that ends up in the same program (`-r`): a hash of the
-/// images and the name of the output, so the same link gives the same bytes.
-fn tag(payload: &Payload, output: &Path) -> Result<u64> {
-    let mut hash = Xxh3::new();
-    hash.update(output.as_os_str().as_encoded_bytes());
-    // Two registrations of one link may have the same images.
-    hash.update(&[payload.kind as u8, payload.generation as u8]);
-    let mut buffer = vec![0; 1 << 20];
-    for image in &payload.images {
-        hash.update(&image.head);
-        let mut file =
-            File::open(&image.body).with_context(|| format!("cannot read the linked image `{}`", image.body.display()))?;
-        loop {
-            match file.read(&mut buffer).with_context(|| format!("cannot read the linked image `{}`", image.body.display()))? {
-                0 => break,
-                count => hash.update(&buffer[..count]),
-            }
+/// Tells the hidden symbols of one link's images from those of any other that ends up in the same program. Only relocatable outputs
+/// can meet there: theirs is a hash of the images and of the output's name, so the same link gives the same bytes. Everything else
+/// needs but to tell two registrations of one link apart, which may have the same images; no image is read for that.
+fn tag(payload: &Payload, context: &WrapContext<'_>) -> Result<u64> {
+    let mut hash = Hash(Xxh3::new());
+    hash.0.update(&[payload.kind as u8, payload.generation as u8]);
+    if context.relocatable {
+        hash.0.update(context.output.as_os_str().as_encoded_bytes());
+        for image in &payload.images {
+            image.contents.write_to(&mut hash).context("cannot read a linked image")?;
         }
     }
-    Ok(hash.digest())
+    Ok(hash.0.digest())
+}
+
+/// A hash of what is written.
+struct Hash(Xxh3);
+
+impl Write for Hash {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {

@@ -73,8 +73,11 @@ impl Store {
         if left.size.saturating_add(aside) > limit {
             let now = SystemTime::now();
             all.sort_by(|a, b| (age_key(a.used, now), &a.path).cmp(&(age_key(b.used, now), &b.path)));
-            for entry in &all {
-                if left.size.saturating_add(aside) <= target {
+            for (at, entry) in all.iter().enumerate() {
+                let size = left.size.saturating_add(aside);
+                // What was put last may stay where there is room for nothing else.
+                let room = if at + 1 == all.len() { limit } else { target };
+                if size <= room {
                     break;
                 }
                 if remove_unused(entry) {

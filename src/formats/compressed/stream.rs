@@ -3,10 +3,10 @@
 
 use std::io::{self, BufRead, Read};
 
-use super::{MAGIC, Method, hash_of};
+use super::hash::Hasher;
+use super::{MAGIC, Method};
 use crate::error::Malformed;
 use crate::formats::slice;
-use md5::{Digest, Md5};
 
 /// No stream of zstd or zlib grows by more: a zstd block of 128 KiB takes at least 4 bytes. What claims more is a lie.
 const MAX_GROWTH: u64 = 32 << 10;
@@ -83,7 +83,7 @@ pub struct Unpack<R: BufRead> {
     at: u64,
     left: u64,
     /// Taken when the end has been checked.
-    hash: Option<Md5>,
+    hash: Option<Hasher>,
 }
 
 impl<R: BufRead> Unpack<R> {
@@ -91,7 +91,7 @@ impl<R: BufRead> Unpack<R> {
     pub fn new(header: Header, packed: R, at: u64) -> Result<Self, Malformed> {
         let at = at.saturating_add(header.size);
         let stream = Stream::new(&header, packed).map_err(|_| Malformed::new("cannot decompress", at))?;
-        Ok(Unpack { stream, header, at, left: header.plain_size, hash: Some(Md5::new()) })
+        Ok(Unpack { stream, header, at, left: header.plain_size, hash: Some(Hasher::new(header.plain_size)) })
     }
 
     /// What the compressed data is read from. When all has been read, it stands behind it.
@@ -117,7 +117,7 @@ impl<R: BufRead> Unpack<R> {
         if self.left > 0 {
             return Err(self.fault("less data than the header says"));
         }
-        if hash_of(hash) != self.header.hash {
+        if hash.finish()? != self.header.hash {
             return Err(self.fault("the data does not match its hash"));
         }
         Ok(())

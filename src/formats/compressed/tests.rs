@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::formats::reference::{Outcome, run, tools};
+use md5::{Digest, Md5};
 use proptest::prelude::*;
 
 const V2: Options = Options { version: Version::V2, level: 3, workers: 1 };
@@ -21,7 +22,24 @@ fn plain() -> Vec<u8> {
 }
 
 fn hash(data: &[u8]) -> u64 {
-    hash_of(Md5::new_with_prefix(data))
+    Md5::digest(data).iter().take(8).rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+#[test]
+fn large_data_is_hashed_beside_its_maker() -> Outcome {
+    let data: Vec<u8> = plain().into_iter().cycle().take((9 << 20) + 5).collect();
+    for step in [1 << 10, 300_001, data.len()] {
+        for size in [data.len(), 0] {
+            let mut hasher = hash::Hasher::new(size as u64);
+            data.chunks(step).for_each(|bytes| hasher.update(bytes));
+            assert_eq!(hasher.finish()?, hash(&data), "{step}");
+        }
+    }
+    // What is wrong is noticed at the end, as with small data.
+    let mut packed = compress(&data, Options::default())?;
+    packed[24] ^= 1;
+    assert!(read_at(&packed, 0)?.unpack().is_err_and(|fault| fault.to_string().contains("does not match its hash")));
+    Ok(())
 }
 
 /// Any version and method, made by hand.

@@ -12,6 +12,7 @@
 
 use super::image_section as section_header;
 use super::*;
+use crate::copy::Composed;
 use crate::model::OffloadKind;
 use crate::wrap;
 use crate::wrap::image_object::{self, StreamedImage};
@@ -245,8 +246,7 @@ fn ledger(dir: &Path, kind: OffloadKind, generation: Generation, apart: bool) ->
         cc.arg("-DMIXED");
     }
     if apart {
-        let body = at("image");
-        let image = StreamedImage { symbol, head: Vec::new(), body, body_at: 0, body_size: 8, total_size: 8 };
+        let image = StreamedImage { symbol, contents: Composed::of_file(at("image"))? };
         image_object::write(&mut File::create(at("image.o"))?, X86, wrap::image_section(kind, false), &[image])?;
         cc.arg(at("image.o"));
     }

@@ -26,8 +26,8 @@ impl Machine {
     }
 }
 
-/// Writes all but the images; returns where their section starts.
-pub(super) fn skeleton(out: &mut Holes<'_>, machine: Machine, layout: &Layout<'_>) -> Result<u64> {
+/// Writes all but the images, which are in one section; returns where each of them is to be.
+pub(super) fn skeleton(out: &mut Holes<'_>, machine: Machine, layout: &Layout<'_>) -> Result<Vec<u64>> {
     // Sizes and offsets have 32 bits, those of the program as well as the object's.
     let Ok(size) = i32::try_from(layout.size) else { bail!("{} bytes of images are more than COFF can hold", layout.size) };
     // The exponent, counted from 1, in a field of its own.
@@ -72,5 +72,5 @@ pub(super) fn skeleton(out: &mut Holes<'_>, machine: Machine, layout: &Layout<'_
         });
     }
     coff.write_strtab();
-    Ok(u64::from(section_at))
+    Ok(layout.offsets.iter().map(|offset| u64::from(section_at) + offset).collect())
 }

@@ -1,6 +1,7 @@
 //! The skeleton of an ELF object of images.
 
-use super::{Holes, Layout};
+use super::{Holes, Layout, StreamedImage};
+use crate::copy::GRAIN;
 use anyhow::Result;
 use object::write::elf::{FileHeader, SectionHeader, Sym, Writer};
 use object::{Endianness, elf};
@@ -46,23 +47,30 @@ impl Machine {
     }
 }
 
-/// Writes all but the images; returns where their section starts.
-pub(super) fn skeleton(out: &mut Holes<'_>, machine: Machine, layout: &Layout<'_>) -> Result<u64> {
+/// Writes all but the images; returns where each of them is to be. They are in sections of their own, which linkers put together: so
+/// each can stand where it is copied fastest.
+pub(super) fn skeleton(out: &mut Holes<'_>, machine: Machine, layout: &Layout<'_>) -> Result<Vec<u64>> {
     let mut elf = Writer::new(machine.endian, machine.is_64, out);
     let align = u64::from(layout.section.align);
     elf.reserve_file_header();
-    let section_at = elf.reserve(layout.size, align);
+    let mut places = Vec::new();
+    for image in layout.images {
+        let from = elf.reserve(0, align);
+        elf.reserve_until(place(from, image, align));
+        places.push(elf.reserve(image.contents.size(), align));
+    }
+    let end = elf.reserve(0, 1);
     let section_name = elf.add_section_name(layout.section.name.as_bytes());
     let stack_name = elf.add_section_name(b".note.GNU-stack");
-    let section = elf.reserve_section_index();
+    let sections: Vec<_> = places.iter().map(|_| elf.reserve_section_index()).collect();
     elf.reserve_section_index();
     elf.reserve_symtab_section_index();
     elf.reserve_strtab_section_index();
     elf.reserve_shstrtab_section_index();
     elf.reserve_null_symbol_index();
     let names: Vec<_> = layout.images.iter().map(|image| elf.add_string(image.symbol.as_bytes())).collect();
-    for _ in &names {
-        elf.reserve_symbol_index(Some(section));
+    for section in &sections {
+        elf.reserve_symbol_index(Some(*section));
     }
     elf.reserve_symtab();
     elf.reserve_strtab()?;
@@ -71,43 +79,55 @@ pub(super) fn skeleton(out: &mut Holes<'_>, machine: Machine, layout: &Layout<'_
 
     let (e_machine, e_flags) = (machine.machine, elf::FileFlags(machine.flags));
     elf.write_file_header(&FileHeader { e_type: elf::ET_REL, e_machine, e_flags, ..FileHeader::default() })?;
-    elf.pad_until(section_at + layout.size);
+    elf.pad_until(end);
     elf.write_null_symbol();
-    for ((image, offset), name) in layout.images.iter().zip(&layout.offsets).zip(names) {
+    for ((image, section), name) in layout.images.iter().zip(sections).zip(names) {
         elf.write_symbol(&Sym {
             section: Some(section.0),
             st_shndx: elf::SHN_UNDEF,
             st_name: elf.string_offset(Some(name)),
             st_info: elf::SymbolInfo::new(elf::STB_GLOBAL, elf::STT_OBJECT),
             st_other: elf::SymbolOther::default().with_visibility(elf::STV_HIDDEN),
-            st_value: *offset,
-            st_size: image.total_size,
+            st_value: 0,
+            st_size: image.contents.size(),
         });
     }
     elf.write_strtab();
     elf.write_shstrtab();
 
+    // Linkers make one section of them, which is large or is not.
     let large = machine.machine == elf::EM_X86_64 && layout.size >= LARGE;
     elf.write_null_section_header();
-    elf.write_section_header(&SectionHeader {
-        sh_name: elf.section_name_offset(Some(section_name)),
-        sh_type: if layout.section.listed { SHT_LLVM_OFFLOADING } else { elf::SHT_PROGBITS },
-        sh_flags: if large { elf::SHF_ALLOC | SHF_X86_64_LARGE } else { elf::SHF_ALLOC },
-        sh_offset: section_at,
-        sh_size: layout.size,
-        sh_addralign: align,
-        ..SectionHeader::default()
-    });
+    for (image, place) in layout.images.iter().zip(&places) {
+        elf.write_section_header(&SectionHeader {
+            sh_name: elf.section_name_offset(Some(section_name)),
+            sh_type: if layout.section.listed { SHT_LLVM_OFFLOADING } else { elf::SHT_PROGBITS },
+            sh_flags: if large { elf::SHF_ALLOC | SHF_X86_64_LARGE } else { elf::SHF_ALLOC },
+            sh_offset: *place,
+            sh_size: image.contents.size(),
+            sh_addralign: align,
+            ..SectionHeader::default()
+        });
+    }
     // The stack need not be executable on our account.
     elf.write_section_header(&SectionHeader {
         sh_name: elf.section_name_offset(Some(stack_name)),
         sh_type: elf::SHT_PROGBITS,
-        sh_offset: section_at + layout.size,
+        sh_offset: end,
         sh_addralign: 1,
         ..SectionHeader::default()
     });
     elf.write_symtab_section_header(1);
     elf.write_strtab_section_header();
     elf.write_shstrtab_section_header();
-    Ok(section_at)
+    Ok(places)
+}
+
+/// The place for an image in the file, not before `from`.
+fn place(from: u64, image: &StreamedImage, align: u64) -> u64 {
+    let best = image.contents.best_offset();
+    if best % align != 0 {
+        return from;
+    }
+    from + best.wrapping_sub(from) % GRAIN
 }

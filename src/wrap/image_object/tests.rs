@@ -1,6 +1,7 @@
 //! What is written is read back by `object`, and linked by the linkers that are here.
 
 use super::*;
+use crate::copy::GRAIN;
 use crate::formats::offload_binary;
 use crate::model::{ImageKind, OffloadKind};
 use crate::wrap::image_section;
@@ -25,18 +26,19 @@ const HOSTS: &[&str] = &[
     "aarch64-pc-windows-msvc",
 ];
 
+fn frame(size: u64) -> offload_binary::Frame {
+    offload_binary::frame(ImageKind::Object, 1, 0, &[("triple", "t"), ("arch", "a")], size)
+}
+
 fn streamed(dir: &Path, symbol: &str, bytes: &[u8]) -> std::io::Result<StreamedImage> {
     let body = dir.join(symbol);
     std::fs::write(&body, bytes)?;
-    let frame = offload_binary::frame(ImageKind::Object, 1, 0, &[("triple", "t"), ("arch", "a")], bytes.len() as u64);
-    Ok(StreamedImage {
-        symbol: symbol.to_owned(),
-        head: frame.head,
-        body,
-        body_at: 0,
-        body_size: frame.image_size,
-        total_size: frame.total_size,
-    })
+    let frame = frame(bytes.len() as u64);
+    let mut contents = Composed::default();
+    contents.push_bytes(frame.head);
+    contents.push_file(body, 0, frame.image_size);
+    contents.pad_to(frame.total_size);
+    Ok(StreamedImage { symbol: symbol.to_owned(), contents })
 }
 
 fn object(dir: &Path, host: &str, relocatable: bool, images: &[StreamedImage]) -> Result<Vec<u8>, Box<dyn Error>> {
@@ -53,18 +55,21 @@ fn every_host_reads_it_back() -> Outcome {
     for host in HOSTS {
         let bytes = object(dir.path(), host, false, &images)?;
         let file = object::File::parse(&bytes[..])?;
-        let section = file.section_by_name(".llvm.offloading").ok_or(*host)?;
-        let data = section.data()?;
-        let read = offload_binary::read_all(data)?;
-        assert_eq!(read.len(), 2, "{host}");
-        assert_eq!((read[0].image.as_ref(), read[1].image.as_ref()), (&b"IMAGE-ONE"[..], &[7; 70_000][..]));
-        assert_eq!(section.align(), 8);
+        let mut data = Vec::new();
         let prefix = if *host == "i686-pc-windows-msvc" { "_" } else { "" };
-        for (image, at) in images.iter().zip([0, images[0].total_size]) {
+        for image in &images {
             let name = format!("{prefix}{}", image.symbol);
             let symbol = file.symbols().find(|symbol| symbol.name() == Ok(&name)).ok_or(*host)?;
-            assert_eq!((symbol.address(), symbol.is_global(), symbol.section_index()), (at, true, Some(section.index())));
+            let section = file.section_by_index(symbol.section_index().ok_or(*host)?)?;
+            assert_eq!((section.name()?, section.align(), symbol.is_global()), (".llvm.offloading", 8, true), "{host}");
+            let start = usize::try_from(symbol.address())?;
+            data.extend(&section.data()?[start..][..usize::try_from(image.contents.size())?]);
         }
+        let read = offload_binary::read_all(&data)?;
+        assert_eq!((read[0].image.as_ref(), read[1].image.as_ref()), (&b"IMAGE-ONE"[..], &[7; 70_000][..]));
+        // A linker puts the sections together, and what is between them must be nothing.
+        let sizes = file.sections().filter(|section| section.name() == Ok(".llvm.offloading")).map(|section| section.size());
+        assert_eq!((read.len(), sizes.sum::<u64>()), (2, data.len() as u64), "{host}");
     }
     Ok(())
 }
@@ -98,11 +103,10 @@ fn elf_says_what_llvms_objects_say() -> Outcome {
 #[test]
 fn f33_large_images_are_marked_on_x86_64() -> Outcome {
     let dir = tempfile::tempdir()?;
-    // A hole: neither the file nor the object takes up the space.
-    let body = dir.path().join("body");
-    File::create(&body)?.set_len(4096)?;
-    let image =
-        StreamedImage { symbol: "large".to_owned(), head: Vec::new(), body, body_at: 0, body_size: 4096, total_size: 1 << 30 };
+    // A hole: the object does not take up the space.
+    let mut contents = Composed::default();
+    contents.pad_to(1 << 30);
+    let image = StreamedImage { symbol: "large".to_owned(), contents };
     let path = dir.path().join("large.o");
     for (host, flags) in [(X86, 0x1000_0002), ("aarch64-unknown-linux-gnu", 2)] {
         let mut file = File::create(&path)?;
@@ -132,17 +136,33 @@ fn each_kind_has_its_section() -> Outcome {
             let bytes = std::fs::read(&path)?;
             let file = object::File::parse(&bytes[..])?;
             let section = file.section_by_name(name).ok_or(*host)?;
-            let second = images[0].total_size.next_multiple_of(align);
-            let at = usize::try_from(second)? + images[1].head.len();
-            assert_eq!(section.data()?.get(at..at + 10), Some(&b"IMAGE-TWO!"[..]), "{host} {name}");
             assert_eq!(section.align(), align, "{host} {name}");
             if let object::SectionFlags::Elf { sh_flags, .. } = section.flags() {
                 assert_eq!((sh_flags.0, section.kind()), (2, object::SectionKind::ReadOnlyData), "{host} {name}");
             }
             let symbol = file.symbols().find(|symbol| symbol.name().is_ok_and(|name| name.ends_with("two"))).ok_or(*host)?;
-            assert_eq!(symbol.address(), second, "{host} {name}");
+            let section = file.section_by_index(symbol.section_index().ok_or(*host)?)?;
+            assert_eq!((section.name()?, symbol.address() % align), (name, 0), "{host}");
+            let image = section.data()?.get(usize::try_from(symbol.address())?..).ok_or(*host)?;
+            assert_eq!(offload_binary::read_all(image)?[0].image.as_ref(), b"IMAGE-TWO!", "{host} {name}");
         }
     }
+    Ok(())
+}
+
+#[test]
+fn images_stand_where_they_are_copied_fastest() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let body = vec![7; 3 * usize::try_from(GRAIN)?];
+    let images =
+        [streamed(dir.path(), "one", &body)?, streamed(dir.path(), "two", &body[1..])?, streamed(dir.path(), "small", b"-")?];
+    let bytes = object(dir.path(), X86, false, &images)?;
+    let file = object::File::parse(&bytes[..])?;
+    let sections = file.sections().filter(|section| section.name() == Ok(".llvm.offloading"));
+    let places = sections.map(|section| section.file_range().map_or(0, |(at, _)| at)).collect::<Vec<_>>();
+    let head = images[0].contents.size() - body.len() as u64;
+    assert_eq!((places.len(), (places[0] + head) % GRAIN, (places[1] + head) % GRAIN), (3, 0, 0));
+    assert!(places[2] < places[1] + 4 * GRAIN);
     Ok(())
 }
 
@@ -151,10 +171,12 @@ fn part_of_a_file_is_an_image_too() -> Outcome {
     let dir = tempfile::tempdir()?;
     let body = dir.path().join("body");
     std::fs::write(&body, b"....IMAGE....")?;
-    let part = StreamedImage { symbol: "part".to_owned(), head: Vec::new(), body, body_at: 4, body_size: 5, total_size: 5 };
+    let mut contents = Composed::default();
+    contents.push_file(body, 4, 5);
+    let part = StreamedImage { symbol: "part".to_owned(), contents };
     let bytes = object(dir.path(), X86, false, &[part])?;
     let file = object::File::parse(&bytes[..])?;
-    assert_eq!(file.section_by_name(".llvm.offloading").ok_or("no section")?.data()?, b"IMAGE\0\0\0");
+    assert_eq!(file.section_by_name(".llvm.offloading").ok_or("no section")?.data()?, b"IMAGE");
     Ok(())
 }
 
@@ -166,14 +188,16 @@ fn what_cannot_be_written_is_an_error() -> Outcome {
         Ok(_) => String::new(),
         Err(error) => error.to_string(),
     };
-    let short = StreamedImage { body_size: 12, ..good.clone() };
-    assert!(error(X86, short).ends_with("one: 9 bytes, where 12 were expected"));
-    let crowded = StreamedImage { body_size: 1 << 20, ..good.clone() };
-    assert!(error(X86, crowded).contains("room for"));
+    let sized = |size: u64| {
+        let mut contents = Composed::default();
+        contents.push_file(dir.path().join("one"), 0, size);
+        StreamedImage { contents, ..good.clone() }
+    };
+    assert!(error(X86, sized(12)).ends_with("one: 9 bytes, where 12 were expected"));
+    assert!(error(X86, sized(u64::MAX)).contains("`one` is too large"));
     assert!(error("arm64-apple-macosx", good.clone()).contains("Mach-O"));
     assert!(error("avr-none", good.clone()).contains("`avr-none`"));
-    let huge = StreamedImage { total_size: 1 << 32, ..good };
-    assert!(error("x86_64-pc-windows-msvc", huge).contains("more than COFF can hold"));
+    assert!(error("x86_64-pc-windows-msvc", sized(1 << 32)).contains("more than COFF can hold"));
     Ok(())
 }
 
@@ -187,7 +211,7 @@ fn linkers_link_it() -> Outcome {
     let at = |name: &str| dir.path().join(name);
     let images = [streamed(dir.path(), "one", b"IMAGE-ONE")?, streamed(dir.path(), "two", b"IMAGE-TWO!")?];
     object(dir.path(), X86, false, &images)?;
-    let head = images[0].head.len();
+    let head = frame(9).head.len();
     let source = format!(
         "#include <stdio.h>\nextern const char one[], two[];\n\
          int main(void) {{ printf(\"%.9s %.10s\", one + {head}, two + {head}); return 0; }}\n"

@@ -1,16 +1,19 @@
 //! From payloads to plans, for each kind, small and large.
 
 use super::*;
+use crate::bundle::PayloadImage;
 use crate::model::Generation;
 use std::error::Error;
 
 type Outcome = Result<(), Box<dyn Error>>;
 
 fn plan_of(payload: &Payload) -> Result<(Plan, Vec<StreamedImage>)> {
-    let output = Path::new("a.out");
-    let context =
-        WrapContext { host_triple: "x86_64-unknown-linux-gnu", output, relocatable: false, print: false, keep_bitcode: false };
-    planned(payload, &context)
+    planned(payload, &context("a.out", false))
+}
+
+fn context(output: &str, relocatable: bool) -> WrapContext<'_> {
+    let output = Path::new(output);
+    WrapContext { host_triple: "x86_64-unknown-linux-gnu", output, relocatable, print: false, keep_bitcode: false }
 }
 
 fn payload(kind: OffloadKind, dir: &Path, files: &[&[u8]]) -> Result<Payload, Box<dyn Error>> {
@@ -18,8 +21,7 @@ fn payload(kind: OffloadKind, dir: &Path, files: &[&[u8]]) -> Result<Payload, Bo
     for (index, bytes) in files.iter().enumerate() {
         let body = dir.join(format!("image{index}"));
         std::fs::write(&body, bytes)?;
-        let body_size = bytes.len() as u64;
-        images.push(PayloadImage { head: Vec::new(), body, body_size, total_size: body_size });
+        images.push(PayloadImage { contents: Composed::of_file(body)?, image: 0..bytes.len() as u64 });
     }
     Ok(Payload { kind, generation: Generation::Llvm21, images })
 }
@@ -75,10 +77,10 @@ fn f32_large_images_are_streamed_from_where_they_are() -> Outcome {
     let (plan, streamed) = plan_of(&payload(OffloadKind::Sycl, dir.path(), &[&file])?)?;
     let Images::Sycl(images) = plan.images else { return Err("not SYCL".into()) };
     for (image, source) in images.iter().zip(&streamed) {
-        assert_eq!(image.place, ImagePlace::External { symbol: source.symbol.clone(), size: source.total_size });
+        assert_eq!(image.place, ImagePlace::External { symbol: source.symbol.clone(), size: source.contents.size() });
         assert!(source.symbol.starts_with(".sycl_offloading.data."), "{}", source.symbol);
     }
-    let bytes: Vec<Vec<u8>> = streamed.iter().map(read_whole).collect::<Result<_>>()?;
+    let bytes: Vec<Vec<u8>> = streamed.iter().map(|image| read_whole(&image.contents)).collect::<Result<_>>()?;
     assert_eq!(bytes, [large.clone(), b"SMALL".to_vec()]);
 
     let mut names = Vec::new();
@@ -91,5 +93,28 @@ fn f32_large_images_are_streamed_from_where_they_are() -> Outcome {
     names.sort();
     names.dedup();
     assert_eq!(names.len(), 4, "{names:?}");
+    Ok(())
+}
+
+#[test]
+fn symbols_of_relocatable_outputs_are_distinct_and_always_the_same() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let tags = |relocatable: bool| -> Result<Vec<u64>, Box<dyn Error>> {
+        let mut tags = Vec::new();
+        for (output, bytes) in [("a.o", "one"), ("a.o", "two"), ("b.o", "one")] {
+            for _ in 0..2 {
+                tags.push(tag(&payload(OffloadKind::Hip, dir.path(), &[bytes.as_bytes()])?, &context(output, relocatable))?);
+            }
+        }
+        assert!(tags.chunks(2).all(|twice| twice[0] == twice[1]));
+        tags.sort_unstable();
+        tags.dedup();
+        Ok(tags)
+    };
+    assert_eq!((tags(true)?.len(), tags(false)?.len()), (3, 1));
+    // No image is read for a name that no other program sees.
+    let gone = payload(OffloadKind::Hip, dir.path(), &[b"one"])?;
+    std::fs::remove_file(dir.path().join("image0"))?;
+    assert!(tag(&gone, &context("a.out", false)).is_ok() && tag(&gone, &context("a.o", true)).is_err());
     Ok(())
 }
