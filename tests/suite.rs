@@ -7,6 +7,8 @@
 mod bench;
 #[path = "suite/bundler/mod.rs"]
 mod bundler;
+#[path = "suite/cache_keys.rs"]
+mod cache_keys;
 #[path = "suite/cache_remote/mod.rs"]
 mod cache_remote;
 #[path = "suite/cache_store/mod.rs"]
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
     let mut trials = Vec::new();
     trials.extend(programs::trials());
     trials.extend(cache_store::trials());
+    trials.extend(cache_keys::trials());
     trials.extend(cases::trials());
     trials.extend(bench::trials());
     trials.extend(bundler::trials());

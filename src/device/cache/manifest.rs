@@ -51,9 +51,13 @@ impl Manifest {
     /// The link whose files are as they were, and whether stamps were taken anew; else what is the matter with the latest.
     pub(super) fn find(&mut self) -> Result<(usize, bool), String> {
         let mut reason = None;
-        for (index, variant) in self.variants.iter_mut().enumerate() {
-            match variant.holds() {
-                Ok(renewed) => return Ok((index, renewed)),
+        for index in 0..self.variants.len() {
+            match self.variants[index].holds() {
+                Ok(renewed) => {
+                    // The one in use is the last to be dropped, and the one that a later change is told against.
+                    self.variants[..=index].rotate_right(1);
+                    return Ok((0, renewed || index > 0));
+                }
                 Err(why) => reason = reason.or(Some(why)),
             }
         }
@@ -219,7 +223,8 @@ mod tests {
         assert_eq!(Manifest::of_others(&there).find(), Err(format!("{library} has changed")));
         let mut both = Manifest::of_others(&there);
         both.join(Manifest::of_others(&text(vec![variant(&Digest::of(b"there").to_string()), variant(&seen.digest)])));
-        assert_eq!(both.find().map(|(index, _)| index), Ok(1));
+        assert_eq!(both.find(), Ok((0, true)));
+        assert_eq!(both.variants[0].image, seen.digest);
         assert_eq!(both.variants.len(), 2);
     }
 }

@@ -43,6 +43,7 @@ impl Done {
             std::fs::read_to_string(&self.dependencies).map_err(|error| format!("{}: {error}", self.dependencies.display()))?;
         let prerequisites = line::prerequisites(&text).ok_or("the linker's list of what it has read is cut off")?;
         let said = String::from_utf8(std::mem::take(&mut self.said)).map_err(|_| "the linker's words are not in UTF-8")?;
+        let said = plain(&said);
         if self.own.iter().any(|file| said.contains(&*file.to_string_lossy())) {
             return Err("the linker speaks of a temporary file".to_owned());
         }
@@ -80,6 +81,13 @@ impl Kept {
     }
 }
 
+/// `text` without the colours that a terminal was given: the next link may be by none.
+fn plain(text: &str) -> String {
+    let mut parts = text.split("\x1b[");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |plain, part| plain + part.split_once('m').map_or(part, |(_, rest)| rest))
+}
+
 /// Where GNU's linker searches by itself: `SEARCH_DIR("=/usr/lib")` in the script it shows.
 fn own_folders(program: &Path) -> Vec<PathBuf> {
     let script = run::answer(program, &["--verbose"]).unwrap_or_default();
@@ -90,6 +98,12 @@ fn own_folders(program: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn colours_are_not_kept() {
+        assert_eq!(plain("ld.lld: \x1b[0;1;35mwarning: \x1b[0mx\n"), "ld.lld: warning: x\n");
+        assert_eq!(plain("plain\n"), "plain\n");
+    }
 
     #[test]
     fn gnus_linker_names_its_folders() {
