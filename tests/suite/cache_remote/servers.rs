@@ -172,6 +172,9 @@ fn certificate(folder: &Path) -> Result<String, Failed> {
     Ok(format!("ssl_certificate {dir}/certificate; ssl_certificate_key {dir}/key;"))
 }
 
+/// What a server was asked for, in order: `PUT /file`.
+pub type Asked = Arc<Mutex<Vec<String>>>;
+
 /// A server that does to each connection what a function does, each in a thread of its own; and how many there were.
 pub struct Strange {
     /// Its port on 127.0.0.1.
@@ -228,8 +231,8 @@ impl Strange {
     }
 
     /// A WebDAV server that takes files only into folders that were made (Apache's is one); what it was asked for.
-    pub fn strict() -> Result<(Strange, Arc<Mutex<Vec<String>>>), Failed> {
-        let asked = Arc::new(Mutex::new(Vec::new()));
+    pub fn strict() -> Result<(Strange, Asked), Failed> {
+        let asked = Asked::default();
         let heard = Arc::clone(&asked);
         let strange = Strange::new(move |stream| {
             let Some(question) = question(stream) else { return false };
