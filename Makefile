@@ -1,7 +1,7 @@
 # make demo      set up, build, and link one OpenMP program in three ways
 # make test      what needs LLVM 22 alone          make test-releases   what needs LLVM 14, 15, 16 and 19, or NVIDIA's tools, too
 # make install   PREFIX=/usr/local DESTDIR=         make lint clean
-# make bench     BENCH=--check: fail beyond the limits   make bench-large    memory, with code objects of 2 GiB
+# make bench     BENCH=--check: fail beyond the bounds   make bench-large    memory, with code objects of 2 GiB
 # make fuzz      FUZZ_SECONDS=1200 for each target, or TARGET=name: one of them
 #
 # Everything brings what it needs (Debian packages) by itself, once. REQUIRE_TOOLS=1: a missing tool is an error, not a skip.
@@ -11,6 +11,8 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 BIN := $(or $(CARGO_TARGET_DIR),target)/release/offld
 LINKS := $(CURDIR)/target/demo/links
+# What is tested: all there is.
+ALL := --features remote-cache
 SETUP := target/setup.stamp
 SETUP_RELEASES := target/setup-releases.stamp
 SETUP_CUDA := target/setup-cuda.stamp
@@ -47,29 +49,30 @@ demo: $(SETUP)
 
 # Only tests/suite.rs knows these names; it is the harness for everything that is not a unit test.
 test: $(SETUP)
-	$(CARGO) test --no-fail-fast -- --skip releases::
+	$(CARGO) test $(ALL) --no-fail-fast -- --skip releases::
 
 test-releases: $(SETUP_RELEASES) $(SETUP_CUDA)
-	$(CARGO) test --test suite -- releases::
+	$(CARGO) test $(ALL) --test suite -- releases::
 
 lint: $(SETUP)
 	$(CARGO) fmt --check
 	$(CARGO) clippy --all-targets -- -D warnings
+	$(CARGO) clippy $(ALL) --all-targets -- -D warnings
 	$(CARGO) clippy --no-default-features -- -D warnings
 	$(CARGO) build --no-default-features
 	@if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh benches/*.sh .ci/run; \
 	elif [ "$(REQUIRE_TOOLS)" = 1 ]; then echo 'lint: no shellcheck' >&2; exit 1; \
 	else echo 'lint: no shellcheck, scripts not looked at' >&2; fi
 
+# Beside LLVM's tools: docs/performance.md. BENCH='zaxpy many': these groups alone; BENCH=--write: into benches/RESULTS.md
 bench: $(SETUP)
 	@$(MAKE) --no-print-directory build
 	benches/compare.sh $(BENCH)
-	benches/containers.sh $(BENCH)
 
 # The memory that code objects of 2 GiB take; some 10 GiB of disk.
 bench-large: $(SETUP)
 	@$(MAKE) --no-print-directory build
-	benches/containers.sh --check --large
+	benches/large.sh --check
 
 # Every reader and every tool's command line is given files and lines that nobody would write: FUZZ_SECONDS each, or one TARGET.
 # Needs cargo-fuzz (`cargo install cargo-fuzz`) and a nightly compiler (`rustup toolchain install nightly`). See fuzz/README.md.

@@ -94,3 +94,23 @@ install_packages() { # PACKAGE...
         done
     fi
 }
+
+# The same for packages with services, which are neither started now nor when the machine starts next: what needs them starts its own.
+# Debian asks this script before it starts a service. Where there is one already, it is somebody's decision, and stays.
+install_servers() { # PACKAGE...
+    local policy=/usr/sbin/policy-rc.d ours=0 package new=()
+    for package; do installed "$package" || new+=("$package"); done
+    [ "${#new[@]}" = 0 ] && return
+    if [ -d "${policy%/*}" ] && [ ! -e "$policy" ] && as_root true 2>/dev/null; then
+        printf '#!/bin/sh\n# Put here by a set-up of offld for a moment: services are installed and not started.\nexit 101\n' |
+            as_root tee "$policy" >/dev/null && as_root chmod 755 "$policy" && ours=1
+    fi
+    install_packages "${new[@]}"
+    [ "$ours" = 0 ] || as_root rm -f "$policy"
+    if [ "$ours" = 1 ] && command -v systemctl >/dev/null; then
+        for package in "${new[@]}"; do
+            # nginx-light's service is nginx's. What has no service is no trouble.
+            as_root systemctl disable -q "${package%-light}" 2>/dev/null || true
+        done
+    fi
+}

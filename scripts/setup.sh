@@ -17,6 +17,8 @@ packages=(
     mold
 )
 install_packages "${packages[@]}"
+# Servers that tests of the shared cache start for themselves, and what makes a certificate for one of them.
+install_servers redis-server nginx-light openssl
 
 if ! command -v cargo >/dev/null; then
     shortfall 'no Rust here (cargo is not in PATH). Get it from https://rustup.rs:'

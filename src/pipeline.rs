@@ -13,7 +13,7 @@ use anyhow::{Result, bail};
 use crate::args::request::LinkRequest;
 use crate::args::{Ledger, Role, link_exe, response};
 use crate::bundle::{self, BundleContext, Payload};
-use crate::cache::{Cache, Store, settings};
+use crate::cache::{Cache, settings};
 use crate::device::{self, DeviceContext, Linked};
 use crate::formats::bitcode_ident;
 use crate::inputs::magic::Magic;
@@ -31,8 +31,8 @@ use crate::{host, reproduce, toolchain};
 use named::{inputs_of, search};
 
 /// Hands a link without device code to the host linker in place of this process, and then does not return. It returns when there is
-/// device code, or telling takes LLVM, or when something is wrong that [`link`] will report.
-pub fn replace_if_plain(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first: bool) -> Result<()> {
+/// device code, or telling takes LLVM, with the inputs for [`link`]; or when something is wrong that that will report.
+pub fn replace_if_plain(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first: bool) -> Result<Inputs> {
     let linker = host::linker(request, ld_first)?;
     let search = search(request);
     let inputs = inputs::open(&inputs_of(request, &search), &search)?;
@@ -43,32 +43,35 @@ pub fn replace_if_plain(ledger: &Ledger, request: &LinkRequest, session: &Sessio
             session.runner.replace(&line)?;
         }
     }
-    Ok(())
+    Ok(inputs)
 }
 
-/// Links what `request` asks for. `ld_first`: the real linker to look for is `ld` rather than `ld.lld`.
-pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first: bool) -> Result<()> {
-    let cache = cache(request);
-    let result = link_with(&cache, ledger, request, session, ld_first);
+/// Links what `request` asks for. `opened`: its inputs, if they are open already. `ld_first`: the real linker to look for is `ld` rather
+/// than `ld.lld`.
+pub fn link(ledger: &Ledger, request: &LinkRequest, opened: Option<Inputs>, session: &Session, ld_first: bool) -> Result<()> {
+    let cache = cache(request, session);
+    let result = link_with(&cache, ledger, request, opened, session, ld_first);
     // What is still on its way into the cache was done beside the host link.
     if let Ok(cache) = &cache {
-        cache.finish();
+        cache.finish_unless(&|| session.signals.check().is_err());
     }
     result
 }
 
 /// Where device links are kept, or why they are not.
-fn cache(request: &LinkRequest) -> std::result::Result<Arc<Cache>, String> {
+fn cache(request: &LinkRequest, session: &Session) -> std::result::Result<Arc<Cache>, String> {
     let setting = settings::resolve(request.cache.as_deref());
     let root = setting.root.ok_or_else(|| setting.why_off.unwrap_or_default())?;
-    let store = Store::open(&root, setting.limit).map_err(|error| format!("{error:#}"))?;
-    Ok(Arc::new(Cache::new(store)))
+    let shell = Arc::clone(&session.shell);
+    let cache = Cache::open(&root, setting.limit, Arc::new(move |trouble| shell.warn(trouble)));
+    Ok(Arc::new(cache.map_err(|error| format!("{error:#}"))?))
 }
 
 fn link_with(
     cache: &std::result::Result<Arc<Cache>, String>,
     ledger: &Ledger,
     request: &LinkRequest,
+    opened: Option<Inputs>,
     session: &Session,
     ld_first: bool,
 ) -> Result<()> {
@@ -78,7 +81,7 @@ fn link_with(
 
     // Linked images, each in a file, or nothing to do for us.
     let device = match request.override_images.as_slice() {
-        [] => device_code(cache, request, &linker, session)?,
+        [] => device_code(cache, request, opened, &linker, session)?,
         options => {
             session.signals.watch();
             Some(DeviceCode::given(options, request)?)
@@ -138,13 +141,14 @@ impl DeviceCode {
 fn device_code(
     cache: &std::result::Result<Arc<Cache>, String>,
     request: &LinkRequest,
+    opened: Option<Inputs>,
     linker: &Path,
     session: &Session,
 ) -> Result<Option<DeviceCode>> {
     // Every file the line names, as bytes; archives are spread into members. What the host linker reads, we have seen.
     let extract = session.trace.span(span::EXTRACT, 0);
     let search = search(request);
-    let inputs = inputs::open(&inputs_of(request, &search), &search)?;
+    let inputs = opened.map_or_else(|| inputs::open(&inputs_of(request, &search), &search), Ok)?;
 
     // Every device image in the inputs. From here on nothing reads the user's files again but for their symbol tables.
     let found = scan::scan(&inputs)?;

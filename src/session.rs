@@ -17,6 +17,12 @@ pub const OFFLD_CLANG: &str = "OFFLD_CLANG";
 pub const OFFLD_LINKER: &str = "OFFLD_LINKER";
 /// A folder that gets a reproduction of every link with device code.
 pub const OFFLD_REPRODUCE: &str = "OFFLD_REPRODUCE";
+/// A cache shared with other machines: a URL.
+pub const OFFLD_CACHE_REMOTE: &str = "OFFLD_CACHE_REMOTE";
+/// `1`: nothing is written to the cache that is shared with other machines.
+pub const OFFLD_CACHE_REMOTE_READONLY: &str = "OFFLD_CACHE_REMOTE_READONLY";
+/// How long one question to the cache that is shared with other machines may take, in seconds.
+pub const OFFLD_CACHE_REMOTE_TIMEOUT: &str = "OFFLD_CACHE_REMOTE_TIMEOUT";
 /// The folder of the cache of device links, or `off`.
 pub const OFFLD_CACHE: &str = "OFFLD_CACHE";
 /// How large that cache may be: `500M`, `5G`.

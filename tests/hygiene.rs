@@ -56,7 +56,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("packager", "formats inputs llvm model outputs piece session"),
     (
         "cli",
-        "args bundler cache error formats inspect llvm model packager pipeline progress session shell toolchain trace wrapper",
+        "args bundler cache error formats inputs inspect llvm model packager pipeline progress session shell toolchain trace wrapper",
     ),
     ("main", ""),
     ("lib", ""),

@@ -3,8 +3,14 @@
 //! LLVM 14, 15, 16 and 19 or NVIDIA's tools; the others LLVM 22 alone. A missing tool is a test marked as ignored that says what is missing;
 //! `REQUIRE_TOOLS=1` makes it a failure.
 
+#[path = "suite/bench.rs"]
+mod bench;
 #[path = "suite/bundler/mod.rs"]
 mod bundler;
+#[path = "suite/cache_keys.rs"]
+mod cache_keys;
+#[path = "suite/cache_remote/mod.rs"]
+mod cache_remote;
 #[path = "suite/cache_store/mod.rs"]
 mod cache_store;
 #[path = "suite/cases.rs"]
@@ -60,8 +66,11 @@ fn main() -> ExitCode {
     let mut trials = Vec::new();
     trials.extend(programs::trials());
     trials.extend(cache_store::trials());
+    trials.extend(cache_keys::trials());
     trials.extend(cases::trials());
+    trials.extend(bench::trials());
     trials.extend(bundler::trials());
+    trials.extend(cache_remote::trials());
     trials.extend(coff::trials());
     trials.extend(drivers::trials());
     trials.extend(fat_objects::trials());

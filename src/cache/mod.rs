@@ -7,9 +7,11 @@
 
 pub mod digest;
 pub mod front;
+pub mod remote;
 pub mod settings;
 pub mod store;
 
 pub use digest::{Digest, Parts};
 pub use front::Cache;
+pub use remote::{Remote, RemoteSettings};
 pub use store::{Event, Stats, Store};

@@ -12,7 +12,7 @@ mod tests;
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -30,7 +30,8 @@ use stats::StatsFile;
 
 /// A use is written down at most this often: a touch costs a write of the file system's.
 const TOUCH_AFTER: Duration = Duration::from_secs(5 * 60);
-/// Larger blobs are not synced: that would cost more than the link. After a power cut their digest tells what is left of them.
+/// Larger blobs are not synced: that would cost more than the link. Neither are records: it takes some milliseconds for each, and they are
+/// small. No answer depends on it: after a power cut, the digest tells what is left of a file.
 const SYNC_UP_TO: u64 = 64 << 20;
 /// Nobody writes to what is in the store, by whatever name.
 const SEALED: u32 = 0o444;
@@ -170,7 +171,7 @@ impl Store {
                     Some(name) => name,
                     None => copy(&mut from, &mut io::sink()).with_context(told)?.0,
                 };
-                seal(&from).with_context(|| format!("cannot keep `{}`", file.display()))?;
+                seal(&from).and_then(|()| sync(&from)).with_context(|| format!("cannot keep `{}`", file.display()))?;
                 (made.into_parts().1, name)
             }
             Err(_) => self.copied_aside(file, &mut from, name)?,
@@ -194,9 +195,8 @@ impl Store {
     /// A copy of `from` aside, and its digest, which has to be `name` if that is given.
     fn copied_aside(&self, file: &Path, from: &mut File, name: Option<Digest>) -> Result<(TempPath, Digest)> {
         let (mut to, aside) = self.aside(|path| File::create_new(path))?.into_parts();
-        let copied = copy(from, &mut to).map_err(|error| io::Error::new(error.kind(), error.to_string()));
-        let (digest, _) = copied
-            .and_then(|copied| seal(&to).map(|()| copied))
+        let (digest, _) = copy(from, &mut to)
+            .and_then(|copied| seal(&to).and_then(|()| sync(&to)).map(|()| copied))
             .with_context(|| format!("cannot copy `{}` to `{}`", file.display(), aside.display()))?;
         if name.is_some_and(|name| name != digest) {
             bail!("`{}` has changed while it was put into the cache", file.display());
@@ -276,12 +276,15 @@ fn on_disk(len: u64) -> u64 {
     len.max(1).next_multiple_of(BLOCK)
 }
 
-/// Makes a file fit for the store: read-only, used just now, and on the disk where that does not take long.
+/// Makes a file fit for the store: read-only, and used just now.
 fn seal(file: &File) -> io::Result<()> {
-    let now = SystemTime::now();
     file.set_permissions(Permissions::from_mode(SEALED))?;
-    file.set_modified(now)?;
-    if file.metadata()?.size() <= SYNC_UP_TO { file.sync_data() } else { Ok(()) }
+    file.set_modified(SystemTime::now())
+}
+
+/// Brings a file to the disk, where that does not take long.
+fn sync(file: &File) -> io::Result<()> {
+    if file.metadata()?.len() <= SYNC_UP_TO { file.sync_data() } else { Ok(()) }
 }
 
 /// Writes down that a file is used, unless it was a moment ago. A date in the future is none: some clock was wrong.

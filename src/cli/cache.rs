@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::cache::settings::{self, Setting};
 use crate::cache::store::{Collected, EVENTS, Store};
-use crate::cache::{Event, Stats};
+use crate::cache::{Event, Stats, remote};
 use crate::inspect::table::{self, Style};
 
 /// What stands below the options in the help.
@@ -126,6 +126,9 @@ fn text(store: &Store) -> String {
     let counted = |(event, name): &(Event, &'static str)| (*name, stats.get(*event).to_string());
     lines.extend(named.iter().map(counted));
     // Most caches are this machine's alone.
+    if let Some(shared) = remote::shown_of_environment() {
+        lines.insert(1, ("shared at", shared));
+    }
     if remote.iter().any(|(event, _)| stats.get(*event) > 0) {
         lines.extend(remote.iter().map(counted));
     }
@@ -152,6 +155,7 @@ fn json(store: &Store) -> Result<String> {
         "records": contents.records,
     });
     if let Some(all) = all.as_object_mut() {
+        all.extend(remote::shown_of_environment().map(|shared| ("remote".to_owned(), shared.into())));
         all.extend(EVENTS.iter().map(|(event, name)| ((*name).to_owned(), stats.get(*event).into())));
     }
     let mut text = serde_json::to_string_pretty(&all).context("cannot write the numbers as JSON")?;

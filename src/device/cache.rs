@@ -127,31 +127,48 @@ impl<'a> DeviceCache<'a> {
             self.say(|| format!("{step}: not in the cache: {why}"));
             Ok(Err(why))
         };
-        let Some(bytes) = self.cache.record(known.key) else {
-            let last = self.cache.own_record(history::key(question.program, &question.job.target.to_string()));
-            let last = last.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-            return missing(history::difference(last.as_ref(), &known.made));
-        };
-        let mut manifest = Manifest::read(&bytes);
-        let (index, renewed) = match manifest.find() {
+        let (manifest, index, renewed) = match self.manifest(known.key) {
             Ok(found) => found,
-            Err(why) => return missing(why),
+            Err(Some(why)) => return missing(why),
+            Err(None) => {
+                let last = self.cache.own_record(history::key(question.program, &question.job.target.to_string()));
+                let last = last.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+                return missing(history::difference(last.as_ref(), &known.made));
+            }
         };
         let variant = &manifest.variants[index];
-        let there = Digest::parse(&variant.image).map(|image| self.cache.fetch_blob(image, question.image));
-        if !matches!(there, Some(Ok(true))) {
+        let image = Digest::parse(&variant.image);
+        if !matches!(image.map(|image| self.cache.fetch_blob(image, question.image)), Some(Ok(true))) {
             return missing("its image is not there any more, or damaged".to_owned());
         }
         self.cache.count(Event::Hit);
-        self.say(|| format!("{step}: found in the cache"));
+        let shared = image.is_some_and(|image| self.cache.was_shared(image));
+        self.say(|| format!("{step}: found in the {}", if shared { "shared cache" } else { "cache" }));
         self.session.shell.text(&known.recipe.warnings);
         self.session.shell.text(&variant.said);
         if renewed && let Ok(text) = serde_json::to_vec(&manifest) {
+            // A note for the next time, no matter whether it comes to be. Others have no use for stamps of files here.
             let (cache, key) = (Arc::clone(self.cache), known.key);
-            // A note for the next time, no matter whether it comes to be.
-            self.cache.later(move || drop(cache.put_record(key, &text)));
+            self.cache.later(move || cache.put_own_record(key, &text));
         }
         Ok(Ok(()))
+    }
+
+    /// What was written down of links with this key, which of them holds, and whether that is to be written down anew; else why none
+    /// does, or nothing where nothing is known at all. Others are asked where this machine knows none.
+    fn manifest(&self, key: Digest) -> std::result::Result<(Manifest, usize, bool), Option<String>> {
+        let own = self.cache.own_record(key);
+        let mut manifest = own.as_deref().map(Manifest::read).unwrap_or_default();
+        let why = match manifest.find() {
+            Ok((index, renewed)) => return Ok((manifest, index, renewed)),
+            Err(why) => own.map(|_| why),
+        };
+        let Some(shared) = self.cache.shared_record(key) else { return Err(why) };
+        manifest.join(Manifest::of_others(&shared));
+        match manifest.find() {
+            Ok((index, _)) => Ok((manifest, index, true)),
+            Err(why) => Err(Some(why)),
+        }
     }
 
     /// Links by the linker itself and keeps what comes of it. `inputs`: the words of its line for the device code; `files`: ours on it.

@@ -22,7 +22,7 @@ pub(super) struct Host {
 impl Host {
     /// The host `triple`: a generic processor, position independent code.
     pub(super) fn new(triple: &str) -> Result<Self> {
-        initialize();
+        initialize(triple);
         // The text of the error has the triple, so it is looked up as the user wrote it, then normalised (`i686-w64-mingw32`).
         let given = TargetTriple::create(triple);
         let target = Target::from_triple(&given).map_err(|error| anyhow!("{}", error.to_string().trim_end()))?;
@@ -74,15 +74,25 @@ fn abi(triple: &str) -> (&'static str, Option<&'static str>) {
     }
 }
 
-fn initialize() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let config = InitializationConfig { asm_parser: false, disassembler: false, ..InitializationConfig::default() };
-        Target::initialize_x86(&config);
-        Target::initialize_aarch64(&config);
-        Target::initialize_power_pc(&config);
-        Target::initialize_riscv(&config);
-        Target::initialize_system_z(&config);
-        Target::initialize_loongarch(&config);
-    });
+/// Registers the target of `triple` with LLVM: one of several, and each takes its time. All of them where the triple names none, so that
+/// LLVM says which there are.
+fn initialize(triple: &str) {
+    static ONCE: [Once; 6] = [const { Once::new() }; 6];
+    type Registered = (&'static [&'static str], fn(&InitializationConfig));
+    const TARGETS: [Registered; 6] = [
+        (&["x86_64", "amd64", "i386", "i486", "i586", "i686"], Target::initialize_x86),
+        (&["aarch64", "arm64"], Target::initialize_aarch64),
+        (&["powerpc", "ppc"], Target::initialize_power_pc),
+        (&["riscv"], Target::initialize_riscv),
+        (&["s390x", "systemz"], Target::initialize_system_z),
+        (&["loongarch"], Target::initialize_loongarch),
+    ];
+    let config = InitializationConfig { asm_parser: false, disassembler: false, ..InitializationConfig::default() };
+    let named = |prefixes: &[&str]| prefixes.iter().any(|prefix| triple.starts_with(prefix));
+    let any = TARGETS.iter().any(|(prefixes, _)| named(prefixes));
+    for ((prefixes, register), once) in TARGETS.iter().zip(&ONCE) {
+        if !any || named(prefixes) {
+            once.call_once(|| register(&config));
+        }
+    }
 }

@@ -92,7 +92,7 @@ fn ended(at: usize, fault: Fault) -> (Result<()>, Vec<String>, usize) {
         signals: Arc::new(Signals::default()),
         trace: Trace::new(None, 0, "offld"),
     };
-    let result = link(&ledger, &request, &session, false);
+    let result = link(&ledger, &request, None, &session, false);
     drop(session);
     let left = std::fs::read_dir(&temps).unwrap().count();
     let steps = steps.lock().unwrap().clone();

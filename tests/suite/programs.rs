@@ -273,6 +273,9 @@ fn check(program: &Program, linker: &str) -> Outcome {
         let printed = run_offloaded(&mut program.start(&compiled)).map_err(told)?;
         expect_equal(&format!("{linked:?}: stdout of the program"), &program.expected(), &printed)?;
         compiled.expect_no_temps().or_else(|failed| if linked == Linked::Reference { Ok(()) } else { Err(failed) })?;
+        if linked == Linked::Wrapper {
+            same_with_cache(program, &compiled, &way)?;
+        }
         let ledger = program.ledger(&compiled, &release).map_err(told)?;
         expect_in(&ledger, "openmp register lib=0")?;
         ledgers.insert(format!("{linked:?}"), ledger);
@@ -282,4 +285,18 @@ fn check(program: &Program, linker: &str) -> Outcome {
         expect_equal(&format!("what is registered, by offld as wrapper and by {who}"), ours, ledger)?;
     }
     passed()
+}
+
+/// The program is the same, byte for byte, when its images are linked without the compiler's driver and kept, and when they are found.
+/// All programs share the cache, at once.
+fn same_with_cache(program: &Program, folder: &Work, way: &Way) -> Result<(), Failed> {
+    let without = std::fs::read(folder.path().join("program"))?;
+    for which in ["kept", "found"] {
+        let mut link = program.link(folder, way);
+        run(link.env("OFFLD_CACHE", &made().cache))?;
+        if std::fs::read(folder.path().join("program"))? != without {
+            return Err(format!("another program when its images are {which} in the cache").into());
+        }
+    }
+    Ok(())
 }

@@ -140,6 +140,8 @@ pub struct Made {
     /// A folder with the runtime stub under the names of libomptarget in LLVM 22 and earlier: put before the real one, a program
     /// linked against that runs with it, and it is set up and torn down in the order the real one would be.
     pub stub: PathBuf,
+    /// A cache of device links that tests share.
+    pub cache: PathBuf,
 }
 
 static MADE: OnceLock<Made> = OnceLock::new();
@@ -164,7 +166,8 @@ pub fn made() -> &'static Made {
         for name in ["libomptarget.so", "libomptarget.so.15", "libomptarget.so.16", "libomptarget.so.19.1"] {
             std::os::unix::fs::symlink("libomptarget.so.22.1", stub.join(name)).expect("a symlink");
         }
-        Made { folder, links, as_ld, stub }
+        let cache = folder.path().join("cache");
+        Made { folder, links, as_ld, stub, cache }
     })
 }
 
@@ -218,6 +221,9 @@ impl Work {
             .env_remove("OFFLD_REPRODUCE")
             .env_remove("OFFLD_CACHE_SIZE")
             .env("OFFLD_CACHE", "off")
+            .env_remove("OFFLD_CACHE_REMOTE")
+            .env_remove("OFFLD_CACHE_REMOTE_READONLY")
+            .env_remove("OFFLD_CACHE_REMOTE_TIMEOUT")
             .env_remove("MAKEFLAGS")
             .env("LC_ALL", "C");
         command

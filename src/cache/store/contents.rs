@@ -52,7 +52,7 @@ pub(super) fn files(folder: &Path) -> impl Iterator<Item = DirEntry> {
 
 fn entry(file: &DirEntry, is_blob: bool) -> Option<Entry> {
     Digest::parse(file.file_name().to_str()?)?;
-    let meta = file.metadata().ok()?;
+    let meta = file.metadata().ok().filter(|meta| meta.is_file())?;
     let used = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
     Some(Entry { path: file.path(), size: on_disk(meta.len()), used, is_blob })
 }

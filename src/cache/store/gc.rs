@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 
 use super::contents::{Contents, Entry, entries, files};
 use super::stats::{Stats, seconds};
-use super::{Event, Store};
+use super::{Event, Store, on_disk};
 
 /// Whatever is still being written is younger.
 const LEFTOVER_AFTER: Duration = Duration::from_secs(60 * 60);
@@ -63,16 +63,21 @@ impl Store {
     /// With more than `limit` bytes, removes down to `target`.
     fn collect(&self, limit: u64, target: u64) -> Result<Option<Collected>> {
         let Some(_lock) = self.collector()? else { return Ok(None) };
+        // In this order: whatever was counted before and is not in its place yet is aside, and if it is neither of these when it is
+        // looked for, it has come to its place in between and is found there. Twice is possible, never is not.
         let before = self.stats();
-        self.remove_leftovers();
+        let aside = self.remove_leftovers();
         let mut all = entries(&self.layout);
         let mut left = Contents::of(&all);
         let mut done = Collected::default();
-        if left.size > limit {
+        if left.size.saturating_add(aside) > limit {
             let now = SystemTime::now();
             all.sort_by(|a, b| (age_key(a.used, now), &a.path).cmp(&(age_key(b.used, now), &b.path)));
-            for entry in &all {
-                if left.size <= target {
+            for (at, entry) in all.iter().enumerate() {
+                let size = left.size.saturating_add(aside);
+                // What was put last may stay where there is room for nothing else.
+                let room = if at + 1 == all.len() { limit } else { target };
+                if size <= room {
                     break;
                 }
                 if remove_unused(entry) {
@@ -83,9 +88,10 @@ impl Store {
             }
         }
         done.left = left;
-        // What was put there meanwhile may have been seen or not: it is counted on top.
+        // What was put there meanwhile may have been seen or not, too: it is counted on top.
         self.changed(|stats| {
-            stats.size = left.size.saturating_add(stats.size.saturating_sub(before.size));
+            let meanwhile = stats.size.saturating_sub(before.size);
+            stats.size = left.size.saturating_add(aside).saturating_add(meanwhile);
             stats.collected = seconds(SystemTime::now());
             stats.add(Event::Evicted, done.removed);
         })?;
@@ -107,15 +113,18 @@ impl Store {
         Ok(file.try_lock().is_ok().then_some(file))
     }
 
-    /// Removes what killed processes have not finished.
-    fn remove_leftovers(&self) {
+    /// Removes what killed processes have not finished; the size of what is left aside.
+    fn remove_leftovers(&self) -> u64 {
         let now = SystemTime::now();
+        let mut left = 0u64;
         for file in files(&self.layout.tmp()) {
-            let age = file.metadata().and_then(|meta| meta.modified()).map(|made| distance(made, now));
-            if age.is_ok_and(|age| age > LEFTOVER_AFTER) {
-                let _ = fs::remove_file(file.path());
+            let Ok(meta) = file.metadata() else { continue };
+            let old = meta.modified().is_ok_and(|made| distance(made, now) > LEFTOVER_AFTER);
+            if !old || fs::remove_file(file.path()).is_err() {
+                left = left.saturating_add(on_disk(meta.len()));
             }
         }
+        left
     }
 }
 

@@ -40,12 +40,24 @@ impl Manifest {
         serde_json::from_slice(bytes).unwrap_or_default()
     }
 
+    /// Out of the bytes of a record that other machines have written. Their files' stamps say nothing of the files here, not even
+    /// when they are the same: images of file systems have them fixed.
+    pub(super) fn of_others(bytes: &[u8]) -> Manifest {
+        let mut manifest = Manifest::read(bytes);
+        manifest.variants.iter_mut().flat_map(|variant| &mut variant.files).for_each(|file| file.stamp = None);
+        manifest
+    }
+
     /// The link whose files are as they were, and whether stamps were taken anew; else what is the matter with the latest.
     pub(super) fn find(&mut self) -> Result<(usize, bool), String> {
         let mut reason = None;
-        for (index, variant) in self.variants.iter_mut().enumerate() {
-            match variant.holds() {
-                Ok(renewed) => return Ok((index, renewed)),
+        for index in 0..self.variants.len() {
+            match self.variants[index].holds() {
+                Ok(renewed) => {
+                    // The one in use is the last to be dropped, and the one that a later change is told against.
+                    self.variants[..=index].rotate_right(1);
+                    return Ok((0, renewed || index > 0));
+                }
                 Err(why) => reason = reason.or(Some(why)),
             }
         }
@@ -54,17 +66,29 @@ impl Manifest {
 
     /// Adds the latest.
     pub(super) fn add(&mut self, variant: Variant) {
-        let same = |old: &Variant| {
-            let contents = |files: &[Seen]| files.iter().map(|file| (file.path.clone(), file.digest.clone())).collect::<Vec<_>>();
-            contents(&old.files) == contents(&variant.files) && old.absent == variant.absent
-        };
-        self.variants.retain(|old| !same(old));
+        self.variants.retain(|old| !old.is_like(&variant));
         self.variants.insert(0, variant);
+        self.variants.truncate(MOST);
+    }
+
+    /// Adds what only others know, after what is known here.
+    pub(super) fn join(&mut self, others: Manifest) {
+        for variant in others.variants {
+            if !self.variants.iter().any(|own| own.is_like(&variant)) {
+                self.variants.push(variant);
+            }
+        }
         self.variants.truncate(MOST);
     }
 }
 
 impl Variant {
+    /// Whether both have read the same.
+    fn is_like(&self, other: &Variant) -> bool {
+        let contents = |files: &[Seen]| files.iter().map(|file| (file.path.clone(), file.digest.clone())).collect::<Vec<_>>();
+        contents(&self.files) == contents(&other.files) && self.absent == other.absent
+    }
+
     fn holds(&mut self) -> Result<bool, String> {
         for (folder, names) in &self.absent {
             let folder = Path::new(folder);
@@ -133,6 +157,7 @@ mod tests {
 
     use super::super::line::Linker;
     use super::*;
+    use crate::cache::Digest;
 
     #[test]
     fn a_file_that_appears_earlier_ends_it() {
@@ -178,5 +203,28 @@ mod tests {
         }
         assert_eq!((manifest.variants.len(), manifest.variants[0].image.as_str()), (MOST, "19"));
         assert_eq!(Manifest::read(b"garbage"), Manifest::default());
+    }
+
+    #[test]
+    fn stamps_of_others_are_not_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        let library = dir.path().join("libx.a").to_str().unwrap().to_owned();
+        std::fs::write(&library, "here").unwrap();
+        let later = SystemTime::now() + Duration::from_secs(1);
+        let seen = Seen::now(&library, later).unwrap();
+        let variant = |digest: &str| {
+            // The same stamp, as two images of file systems could have it.
+            let files = vec![Seen { digest: digest.to_owned(), ..seen.clone() }];
+            Variant { files, absent: BTreeMap::new(), image: digest.to_owned(), said: String::new() }
+        };
+        let text = |variants| serde_json::to_vec(&Manifest { variants }).unwrap();
+        let there = text(vec![variant(&Digest::of(b"there").to_string())]);
+        assert_eq!(Manifest::read(&there).find(), Ok((0, false)));
+        assert_eq!(Manifest::of_others(&there).find(), Err(format!("{library} has changed")));
+        let mut both = Manifest::of_others(&there);
+        both.join(Manifest::of_others(&text(vec![variant(&Digest::of(b"there").to_string()), variant(&seen.digest)])));
+        assert_eq!(both.find(), Ok((0, true)));
+        assert_eq!(both.variants[0].image, seen.digest);
+        assert_eq!(both.variants.len(), 2);
     }
 }

@@ -43,6 +43,7 @@ impl Done {
             std::fs::read_to_string(&self.dependencies).map_err(|error| format!("{}: {error}", self.dependencies.display()))?;
         let prerequisites = line::prerequisites(&text).ok_or("the linker's list of what it has read is cut off")?;
         let said = String::from_utf8(std::mem::take(&mut self.said)).map_err(|_| "the linker's words are not in UTF-8")?;
+        let said = plain(&said);
         if self.own.iter().any(|file| said.contains(&*file.to_string_lossy())) {
             return Err("the linker speaks of a temporary file".to_owned());
         }
@@ -70,10 +71,21 @@ impl Kept {
         let image = cache.put_blob(&done.image, None).map_err(failed)?;
         let mut manifest = cache.own_record(done.key).map_or_else(Manifest::default, |bytes| Manifest::read(&bytes));
         manifest.add(Variant { files: read.files, absent: read.absent, image: image.to_string(), said });
+        if let Some(shared) = cache.shared_record(done.key) {
+            // What is put takes the place of what others have put.
+            manifest.join(Manifest::of_others(&shared));
+        }
         let text = serde_json::to_vec(&manifest).map_err(|error| error.to_string())?;
         cache.put_record(done.key, &text).map_err(failed)?;
         Ok(())
     }
+}
+
+/// `text` without the colours that a terminal was given: the next link may be by none.
+fn plain(text: &str) -> String {
+    let mut parts = text.split("\x1b[");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |plain, part| plain + part.split_once('m').map_or(part, |(_, rest)| rest))
 }
 
 /// Where GNU's linker searches by itself: `SEARCH_DIR("=/usr/lib")` in the script it shows.
@@ -86,6 +98,12 @@ fn own_folders(program: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn colours_are_not_kept() {
+        assert_eq!(plain("ld.lld: \x1b[0;1;35mwarning: \x1b[0mx\n"), "ld.lld: warning: x\n");
+        assert_eq!(plain("plain\n"), "plain\n");
+    }
 
     #[test]
     fn gnus_linker_names_its_folders() {

@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use super::recipe::INPUT;
 use super::stamp::Stamp;
 use crate::cache::{Digest, Parts};
 
@@ -92,7 +93,8 @@ fn told(args: &[OsString]) -> Vec<PathBuf> {
     for word in args.iter().map(|arg| arg.as_bytes()) {
         let handed_on = [&b"-Xlinker"[..], b"-L", b"-o", b"-l", b"-dumpdir"].contains(&before);
         let option = word.starts_with(b"-") && ![&b"-L"[..], b"-Wl,", b"-l"].iter().any(|prefix| word.starts_with(prefix));
-        if !handed_on && (option || before.starts_with(b"-")) {
+        // The time of the stand-in for the inputs changes with whatever is written to it.
+        if !handed_on && word != INPUT.as_bytes() && (option || before.starts_with(b"-")) {
             paths.extend(paths_in(OsStr::from_bytes(word)));
         }
         before = word;

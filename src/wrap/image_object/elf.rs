@@ -126,7 +126,7 @@ pub(super) fn skeleton(out: &mut Holes<'_>, machine: Machine, layout: &Layout<'_
 /// The place for an image in the file, not before `from`.
 fn place(from: u64, image: &StreamedImage, align: u64) -> u64 {
     let best = image.contents.best_offset();
-    if best % align != 0 {
+    if !best.is_multiple_of(align) {
         return from;
     }
     from + best.wrapping_sub(from) % GRAIN

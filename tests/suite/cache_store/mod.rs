@@ -1,8 +1,8 @@
 //! The store of the cache as it is used: by many processes at once, which are killed, on full and read-only disks, with files in it that
-//! somebody has damaged, and with wrong clocks. Links are told in `device_cache`; here the processes are this program, as `worker`
-//! makes them.
+//! somebody has damaged, and with wrong clocks. The processes are this program, as `worker` makes them, and links.
 
 mod disks;
+mod links;
 mod worker;
 
 use std::fs::{self, File, Permissions};
@@ -32,6 +32,7 @@ pub fn trials() -> Vec<Trial> {
     ];
     trials.extend(disks::trials());
     trials.extend(worker::trials());
+    trials.extend(links::trials());
     trials
 }
 

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# The memory that the container tools take for code objects of gigabytes; some 10 GiB of disk.
+# usage: large.sh [--check]     --check: fail when one takes more than it may
+# SIZE: MiB of a code object (default 2048); OFFLD: the binary (default target/release/offld)
+set -euo pipefail
+benches=$(cd "$(dirname "$0")" && pwd)
+cd "$benches/.."
+case "${1:-}" in
+    --check | '') ;;
+    *) sed -n 's/^# \(usage.*\)/\1/p' "$0" >&2; exit 2 ;;
+esac
+work=$(mktemp -d "${TMPDIR:-/tmp}/offld-bench.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+offld=$(realpath -- "${OFFLD:-${CARGO_TARGET_DIR:-target}/release/offld}")
+# shellcheck source=benches/parts/measure.sh
+. "$benches/parts/measure.sh"
+# shellcheck source=benches/parts/common.sh
+. "$benches/parts/common.sh"
+need_tools
+clean_environment
+"$offld" links "$links" >/dev/null
+cd "$work"
+
+limit() { # TITLE MIB TOOL ARGUMENTS
+    local mib beyond=
+    mib=$(peak "$links/$3 $4")
+    if [ "$mib" -ge "$2" ]; then
+        beyond='**too much memory**'
+        misses=$((misses + 1))
+    fi
+    echo "| $1 | $mib MiB | $2 MiB | $beyond |"
+}
+
+SIZE=${SIZE:-2048}
+code 0 "$SIZE" one
+ln one two # the same code twice: as large for a bundler as any other
+: > host
+targets=-targets=host-x86_64-unknown-linux-gnu-,hip-amdgcn-amd-amdhsa--gfx906,hip-amdgcn-amd-amdhsa--gfx90a
+bundle="-type=bc $targets -input=host -input=one -input=two -output=out"
+unbundle='-type=bc -unbundle -output=part -input=bundle -targets=hip-amdgcn-amd-amdhsa--'
+bundler=clang-offload-bundler packager=llvm-offload-binary wrapper=llvm-offload-wrapper
+wrap='--kind=hip --triple=x86_64-unknown-linux-gnu one -o'
+
+echo "| code objects of $SIZE MiB | peak memory | at most | |"
+echo '|---|--:|--:|---|'
+limit 'bundle two' 64 $bundler "$bundle"
+mv out bundle
+limit 'list' 64 $bundler '-type=bc -list -input=bundle'
+limit 'unbundle one' 64 $bundler "${unbundle}gfx90a"
+rm bundle
+limit 'bundle one, compressed' 400 $bundler "-compress ${bundle/two/host}"
+mv out bundle
+limit 'list compressed' 400 $bundler '-type=bc -list -input=bundle'
+limit 'unbundle compressed' 400 $bundler "${unbundle}gfx906"
+limit 'pack' 64 $packager '-o out --image=file=one,triple=amdgcn-amd-amdhsa,arch=gfx906,kind=hip'
+limit 'extract' 64 $packager 'out --image=file=part,arch=gfx906'
+limit 'wrap' 64 $wrapper "$wrap out.bc"
+limit 'wrap as an object' 64 $wrapper "$wrap out.o"
+finish "${1:-}"

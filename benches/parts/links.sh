@@ -1,0 +1,170 @@
+# shellcheck shell=bash
+# Rows of links: without device code, and of generated programs whose device is the host.
+
+# A link without device code becomes the host linker; both wrappers have to find out that there is none.
+group_plain() {
+    echo 'int main() { return 0; }' > plain.cpp
+    "$llvm/bin/clang++" -c plain.cpp -o plain.o
+    local i many=() line floor
+    mkdir data
+    for i in $(seq 300); do
+        printf '.globl datum%d\n.data\ndatum%d: .long 1\n' "$i" "$i" | as -o "data/$i.o" -
+        many+=("data/$i.o")
+    done
+    line=$(wrapper_argv plain.o -o OUT) floor="$lld $(argv -fuse-ld=lld plain.o -o OUT)"
+    plain_row() { # KEY TITLE MORE-INPUTS
+        row "$1" "no device code: $2" over_floor=1 floor_is='ld.lld alone' floor="$(line_for floor "$floor") $3" \
+            theirs="$theirs $(line_for theirs "$line") $3" ours="$ours $(line_for ours "$line") $3" "${@:4}"
+    }
+    plain_row plain 'one object' ''
+    plain_row plain-many '301 objects' "${many[*]}"
+    local archives=("$llvm"/lib/libLLVM*.a)
+    plain_row plain-libraries "$(du -cmL "${archives[@]}" | tail -n 1 | cut -f 1) MiB of archives" "${archives[*]}" runs="$LARGE_RUNS"
+    export OFFLD_LINKER=$lld
+    plain_row plain-ld 'one object, by ld.offld' '' ours="$links/ld.offld $(argv -fuse-ld=lld plain.o -o out.ours)"
+    unset OFFLD_LINKER
+}
+
+group_zaxpy() {
+    local source objects=() line
+    for source in "$benches"/../examples/zaxpy/*.cpp; do
+        objects+=("$(basename "$source").o")
+        "$llvm/bin/clang++" -O2 "${offload[@]}" -c "$source" -o "${objects[-1]}"
+    done
+    line=$(argv -fuse-ld=lld "${offload[@]}" "${objects[@]}" -o OUT)
+    program_row zaxpy-cold 'zaxpy, cold' "$line" cold
+    new_cache zaxpy
+    program_row zaxpy-warm 'zaxpy, warm' "$line"
+    new_cache zaxpy-bfd
+    line=$(argv -fuse-ld=bfd "${offload[@]}" "${objects[@]}" -o OUT)
+    row zaxpy-bfd 'zaxpy, warm, with ld.bfd' theirs="$theirs $(line_for theirs "$line")" ours="$ours $(line_for ours "$line")" after=agree
+}
+
+# A link of a program that can be run: KEY TITLE LINE [BEFORE [NAME=VALUE...]]
+program_row() {
+    local floor
+    floor=$(host_line "$ours $(line_for floor "$3")") || exit 1
+    row "$1" "$2" floor_is='ld.lld alone' floor="$floor" theirs="$theirs $(line_for theirs "$3")" ours="$ours $(line_for ours "$3")" \
+        before="${4:-}" after=agree "${@:5}"
+}
+
+# ---- generated translation units ----------------------------------------------------------------------------------------------
+
+# A unit has a kernel, a global and a function on the device, and calls device code of another unit. HOST changes host code alone,
+# DEVICE device code.
+unit() { # N
+    cat <<EOF
+#ifndef HOST
+#define HOST 1
+#endif
+#ifndef DEVICE
+#define DEVICE 1
+#endif
+#pragma omp begin declare target
+int mix(int a, int b);
+int table$1[4] = {1, 2, 3, $1};
+int twist$1(int a) {
+  for (int i = 0; i < 4; ++i)
+    a = a * 31 + table$1[i] * DEVICE;
+  return a;
+}
+#pragma omp end declare target
+int run$1(int *data, int count) {
+  int total = HOST;
+#pragma omp target teams distribute parallel for map(tofrom : data[0 : count]) map(tofrom : total) reduction(+ : total)
+  for (int i = 0; i < count; ++i) {
+    data[i] = mix(twist$1(data[i]), $1);
+    total += data[i];
+  }
+  return total;
+}
+EOF
+}
+
+compile_unit() { echo "'$llvm/bin/clang++' -O2 ${offload[*]} $1 -c '$2' -o '$3'"; }
+
+# The program of units 0 up to COUNT, as FOLDER/main.cpp, whose main calls those that CALLED names; compiled but for UNITS beyond COUNT.
+generate_main() { # FOLDER CALLED...
+    local folder=$1 n
+    shift
+    {
+        echo '#include <cstdio>'
+        printf 'int run%d(int *, int);\n' "$@"
+        echo 'int main() { int data[64] = {}; unsigned total = 0;'
+        printf 'total = total * 31 + run%d(data, 64);\n' "$@"
+        # shellcheck disable=SC2028 # it is C's
+        echo 'std::printf("%u\n", total); }'
+    } > "$folder/main.cpp"
+    printf '#pragma omp begin declare target\nint mix(int a, int b) { return a * 17 + b; }\n#pragma omp end declare target\n' > "$folder/mix.cpp"
+    for n in main mix; do compile_unit '' "$folder/$n.cpp" "$folder/$n.o"; done | in_parallel
+}
+
+# Units FROM to TO - 1 of FOLDER, as objects.
+generate_units() { # FOLDER FROM TO
+    local n
+    mkdir -p "$1"
+    say "compiling units $2 to $(($3 - 1)) that are not there yet"
+    for ((n = $2; n < $3; n++)); do
+        [ -e "$1/$n.o" ] && continue
+        unit "$n" > "$1/$n.cpp"
+        compile_unit '' "$1/$n.cpp" "$1/$n.o"
+    done | in_parallel
+}
+
+# Objects that another variant of a unit is taken from: round by round two in turns that differ in host code, or one never seen before.
+generate_variants() { # FOLDER
+    local n
+    for n in 0 1; do compile_unit "-DHOST=$((n + 2))" "$1/7.cpp" "$1/host.$n"; done | in_parallel
+    for ((n = 0; n <= RUNS + 1; n++)); do compile_unit "-DDEVICE=$((n + 2))" "$1/8.cpp" "$1/device.$n"; done | in_parallel
+    for n in 0 1; do "$llvm/bin/llvm-objcopy" --dump-section ".llvm.offloading=$1/section.$n" "$1/host.$n" "$1/copy.o"; done
+    cmp -s "$1/section.0" "$1/section.1" || fail 'the device code of two variants that differ in host code alone differs'
+    ! cmp -s "$1/host.0" "$1/host.1" || fail 'two variants of host code do not differ'
+}
+
+# What `before` does with them; ARCHIVE is made again where there is one.
+swap() { # OBJECT VARIANT
+    cp "$2" "$1"
+    [ -z "$units_archive" ] || "$llvm/bin/llvm-ar" rcs "$units_archive" "$1"
+}
+host_change() { swap "$units_folder/7.o" "$units_folder/host.$(($2 % 2))"; }
+device_change() { swap "$units_folder/8.o" "$units_folder/device.$2"; }
+
+group_many() {
+    local count=${UNITS:-300} objects
+    units_folder=many units_archive=''
+    mapfile -t objects < <(seq -f 'many/%g.o' 0 $((count - 1)))
+    generate_units many 0 "$count"
+    generate_variants many
+    # shellcheck disable=SC2046 # numbers
+    generate_main many $(seq 0 $((count - 1)))
+    many_rows many "$count objects" many/mix.o "${objects[@]}"
+    units_archive=many/libunits.a
+    "$llvm/bin/llvm-ar" rcs many/libunits.a many/mix.o "${objects[@]}"
+    many_rows many-archive "an archive of $count" many/libunits.a
+}
+
+many_rows() { # KEY TITLE INPUTS...
+    local key=$1 title=$2 line
+    line=$(argv -fuse-ld=lld "${offload[@]}" many/main.o "${@:3}" -o OUT)
+    program_row "$key-cold" "$title, cold" "$line" cold
+    new_cache "$key"
+    program_row "$key-warm" "$title, warm" "$line"
+    program_row "$key-host" "$title, warm, one changed on the host" "$line" host_change
+    program_row "$key-device" "$title, warm, one changed on the device" "$line" device_change
+}
+
+# An archive of which a link needs a part: the rest is looked at and left.
+group_members() {
+    local count=${MEMBERS:-1000} called objects line
+    units_folder=many
+    generate_units many 0 "$count"
+    mapfile -t called < <(seq 5 $((count / 10)) "$count" | head -n 10)
+    mkdir members
+    generate_main members "${called[@]}"
+    mapfile -t objects < <(seq -f 'many/%g.o' 0 $((count - 1)))
+    "$llvm/bin/llvm-ar" rcs members/libunits.a members/mix.o "${objects[@]}"
+    line=$(argv -fuse-ld=lld "${offload[@]}" members/main.o members/libunits.a -o OUT)
+    program_row members-cold "${#called[@]} members of an archive of $count, cold" "$line" cold
+    new_cache members
+    program_row members-warm "${#called[@]} members of an archive of $count, warm" "$line"
+}

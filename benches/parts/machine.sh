@@ -1,0 +1,34 @@
+# shellcheck shell=bash
+# benches/RESULTS.md: the table with what it was measured on.
+
+version() { "$@" --version 2>/dev/null | head -n 1; }
+
+results() { # to stdout, of $work/table
+    local commit
+    commit=$(git -C "$benches" rev-parse --short=12 HEAD 2>/dev/null || echo 'no commit')
+    git -C "$benches" diff --quiet HEAD -- ../src ../Cargo.toml ../Cargo.lock ../build.rs 2>/dev/null || commit="$commit and changes"
+    cat <<EOF
+# offld beside LLVM's tools
+
+Written by \`$command_line\`; \`make bench\` prints the same table. [docs/performance.md](../docs/performance.md) says what
+each row is.
+
+| | |
+|---|---|
+| date | $(date -u +%Y-%m-%d) |
+| processor | $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores |
+| memory | $(awk '/^MemTotal/ { printf "%.0f GiB", $2 / 1048576 }' /proc/meminfo) |
+| temporary files | $(df --output=fstype "$work" | tail -n 1) |
+| system | $(. /etc/os-release && echo "$PRETTY_NAME"), Linux $(uname -r) |
+| LLVM | $(version "$llvm/bin/clang") |
+| host linker | $(version "$llvm/bin/ld.lld") |
+| offld | $(version "$offld"), $commit |
+| measured with | $(version hyperfine), $RUNS runs, $LARGE_RUNS of what takes seconds |
+
+EOF
+    cat "$work/table"
+    echo
+    table_legend
+    echo
+    cat "$benches/notes.md"
+}

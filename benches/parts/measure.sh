@@ -1,0 +1,121 @@
+# shellcheck shell=bash
+# Rows of the table: two commands and a floor take turns, and the medians are held against the bounds. Sourced; $work is a folder for
+# what is measured, $RUNS and $LARGE_RUNS say how often, bounds.txt what each row may take.
+
+RUNS=${RUNS:-15} LARGE_RUNS=${LARGE_RUNS:-5}
+misses=0
+
+say() { echo "bench: $*" >&2; }
+
+fail() {
+    say "$@"
+    exit 1
+}
+
+table_heading() {
+    echo "| what | floor | LLVM's | offld | ratio | at most | LLVM's over the floor | offld over the floor | LLVM's memory | offld's memory | at most | |"
+    echo '|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|'
+}
+
+table_legend() {
+    cat <<'EOF'
+Times are medians; ratio is offld's time to LLVM's. ‡: the ratio of what is over the floor, since both do little else than run the host linker.
+Memory is the peak of the largest process; where it has a bound, the wrapper's own, both linkers stubbed.
+§: the device compiler has its images ready, so the row is what the wrapper and the host linker do with them.
+EOF
+}
+
+# What bounds.txt says of a row: KEY TIME|MEMORY. Empty where it has no bound.
+bound() {
+    awk -v key="$1" -v column="$2" '
+        /^#/ || $1 != key { next }
+        { value = column == "TIME" ? $2 : $3; found = 1 }
+        END { if (!found) exit 1; print value == "-" ? "" : value }' "${BOUNDS:-$benches/bounds.txt}" || fail "no row '$1' in bounds.txt"
+}
+
+# Runs a command once and appends its time and CPU time to the row's, unless the round is the first: SIDE ROUND COMMAND.
+once() {
+    if ! hyperfine -N --style none --runs 1 --export-csv "$work/one.csv" -n one "$3" >/dev/null 2>"$work/errors"; then
+        cat "$work/errors" >&2
+        eval "$3" >&2 || :
+        fail "this failed: $(printf %.2000s "$3")"
+    fi
+    [ "$2" = 0 ] || awk -F, -v side="$1" 'NR == 2 { print side, $2, $5 + $6 }' "$work/one.csv" >> "$work/times"
+}
+
+median() { # SIDE [COLUMN]: in seconds; nothing where it was not run
+    awk -v side="$1" -v column="${2:-2}" '$1 == side { print $column }' "$work/times" | sort -g |
+        awk '{ all[NR] = $1 } END { if (NR) print (all[int((NR + 1) / 2)] + all[int(NR / 2) + 1]) / 2 }'
+}
+
+peak() { # COMMAND: the largest resident size, in MiB, that it or one of its children reached
+    eval "/usr/bin/time -v -o '$work/peak' $1" >/dev/null 2>"$work/errors" || { cat "$work/errors" >&2; fail "this failed: $(printf %.2000s "$1")"; }
+    awk -F': ' '/Maximum resident set size/ { printf "%.0f", $2 / 1024 }' "$work/peak"
+}
+
+# row KEY TITLE NAME=VALUE…: measures, and prints a row.
+#   floor_is, floor       what the least is that any tool could do, and a command that does it
+#   theirs, ours          the commands
+#   before                a function that is called with SIDE and ROUND before each run, untimed: what makes a cache cold or an input new
+#   after                 a function that says what is wrong with what was made; nothing when all is well
+#   runs                  how often; one round more goes before and does not count
+#   over_floor            not empty: the ratio is that of what is over the floor
+#   memory_theirs, _ours  the commands whose memory is told, when not those
+row() {
+    local key=$1 title=$2 floor_is='' floor='' theirs='' ours='' before='' after='' runs=$RUNS over_floor='' memory_theirs='' memory_ours=''
+    shift 2
+    local word side round wrong='' floor_time theirs_time ours_time theirs_peak='' ours_peak
+    for word; do printf -v "${word%%=*}" %s "${word#*=}"; done
+    say "$title"
+    : > "$work/times"
+    if [ -n "$theirs" ]; then
+        [ -z "$before" ] || "$before" theirs $((runs + 1))
+        theirs_peak=$(peak "${memory_theirs:-$theirs}")
+    fi
+    [ -z "$before" ] || "$before" ours $((runs + 1))
+    ours_peak=$(peak "${memory_ours:-$ours}")
+    for ((round = 0; round <= runs; round++)); do
+        local sides=(floor theirs ours)
+        [ $((round % 2)) = 0 ] || sides=(floor ours theirs)
+        for side in "${sides[@]}"; do
+            [ -n "${!side}" ] || continue
+            [ -z "$before" ] || "$before" "$side" "$round"
+            once "$side" "$round" "${!side}"
+        done
+    done
+    # A second opinion where something else runs on the machine.
+    for side in floor theirs ours; do
+        [ -z "${!side}" ] || say "    CPU time, $side: $(median "$side" 3) s"
+    done
+    floor_time=$(median floor) theirs_time=$(median theirs) ours_time=$(median ours)
+    [ -z "$after" ] || wrong=$("$after")
+    local time_bound memory_bound
+    time_bound=$(bound "$key" TIME) memory_bound=$(bound "$key" MEMORY)
+    awk -v title="$title" -v floor_is="$floor_is" -v floor="$floor_time" -v theirs="$theirs_time" -v ours="$ours_time" \
+        -v over_floor="$over_floor" -v bound="$time_bound" -v limit="$memory_bound" -v a="$theirs_peak" -v b="$ours_peak" -v wrong="$wrong" '
+        function time(s) { return s == "" ? "–" : s < 10 ? sprintf("%.1f ms", s * 1000) : sprintf("%.1f s", s) }
+        function over(s) { return s == "" || floor == "" ? "–" : (s < floor ? "-" : "+") time(s < floor ? floor - s : s - floor) }
+        function mark(text) { marks = marks (marks == "" ? "" : ", ") text }
+        BEGIN {
+            base = over_floor == "" ? 0 : floor
+            # At or below the floor, there is nothing left that could be compared.
+            if (theirs != "") ratio = theirs > base ? (ours > base ? (ours - base) / (theirs - base) : 0) : ours > base ? 99 : 0
+            # What is shown is what counts.
+            if (theirs != "") ratio = sprintf("%.2f", ratio)
+            if (bound != "" && theirs != "" && ratio + 0 > bound + 0) mark("**misses its bound**")
+            if (limit != "" && b + 0 > limit + 0) mark("**too much memory**")
+            if (wrong != "") mark("**" wrong "**")
+            printf "| %s | %s%s | %s | %s | %s%s | %s | %s | %s | %s | %s | %s | %s |\n", title, floor_is, floor == "" ? "–" : " " time(floor),
+                time(theirs), time(ours), ratio == "" ? "–" : ratio, over_floor == "" ? "" : " ‡", bound == "" ? "–" : bound,
+                over(theirs), over(ours), a == "" ? "–" : a " MiB", b " MiB", limit == "" ? "–" : limit " MiB", marks
+            exit marks != ""
+        }' > "$work/row" || misses=$((misses + 1))
+    tee -a "$work/table" < "$work/row"
+}
+
+finish() { # CHECK: fails when it is set and a row is beyond its bound
+    if [ "$misses" != 0 ]; then
+        say "$misses of the rows beyond a bound"
+        [ -z "$1" ] || exit 1
+    fi
+}

@@ -1,0 +1,116 @@
+//! Remotes that hold something else than what was put there: it is as if it were not there, and one line says so.
+
+use std::path::Path;
+
+use libtest_mimic::{Failed, Trial};
+use offld::cache::Digest;
+
+use super::super::support::{Outcome, Work, passed};
+use super::servers::{Server, Strange};
+use super::{Machine, noise, redis_url, shared, web_url};
+
+/// The tests.
+pub fn trials() -> Vec<Trial> {
+    vec![
+        shared("damaged_in_redis", &["redis-server"], damaged_in_redis),
+        shared("damaged_files", &["nginx"], damaged_files),
+        shared("another_blob_in_its_place", &[], another_in_its_place),
+        shared("garbage_for_everything", &[], garbage),
+    ]
+}
+
+fn damaged_in_redis() -> Outcome {
+    let server = Server::redis(false)?;
+    let (url, blob) = (redis_url(&server, "/?prefix=x"), noise(1000));
+    let writer = Machine::new(&url)?;
+    let name = writer.put(Digest(1), b"record", &blob)?;
+    writer.cache.finish();
+    let damage = |key: String| server.tell_redis(&[b"SETRANGE", key.as_bytes(), b"35", b"?"]);
+    damage(format!("x/r/{}", Digest(1)))?;
+    let machine = Machine::new(&url)?;
+    assert_eq!(machine.cache.record(Digest(1)), None);
+    assert!(machine.fetch(name)?.is_some_and(|fetched| fetched == blob), "the rest is of use");
+    machine.one_line(&["holds wrong or incomplete data as `r/0"])?;
+    damage(format!("x/b/{name}"))?;
+    let machine = Machine::new(&url)?;
+    assert_eq!((machine.cache.record(Digest(1)), machine.fetch(name)?), (None, None));
+    machine.one_line(&["holds wrong or incomplete data as `r/0"])?;
+    // What is put again is right again.
+    writer.put(Digest(1), b"record", &blob)?;
+    writer.cache.finish();
+    let machine = Machine::new(&url)?;
+    assert_eq!(machine.cache.record(Digest(1)).as_deref(), Some(&b"record"[..]));
+    assert!(machine.fetch(name)?.is_some_and(|fetched| fetched == blob));
+    machine.quiet()?;
+    passed()
+}
+
+/// Changes what a file holds.
+fn change(file: &Path, change: impl Fn(&mut Vec<u8>)) -> Result<(), Failed> {
+    let mut bytes = std::fs::read(file)?;
+    change(&mut bytes);
+    Ok(std::fs::write(file, bytes)?)
+}
+
+fn damaged_files() -> Outcome {
+    let server = Server::nginx()?;
+    let (url, blob) = (web_url(&server, "x"), noise(9 << 20));
+    let writer = Machine::new(&url)?;
+    let name = writer.put(Digest(1), b"record", &blob)?;
+    writer.cache.finish();
+    let file = |part: &str| server.path(&format!("files/x/b/{name}{part}"));
+    type Damage<'d> = (&'static str, &'d dyn Fn(&mut Vec<u8>));
+    let damages: [Damage<'_>; 7] = [
+        ("", &|bytes| bytes[1000] ^= 1),
+        ("", &|bytes| bytes[3] ^= 1),
+        ("", &|bytes| bytes[9] ^= 1),
+        ("", &|bytes| bytes.clear()),
+        (".1", &|bytes| bytes.truncate(4000)),
+        (".2", &|bytes| bytes.push(0)),
+        (".2", &|bytes| bytes.extend_from_slice(&noise(20 << 20))),
+    ];
+    for (index, (part, damage)) in damages.iter().enumerate() {
+        let before = std::fs::read(file(part))?;
+        change(&file(part), damage)?;
+        let machine = Machine::new(&url)?;
+        assert_eq!(machine.fetch(name)?, None, "damage {index}");
+        machine.one_line(&["holds wrong or incomplete data as `b/", part]).map_err(|failed| format!("{index}: {failed:?}"))?;
+        std::fs::write(file(part), before)?;
+    }
+    // One that is gone is gone: servers make room as they like.
+    std::fs::remove_file(file(".1"))?;
+    let machine = Machine::new(&url)?;
+    assert_eq!(machine.fetch(name)?, None);
+    machine.quiet()?;
+    passed()
+}
+
+/// An object that is whole, by another's name.
+fn another_in_its_place() -> Outcome {
+    let folder = Work::new();
+    let url = format!("file://{}", folder.path().display());
+    let writer = Machine::new(&url)?;
+    let (one, two) = (writer.put(Digest(1), b"one", b"blob one")?, writer.put(Digest(2), b"two", b"blob two")?);
+    writer.cache.finish();
+    let path = |name: String| folder.path().join(name);
+    std::fs::copy(path(format!("b/{one}")), path(format!("b/{two}")))?;
+    std::fs::copy(path(format!("r/{}", Digest(1))), path(format!("r/{}", Digest(2))))?;
+    let machine = Machine::new(&url)?;
+    assert_eq!((machine.cache.record(Digest(2)), machine.fetch(two)?), (None, None));
+    machine.one_line(&["holds wrong or incomplete data as `r/"])?;
+    assert!(machine.cache.record(Digest(1)).is_some() && machine.fetch(one)?.is_some());
+    machine.one_line(&[])?;
+    passed()
+}
+
+/// What a café's network says to everything, before one has paid.
+fn garbage() -> Outcome {
+    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 22\r\n\r\n<html>Welcome!</html>\n";
+    let server = Strange::slow(answer, std::time::Duration::ZERO)?;
+    let machine = Machine::new(&format!("http://127.0.0.1:{}/", server.port))?;
+    for key in 1..5 {
+        assert_eq!((machine.cache.record(Digest(key)), machine.fetch(Digest(key))?), (None, None));
+    }
+    machine.one_line(&["holds wrong or incomplete data as `r/"])?;
+    passed()
+}

@@ -1,0 +1,226 @@
+//! Links of a program by two machines that share a cache: the second links no device code, and makes the same program.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use libtest_mimic::{Failed, Trial};
+
+use super::super::support::{
+    OFFLOAD, Outcome, Work, expect_equal, expect_in, expect_not_in, have_llvm, llvm, made, missing, passed, root, run,
+    run_offloaded, stderr_of, test,
+};
+use super::servers::{PASSWORD, Server, Strange, free_port};
+use super::{redis_url, shared, web_url};
+
+/// What `--wrapper-verbose` says.
+const FIRST: &str = "not in the cache";
+const SHARED: &str = "found in the shared cache";
+const OWN: &str = "found in the cache";
+/// What AWS's example keys are.
+const AWS: [(&str, &str); 2] =
+    [("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"), ("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI-K7MDENG+bPxRfiCY")];
+
+/// The tests.
+pub fn trials() -> Vec<Trial> {
+    vec![
+        linked("redis", &["redis-server"], || between(&redis_url(&Server::redis(false)?, "/3"), &[])),
+        linked("web", &["nginx"], || between(&web_url(&Server::nginx()?, "cache"), &[])),
+        linked("folder", &[], || {
+            let folder = Work::new();
+            between(&format!("file://{}/cache", folder.path().display()), &[])
+        }),
+        linked("s3", &["nginx"], s3),
+        linked("tls", &["nginx", "openssl"], tls),
+        linked("a_library_of_another_machine", &[], another_library),
+        linked("trouble_is_no_error", &["redis-server"], trouble),
+        linked("a_silent_remote_costs_its_time_once", &[], silent),
+        linked("nothing_is_asked_without_device_code", &[], nothing_to_ask),
+        test("cache_remote::links::without_the_feature", without_the_feature),
+    ]
+}
+
+fn linked(name: &str, programs: &'static [&'static str], run: impl FnOnce() -> Outcome + Send + 'static) -> Trial {
+    shared(&format!("links::{name}"), programs, || if have_llvm() { run() } else { missing("LLVM 22") })
+}
+
+/// The program, compiled.
+fn object(folder: &Work) -> Result<PathBuf, Failed> {
+    let object = folder.path().join("zaxpy.o");
+    let mut compile = folder.command(llvm("clang++"));
+    run(compile.arg("-O2").args(OFFLOAD).arg("-c").arg(root().join("examples/zaxpy/zaxpy.cpp")).arg("-o").arg(&object))?;
+    Ok(object)
+}
+
+/// A link of the program on the machine whose cache is `cache`, to `zaxpy-CACHE`.
+fn link(folder: &Work, cache: &str, remote: &str) -> Command {
+    let mut link = folder.command(llvm("clang++"));
+    link.args(OFFLOAD).arg("-B").arg(&made().links).args(["zaxpy.o", "-Wl,--wrapper-verbose", "-o", &format!("zaxpy-{cache}")]);
+    link.env("OFFLD_CACHE", folder.path().join(cache)).env("OFFLD_CACHE_REMOTE", remote);
+    link
+}
+
+fn same_programs(folder: &Work, one: &str, two: &str) -> Result<(), Failed> {
+    let program = |name: &str| std::fs::read(folder.path().join(format!("zaxpy-{name}")));
+    if program(one)? == program(two)? { Ok(()) } else { Err(format!("zaxpy-{one} and zaxpy-{two} are not the same").into()) }
+}
+
+/// Links on one machine, then on another, then there again.
+fn between(remote: &str, environment: &[(&str, &str)]) -> Outcome {
+    let folder = Work::new();
+    object(&folder)?;
+    for (cache, told) in [("a", FIRST), ("b", SHARED), ("b", OWN), ("a", OWN)] {
+        let said = stderr_of(link(&folder, cache, remote).envs(environment.iter().copied()))?;
+        expect_in(&said, told)?;
+        expect_not_in(&said, "warning:")?;
+    }
+    same_programs(&folder, "a", "b")?;
+    run_offloaded(&mut folder.command(folder.path().join("zaxpy-b")))?;
+    let mut stats = folder.command(env!("CARGO_BIN_EXE_offld"));
+    let stats =
+        run(stats.args(["cache", "stats"]).env("OFFLD_CACHE", folder.path().join("b")).env("OFFLD_CACHE_REMOTE", remote))?;
+    expect_in(&stats, "remote hits    1")?;
+    expect_in(&stats, "shared at      ")?;
+    folder.expect_no_temps()?;
+    passed()
+}
+
+/// S3's requests are those of a web server that makes folders; what it does not look at are the signatures.
+fn s3() -> Outcome {
+    let server = Server::nginx()?;
+    let url = format!("s3://bucket/some/prefix?region=eu-north-1&endpoint=http://127.0.0.1:{}", server.port);
+    between(&url, &AWS)?;
+    let log = std::fs::read_to_string(server.path("access.log"))?;
+    expect_in(&log, "PUT /bucket/some/prefix/r/")?;
+    expect_in(&log, "PUT /bucket/some/prefix/b/")?;
+    for line in log.lines() {
+        expect_in(line, "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/")?;
+        expect_in(line, "/eu-north-1/s3/aws4_request")?;
+    }
+    passed()
+}
+
+/// Over TLS, with a certificate that is known; and one that is not.
+fn tls() -> Outcome {
+    let server = Server::nginx_tls()?;
+    let url = format!("https://user:{PASSWORD}@127.0.0.1:{}/closed/", server.port);
+    let certificate = server.path("certificate");
+    between(&url, &[("SSL_CERT_FILE", &certificate.to_string_lossy())])?;
+    let folder = Work::new();
+    object(&folder)?;
+    let said = stderr_of(&mut link(&folder, "a", &url))?;
+    expect_in(&said, "is not used any further: invalid peer certificate")?;
+    expect_not_in(&said, PASSWORD)?;
+    passed()
+}
+
+/// Two machines that differ in a library of the device's link: each has its own image, and neither takes it from the other.
+fn another_library() -> Outcome {
+    let (folder, remote) = (Work::new(), Work::new());
+    object(&folder)?;
+    let remote = format!("file://{}", remote.path().display());
+    let library = |value: u32| -> Result<(), Failed> {
+        let source = folder.file("lib/extra.c", format!("int extra(void) {{ return {value}; }}"));
+        let library = folder.path().join("lib/libextra.so");
+        let _ = std::fs::remove_file(&library);
+        run(folder.command(llvm("clang")).args(["-shared", "-fPIC", "-nostdlib"]).arg(source).arg("-o").arg(&library))?;
+        // What has only just been written is not believed.
+        std::thread::sleep(Duration::from_millis(50));
+        Ok(())
+    };
+    let link = |cache: &str| {
+        let mut link = link(&folder, cache, &remote);
+        link.args(["-Llib", "-lextra"]);
+        stderr_of(&mut link)
+    };
+    library(1)?;
+    expect_in(&link("a")?, FIRST)?;
+    library(22)?;
+    expect_in(&link("b")?, FIRST)?;
+    expect_in(&link("b")?, OWN)?;
+    expect_in(&link("c")?, SHARED)?;
+    library(1)?;
+    // What the second machine has put there has not taken the place of what the first has.
+    expect_in(&link("b")?, SHARED).or_else(|_| expect_in(&link("b")?, OWN))?;
+    expect_in(&link("d")?, SHARED)?;
+    passed()
+}
+
+/// A warning for whatever is wrong, which shows no password; and the program.
+fn trouble() -> Outcome {
+    let redis = Server::redis(true)?;
+    let cases = [
+        (format!("redis://:{PASSWORD}@127.0.0.1:{}", free_port()?), "is not used any further: Connection refused"),
+        (redis_url(&redis, ""), "is not used any further: "),
+        (format!("redis://:{PASSWORD}x@127.0.0.1:{}", redis.port), "Password authentication failed"),
+        (format!("gopher://:{PASSWORD}@127.0.0.1"), "`gopher` is none of"),
+        (format!("redis://:{PASSWORD}@127.0.0.1/tables"), "no number of a database"),
+        (format!("{PASSWORD}@127.0.0.1"), "is no URL"),
+    ];
+    let folder = Work::new();
+    object(&folder)?;
+    for (index, (url, told)) in cases.iter().enumerate() {
+        let cache = index.to_string();
+        let said = stderr_of(&mut link(&folder, &cache, url))?;
+        expect_in(&said, told)?;
+        expect_not_in(&said, PASSWORD)?;
+        expect_in(&said, FIRST)?;
+        expect_equal("warnings", "1", &said.matches("warning:").count().to_string())?;
+        expect_in(&stderr_of(&mut link(&folder, &cache, url))?, OWN)?;
+        same_programs(&folder, &cache, "0")?;
+    }
+    passed()
+}
+
+fn silent() -> Outcome {
+    let server = Strange::silent()?;
+    let folder = Work::new();
+    object(&folder)?;
+    let timed = |cache: &str, url: &str| -> Result<(Duration, String), Failed> {
+        let started = Instant::now();
+        let said = stderr_of(link(&folder, cache, url).env("OFFLD_CACHE_REMOTE_TIMEOUT", "1"))?;
+        Ok((started.elapsed(), said))
+    };
+    let (alone, _) = timed("alone", "")?;
+    let (took, said) = timed("a", &format!("redis://127.0.0.1:{}", server.port))?;
+    expect_in(&said, "is not used any further: no full answer within 1s")?;
+    let most = alone + Duration::from_millis(2500);
+    if took > most {
+        return Err(format!("took {took:?}, alone {alone:?}").into());
+    }
+    let (_, said) = timed("a", "")?;
+    expect_in(&said, OWN)?;
+    // What is no time is told where somebody is asked, and the link goes on.
+    let mut link = link(&folder, "b", &format!("redis://127.0.0.1:{}", free_port()?));
+    let said = stderr_of(link.env("OFFLD_CACHE_REMOTE_TIMEOUT", "soon"))?;
+    expect_in(&said, "OFFLD_CACHE_REMOTE_TIMEOUT is no number of seconds above 0: `soon`")?;
+    passed()
+}
+
+/// A link without device code does not know that there is a remote.
+fn nothing_to_ask() -> Outcome {
+    let server = Strange::silent()?;
+    let folder = Work::new();
+    let source = folder.file("main.c", "int main(void) { return 0; }");
+    let mut link = folder.command(llvm("clang"));
+    link.arg(source).args(["-o", "main"]).arg(format!("--ld-path={}", made().links.join("ld.offld").display()));
+    link.env("OFFLD_CACHE", folder.path().join("a")).env("OFFLD_CACHE_REMOTE", format!("redis://127.0.0.1:{}", server.port));
+    expect_equal("stderr", "", &stderr_of(&mut link)?)?;
+    expect_equal("connections", "0", &server.connections.load(std::sync::atomic::Ordering::SeqCst).to_string())?;
+    passed()
+}
+
+fn without_the_feature() -> Outcome {
+    if !have_llvm() {
+        return missing("LLVM 22");
+    }
+    let folder = Work::new();
+    object(&folder)?;
+    let remote = format!("file://{}", Path::new("/proc/none").display());
+    let said = stderr_of(&mut link(&folder, "a", &remote))?;
+    let told =
+        if cfg!(feature = "remote-cache") { "is not used any further" } else { "built without the feature `remote-cache`" };
+    expect_in(&said, told)?;
+    expect_equal("warnings", "1", &said.matches("warning:").count().to_string())?;
+    passed()
+}

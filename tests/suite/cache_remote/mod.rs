@@ -1,0 +1,235 @@
+//! The cache that machines share: two of them (two empty folders) with one remote, in a real Redis, on a real web server, in a folder;
+//! and remotes that are dead, silent, slow, closed or damaged, which cost a bounded wait and one line.
+
+mod damage;
+mod links;
+mod servers;
+mod trouble;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use libtest_mimic::{Failed, Trial};
+use offld::cache::{Cache, Digest, RemoteSettings, Store};
+
+use super::support::{Outcome, Work, expect_equal, expect_in, missing, passed, test};
+use servers::{PASSWORD, Server, program};
+
+/// The tests.
+pub fn trials() -> Vec<Trial> {
+    let mut trials = trouble::trials();
+    trials.extend(damage::trials());
+    trials.extend(links::trials());
+    trials.extend([
+        shared("redis", &["redis-server"], || over(&redis_url(&Server::redis(false)?, ""))),
+        shared("redis_with_a_password_a_database_and_a_prefix", &["redis-server"], redis_with_everything),
+        shared("web", &["nginx"], || over(&web_url(&Server::nginx()?, "some/where"))),
+        shared("web_with_a_password", &["nginx"], || {
+            let server = Server::nginx()?;
+            over(&format!("http://user:{PASSWORD}@127.0.0.1:{}/closed/", server.port))
+        }),
+        shared("folder", &[], || {
+            let folder = Work::new();
+            over(&format!("file://{}/made", folder.path().display()))
+        }),
+        shared("read_only", &["redis-server", "nginx"], read_only),
+        test("cache_remote::without_the_feature", without_the_feature),
+    ]);
+    trials
+}
+
+/// A test that takes the feature, and these programs.
+fn shared(name: &str, programs: &'static [&'static str], run: impl FnOnce() -> Outcome + Send + 'static) -> Trial {
+    test(format!("cache_remote::{name}"), move || {
+        if !cfg!(feature = "remote-cache") {
+            return missing("the feature `remote-cache` in this build (--features remote-cache)");
+        }
+        match programs.iter().find(|name| program(name).is_none()) {
+            Some(name) => missing(format!("{name} (redis-server, nginx-light)")),
+            None => run(),
+        }
+    })
+}
+
+fn redis_url(server: &Server, rest: &str) -> String {
+    format!("redis://127.0.0.1:{}{rest}", server.port)
+}
+
+fn web_url(server: &Server, path: &str) -> String {
+    format!("http://127.0.0.1:{}/{path}", server.port)
+}
+
+/// One machine's cache in a process of its own: an empty folder, the remote, and what was said.
+struct Machine {
+    folder: Work,
+    cache: Cache,
+    said: Arc<Mutex<Vec<String>>>,
+}
+
+impl Machine {
+    fn new(url: &str) -> Result<Machine, Failed> {
+        Machine::with(RemoteSettings::new(url))
+    }
+
+    fn with(settings: RemoteSettings) -> Result<Machine, Failed> {
+        let (folder, said) = (Work::new(), Arc::new(Mutex::new(Vec::new())));
+        let store = Store::open(&folder.path().join("cache"), 1 << 30).map_err(|error| format!("{error:#}"))?;
+        let hear = Arc::clone(&said);
+        let tell = move |text: &str| hear.lock().expect("no panic").push(text.to_owned());
+        let cache = Cache::shared(store, settings, Arc::new(tell));
+        Ok(Machine { folder, cache, said })
+    }
+
+    /// One that is patient for a moment only.
+    fn hasty(url: &str, each: Duration) -> Result<Machine, Failed> {
+        Machine::with(RemoteSettings { each, whole: each * 5, ..RemoteSettings::new(url) })
+    }
+
+    fn said(&self) -> Vec<String> {
+        let said = self.said.lock().expect("no panic").clone();
+        assert!(!said.iter().any(|text| text.contains(PASSWORD)), "{said:?}");
+        said
+    }
+
+    /// Nothing was said.
+    fn quiet(&self) -> Result<(), Failed> {
+        expect_equal("what was said", "", &self.said().join("\n"))
+    }
+
+    /// One line was said, with all of `parts` in it.
+    fn one_line(&self, parts: &[&str]) -> Result<(), Failed> {
+        let said = self.said();
+        expect_equal("lines", "1", &said.len().to_string()).map_err(|_| format!("{said:?}"))?;
+        parts.iter().try_for_each(|part| expect_in(&said[0], part))
+    }
+
+    fn put(&self, key: Digest, record: &[u8], blob: &[u8]) -> Result<Digest, Failed> {
+        let file = self.folder.file(&format!("{}.img", Digest::of(blob)), blob);
+        let name = self.cache.put_blob(&file, None).map_err(|error| format!("{error:#}"))?;
+        self.cache.put_record(key, record).map_err(|error| format!("{error:#}"))?;
+        Ok(name)
+    }
+
+    fn fetch(&self, name: Digest) -> Result<Option<Vec<u8>>, Failed> {
+        let to = self.folder.path().join("fetched");
+        let _ = std::fs::remove_file(&to);
+        let there = self.cache.fetch_blob(name, &to).map_err(|error| format!("{error:#}"))?;
+        match (there, to.exists()) {
+            (true, true) => Ok(Some(std::fs::read(&to)?)),
+            (false, false) => Ok(None),
+            (there, file) => Err(format!("there: {there}, but a file: {file}").into()),
+        }
+    }
+}
+
+/// Bytes that do not pack well.
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 1u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+/// What one machine puts another has, also when the remote is gone afterwards.
+fn over(url: &str) -> Outcome {
+    const MIB: usize = 1 << 20;
+    let blobs = [Vec::new(), b"an image".to_vec(), vec![7; 4 * MIB], noise(4 * MIB + 1), noise(9 * MIB)];
+    let (a, b, early) = (Machine::new(url)?, Machine::new(url)?, Machine::new(url)?);
+    for (index, blob) in blobs.iter().enumerate() {
+        let key = Digest(index as u128 + 1);
+        assert_eq!((early.cache.record(key), early.fetch(Digest::of(blob))?), (None, None), "before it is there");
+        let name = a.put(key, format!("record {index}").as_bytes(), blob)?;
+        assert_eq!(name, Digest::of(blob));
+        assert!(!a.cache.was_shared(name));
+    }
+    a.cache.finish();
+    for (index, blob) in blobs.iter().enumerate() {
+        let name = Digest::of(blob);
+        let record = b.cache.record(Digest(index as u128 + 1)).ok_or("no record")?;
+        expect_equal("record", &format!("record {index}"), &String::from_utf8_lossy(&record))?;
+        assert!(b.fetch(name)?.is_some_and(|fetched| fetched == *blob), "blob {index} of {} bytes", blob.len());
+        assert!(b.cache.was_shared(name));
+    }
+    // A record that is put again takes the place of the other.
+    a.put(Digest(1), b"another", b"an image")?;
+    a.cache.finish();
+    assert_eq!(Machine::new(url)?.cache.record(Digest(1)).as_deref(), Some(&b"another"[..]));
+    b.cache.finish();
+    a.quiet()?;
+    b.quiet()?;
+    // From now on it is this machine's.
+    let store = Store::open(&b.folder.path().join("cache"), 1 << 30).map_err(|error| format!("{error:#}"))?;
+    let to = b.folder.path().join("again");
+    for (index, blob) in blobs.iter().enumerate() {
+        assert!(store.record(Digest(index as u128 + 1)).is_some());
+        assert!(store.fetch_blob(Digest::of(blob), &to).is_ok_and(|there| there) && std::fs::read(&to)? == *blob);
+    }
+    expect_equal("remote hits", &blobs.len().to_string(), &store.stats().get(offld::cache::Event::RemoteHit).to_string())?;
+    passed()
+}
+
+fn redis_with_everything() -> Outcome {
+    let server = Server::redis(true)?;
+    over(&format!("redis://:{PASSWORD}@127.0.0.1:{}/5?prefix=team%2Fone", server.port))?;
+    expect_in(&server.tell_redis(&[b"DBSIZE"])?, "NOAUTH")?;
+    let auth: &[&[u8]] = &[b"AUTH", PASSWORD.as_bytes()];
+    let keys = server.tell_redis_all(&[auth, &[b"SELECT", b"5"], &[b"KEYS", b"*"]])?;
+    expect_in(&keys, &format!("team/one/b/{}", Digest::of(b"an image")))?;
+    expect_equal("what is elsewhere", "+OK\r\n:0", &server.tell_redis_all(&[auth, &[b"DBSIZE"]])?)?;
+    passed()
+}
+
+fn read_only() -> Outcome {
+    let (redis, web) = (Server::redis(false)?, Server::nginx()?);
+    let settings = RemoteSettings { read_only: true, ..RemoteSettings::new(redis_url(&redis, "")) };
+    let machine = Machine::with(settings.clone())?;
+    machine.put(Digest(1), b"record", b"blob")?;
+    machine.cache.finish();
+    machine.quiet()?;
+    expect_equal("keys", ":0", &redis.tell_redis(&[b"DBSIZE"])?)?;
+    let other = Machine::new(&redis_url(&redis, ""))?;
+    let name = other.put(Digest(1), b"record", b"blob")?;
+    other.cache.finish();
+    let machine = Machine::with(settings)?;
+    assert!(machine.cache.record(Digest(1)).is_some() && machine.fetch(name)?.is_some());
+    machine.quiet()?;
+    // A folder is not made to be read.
+    let folder = Work::new();
+    let url = format!("file://{}/not/there", folder.path().display());
+    let machine = Machine::with(RemoteSettings { read_only: true, ..RemoteSettings::new(url) })?;
+    assert_eq!(machine.cache.record(Digest(1)), None);
+    machine.one_line(&["is not used any further: No such file"])?;
+    assert!(!folder.path().join("not").exists());
+    // A server that takes nothing says so once, and is read all the same.
+    let writer = Machine::new(&web_url(&web, "open"))?;
+    writer.put(Digest(2), b"record", b"blob")?;
+    writer.cache.finish();
+    std::fs::rename(web.path("files/open"), web.path("files/fixed/open"))?;
+    let machine = Machine::new(&web_url(&web, "fixed/open"))?;
+    machine.put(Digest(3), b"more", b"more")?;
+    machine.put(Digest(4), b"and more", b"and more")?;
+    machine.cache.finish();
+    machine.one_line(&["is not written any further: HTTP status 405"])?;
+    assert!(machine.cache.record(Digest(2)).is_some() && machine.fetch(name)?.is_some());
+    machine.one_line(&[])?;
+    passed()
+}
+
+fn without_the_feature() -> Outcome {
+    let machine = Machine::new(&format!("redis://:{PASSWORD}@127.0.0.1:1"))?;
+    machine.cache.finish();
+    // Nothing was asked, and so there is nothing to say.
+    machine.quiet()?;
+    if cfg!(feature = "remote-cache") {
+        return passed();
+    }
+    assert_eq!(machine.cache.record(Digest(1)), None);
+    machine.one_line(&["built without the feature `remote-cache`"])?;
+    let name = machine.put(Digest(1), b"record", b"blob")?;
+    assert!(machine.fetch(name)?.is_some());
+    machine.cache.finish();
+    machine.one_line(&[])?;
+    passed()
+}

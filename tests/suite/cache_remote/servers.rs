@@ -1,0 +1,244 @@
+//! Servers that a test starts for itself on ports that are free: Redis, nginx with WebDAV, and some that do nobody any good.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use libtest_mimic::Failed;
+use tempfile::TempDir;
+
+use super::super::support::run;
+
+/// The password of the servers that have one. Whatever shows it has failed.
+pub const PASSWORD: &str = "open-sesame";
+
+/// A server in a folder of its own, gone with this.
+pub struct Server {
+    child: Child,
+    folder: TempDir,
+    /// Its port on 127.0.0.1.
+    pub port: u16,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A port that nobody listens on now.
+pub fn free_port() -> Result<u16, Failed> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// Where a program is that may be in a folder for administrators.
+pub fn program(name: &str) -> Option<PathBuf> {
+    ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"]
+        .iter()
+        .map(|folder| Path::new(folder).join(name))
+        .find(|p| p.is_file())
+}
+
+impl Server {
+    /// Redis, which wants a password if `password`.
+    pub fn redis(password: bool) -> Result<Server, Failed> {
+        let password = if password { PASSWORD } else { "" };
+        Server::start(|folder, port| {
+            let mut command = Command::new(program("redis-server").unwrap_or_default());
+            command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port"]).arg(port.to_string());
+            command.arg("--dir").arg(folder).args(["--requirepass", password]);
+            Ok(command)
+        })
+    }
+
+    /// nginx: a WebDAV server that makes folders, but does not tell about them. Below `/closed/` it wants a name and a password, and
+    /// below `/fixed/` nothing can be written. What it was asked is in `access.log`.
+    pub fn nginx() -> Result<Server, Failed> {
+        Server::nginx_with("")
+    }
+
+    /// The same with TLS; its certificate, which nobody knows, is in `certificate`.
+    pub fn nginx_tls() -> Result<Server, Failed> {
+        Server::nginx_with("ssl")
+    }
+
+    fn nginx_with(tls: &str) -> Result<Server, Failed> {
+        Server::start(|folder, port| {
+            for name in ["files/closed", "files/fixed", "temp"] {
+                std::fs::create_dir_all(folder.join(name))?;
+            }
+            std::fs::write(folder.join("users"), format!("user:{{PLAIN}}{PASSWORD}\n"))?;
+            let dir = folder.display();
+            // Its workers would be somebody else.
+            let user = if std::fs::metadata(folder)?.uid() == 0 { "user root;" } else { "" };
+            let temps: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+                .map(|name| format!("{name}_temp_path {dir}/temp/{name};"))
+                .concat();
+            let certificate = if tls.is_empty() { String::new() } else { certificate(folder)? };
+            let config = format!(
+                "daemon off; {user} worker_processes 1; pid {dir}/pid; error_log {dir}/error.log;
+                events {{ worker_connections 64; }}
+                http {{
+                    {temps} client_max_body_size 0;
+                    log_format asked '$request_method $uri $status \"$http_authorization\"';
+                    access_log {dir}/access.log asked;
+                    server {{
+                        listen 127.0.0.1:{port} {tls}; {certificate}
+                        root {dir}/files;
+                        dav_methods PUT; create_full_put_path on;
+                        location /fixed/ {{ dav_methods off; }}
+                        location /closed/ {{ auth_basic closed; auth_basic_user_file {dir}/users; }}
+                    }}
+                }}"
+            );
+            std::fs::write(folder.join("nginx.conf"), config)?;
+            let mut command = Command::new(program("nginx").unwrap_or_default());
+            command.arg("-p").arg(folder).arg("-c").arg(folder.join("nginx.conf"));
+            command.arg("-e").arg(folder.join("error.log"));
+            Ok(command)
+        })
+    }
+
+    fn start(command: impl Fn(&Path, u16) -> Result<Command, Failed>) -> Result<Server, Failed> {
+        let folder = tempfile::Builder::new().prefix("offld-server-").tempdir()?;
+        let port = free_port()?;
+        let log = std::fs::File::create(folder.path().join("log"))?;
+        let mut command = command(folder.path(), port)?;
+        let child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
+        let mut server = Server { child, folder, port };
+        let started = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            if started.elapsed() > Duration::from_secs(20) || server.child.try_wait()?.is_some() {
+                let log = std::fs::read_to_string(server.folder.path().join("log")).unwrap_or_default();
+                return Err(format!("{command:?} does not start:\n{log}").into());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(server)
+    }
+
+    /// A file below its folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Ends it. nginx ends its workers when it is asked to, and not when it is killed.
+    pub fn stop(&mut self) {
+        let _ = Command::new("kill").arg(self.child.id().to_string()).stderr(Stdio::null()).status();
+        let _ = self.child.wait();
+    }
+
+    /// What Redis answers to a command, as it comes over the line.
+    pub fn tell_redis(&self, words: &[&[u8]]) -> Result<String, Failed> {
+        self.tell_redis_all(&[words])
+    }
+
+    /// What Redis answers to commands in one connection.
+    pub fn tell_redis_all(&self, commands: &[&[&[u8]]]) -> Result<String, Failed> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        for words in commands {
+            stream.write_all(format!("*{}\r\n", words.len()).as_bytes())?;
+            for word in *words {
+                stream.write_all(&[format!("${}\r\n", word.len()).as_bytes(), word, b"\r\n"].concat())?;
+            }
+        }
+        stream.write_all(b"QUIT\r\n")?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        Ok(answer.trim_end().trim_end_matches("+OK").trim_end().to_owned())
+    }
+}
+
+/// Makes a certificate for 127.0.0.1 in `folder`; what nginx has to know of it.
+fn certificate(folder: &Path) -> Result<String, Failed> {
+    let mut command = Command::new("openssl");
+    command.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=offld", "-keyout", "key"]);
+    command.args([
+        "-out",
+        "certificate",
+        "-addext",
+        "subjectAltName=IP:127.0.0.1",
+        "-addext",
+        "basicConstraints=critical,CA:FALSE",
+    ]);
+    run(command.current_dir(folder))?;
+    let dir = folder.display();
+    Ok(format!("ssl_certificate {dir}/certificate; ssl_certificate_key {dir}/key;"))
+}
+
+/// A server that does to each connection what a function does, each in a thread of its own; and how many there were.
+pub struct Strange {
+    /// Its port on 127.0.0.1.
+    pub port: u16,
+    /// How many connections were made.
+    pub connections: Arc<AtomicUsize>,
+    end: Arc<AtomicBool>,
+}
+
+impl Drop for Strange {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::SeqCst);
+        // It hears of that with the next connection.
+        let _ = TcpStream::connect(("127.0.0.1", self.port));
+    }
+}
+
+impl Strange {
+    /// Serves by `serve` until it says `false`.
+    fn new(serve: impl Fn(&mut TcpStream) -> bool + Send + Sync + 'static) -> Result<Strange, Failed> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let strange = Strange { port: listener.local_addr()?.port(), connections: Arc::default(), end: Arc::default() };
+        let (connections, end, serve) = (Arc::clone(&strange.connections), Arc::clone(&strange.end), Arc::new(serve));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                if end.load(Ordering::SeqCst) {
+                    break;
+                }
+                connections.fetch_add(1, Ordering::SeqCst);
+                let (mut stream, end, serve) = (stream, Arc::clone(&end), Arc::clone(&serve));
+                std::thread::spawn(move || while !end.load(Ordering::SeqCst) && serve(&mut stream) {});
+            }
+        });
+        Ok(strange)
+    }
+
+    /// Takes connections and never says anything.
+    pub fn silent() -> Result<Strange, Failed> {
+        Strange::new(|_| {
+            std::thread::sleep(Duration::from_millis(50));
+            true
+        })
+    }
+
+    /// Says `head`, and then a byte now and then.
+    pub fn dribbling(head: &'static str) -> Result<Strange, Failed> {
+        Strange::new(move |stream| {
+            let said = asked(stream) && stream.write_all(head.as_bytes()).is_ok();
+            while said && stream.write_all(b"o").is_ok() {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            false
+        })
+    }
+
+    /// Answers each question with `answer`, after a while.
+    pub fn slow(answer: &'static str, after: Duration) -> Result<Strange, Failed> {
+        Strange::new(move |stream| {
+            let asked = asked(stream);
+            std::thread::sleep(after);
+            asked && stream.write_all(answer.as_bytes()).is_ok()
+        })
+    }
+}
+
+/// Whether a question came.
+fn asked(stream: &mut TcpStream) -> bool {
+    let mut question = [0; 4096];
+    stream.read(&mut question).is_ok_and(|len| len > 0)
+}

@@ -1,0 +1,177 @@
+//! Remotes that are dead, closed, silent or slow: each costs a bounded wait and one line.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use libtest_mimic::{Failed, Trial};
+use offld::cache::Digest;
+
+use super::super::support::{Outcome, passed};
+use super::servers::{PASSWORD, Server, Strange, free_port};
+use super::{Machine, noise, redis_url, shared};
+
+/// The tests.
+pub fn trials() -> Vec<Trial> {
+    vec![
+        shared("wrong_password", &["redis-server", "nginx"], wrong_password),
+        shared("dead_port", &[], dead_port),
+        shared("silent", &[], silent),
+        shared("dribbling", &[], dribbling),
+        shared("slow_in_all", &[], slow_in_all),
+        shared("server_that_ends", &["redis-server"], server_that_ends),
+        shared("sending_does_not_hold_up", &[], sending_does_not_hold_up),
+        shared("an_end_is_an_end", &[], an_end_is_an_end),
+    ]
+}
+
+fn wrong_password() -> Outcome {
+    let (redis, web) = (Server::redis(true)?, Server::nginx()?);
+    let closed = format!("127.0.0.1:{}/closed/", web.port);
+    let urls = [
+        (format!("redis://:{PASSWORD}no@127.0.0.1:{}", redis.port), "Password authentication failed"),
+        (redis_url(&redis, ""), "NOAUTH"),
+        (format!("http://user:{PASSWORD}no@{closed}"), "access denied (HTTP status 401)"),
+        (format!("http://{closed}"), "access denied (HTTP status 401)"),
+    ];
+    for (url, told) in urls {
+        let started = Instant::now();
+        let machine = Machine::new(&url)?;
+        assert_eq!(machine.cache.record(Digest(1)), None);
+        machine.put(Digest(1), b"record", b"blob")?;
+        machine.cache.finish();
+        machine.one_line(&["is not used any further", told, "127.0.0.1"])?;
+        assert!(started.elapsed() < Duration::from_secs(2), "{url}: {:?}", started.elapsed());
+    }
+    passed()
+}
+
+/// Everything that a link does with a cache, from several threads; how long it took.
+fn everything(machine: &Machine) -> Result<Duration, Failed> {
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            scope.spawn(move || {
+                for index in 0..5 {
+                    let key = Digest(thread * 10 + index);
+                    assert_eq!(machine.cache.record(key), None);
+                    let to = machine.folder.path().join(format!("to{thread}"));
+                    assert!(machine.cache.fetch_blob(key, &to).is_ok_and(|there| !there) && !to.exists());
+                }
+            });
+        }
+    });
+    let name = machine.put(Digest(77), b"record", b"blob")?;
+    machine.cache.finish();
+    let took = started.elapsed();
+    // This machine's own still works.
+    assert_eq!(machine.cache.record(Digest(77)).as_deref(), Some(&b"record"[..]));
+    assert!(machine.fetch(name)?.is_some());
+    Ok(took)
+}
+
+/// At most this, and a slow machine's slack.
+fn at_most(took: Duration, limit: Duration) -> Result<(), Failed> {
+    let slack = Duration::from_millis(1500);
+    if took <= limit + slack { Ok(()) } else { Err(format!("took {took:?}, where {limit:?} are allowed").into()) }
+}
+
+fn dead_port() -> Outcome {
+    for scheme in ["redis", "http"] {
+        let url = format!("{scheme}://user:{PASSWORD}@127.0.0.1:{}/", free_port()?);
+        let machine = Machine::new(&url)?;
+        at_most(everything(&machine)?, Duration::ZERO)?;
+        machine.one_line(&["is not used any further", "refused", scheme])?;
+    }
+    passed()
+}
+
+fn silent() -> Outcome {
+    let each = Duration::from_millis(500);
+    for scheme in ["redis", "http"] {
+        let server = Strange::silent()?;
+        let url = format!("{scheme}://user:{PASSWORD}@127.0.0.1:{}/", server.port);
+        let machine = Machine::hasty(&url, each)?;
+        at_most(everything(&machine)?, each)?;
+        machine.one_line(&["is not used any further: no full answer within 500ms", scheme])?;
+        let connections = server.connections.load(Ordering::SeqCst);
+        assert!((1..=8).contains(&connections), "{connections} connections");
+    }
+    passed()
+}
+
+fn dribbling() -> Outcome {
+    let each = Duration::from_millis(500);
+    for (scheme, head) in [
+        ("http", "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"),
+        ("http", "HTTP/1.1 200 OK\r\nX: "),
+        ("redis", "$1000000\r\n"),
+    ] {
+        let server = Strange::dribbling(head)?;
+        let machine = Machine::hasty(&format!("{scheme}://127.0.0.1:{}/", server.port), each)?;
+        at_most(everything(&machine)?, each)?;
+        machine.one_line(&["is not used any further", scheme])?;
+    }
+    passed()
+}
+
+/// No answer takes too long, but all of them do.
+fn slow_in_all() -> Outcome {
+    let each = Duration::from_millis(400);
+    let server = Strange::slow("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", Duration::from_millis(150))?;
+    let machine = Machine::hasty(&format!("http://127.0.0.1:{}/", server.port), each)?;
+    let started = Instant::now();
+    for key in 0..60 {
+        assert_eq!(machine.cache.record(Digest(key)), None);
+    }
+    at_most(started.elapsed(), each * 5)?;
+    machine.one_line(&["is not used any further: this link has waited 2s for it in all"])?;
+    passed()
+}
+
+fn server_that_ends() -> Outcome {
+    let mut server = Server::redis(false)?;
+    let machine = Machine::new(&redis_url(&server, ""))?;
+    machine.put(Digest(1), b"record", b"blob")?;
+    machine.cache.finish();
+    let other = Machine::new(&redis_url(&server, ""))?;
+    assert!(other.cache.record(Digest(1)).is_some());
+    server.stop();
+    let started = Instant::now();
+    for key in 2..20 {
+        assert_eq!(other.cache.record(Digest(key)), None);
+    }
+    assert!(other.fetch(Digest::of(b"blob"))?.is_none());
+    at_most(started.elapsed(), Duration::from_secs(2))?;
+    other.one_line(&["is not used any further"])?;
+    passed()
+}
+
+/// The link goes on while a server takes nothing, and waits for it at the end, for a while.
+fn sending_does_not_hold_up() -> Outcome {
+    let each = Duration::from_millis(300);
+    let server = Strange::slow("HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n", Duration::from_secs(60))?;
+    let machine = Machine::hasty(&format!("http://127.0.0.1:{}/", server.port), each)?;
+    let started = Instant::now();
+    let blob = noise(5 << 20);
+    machine.put(Digest(1), b"record", &blob)?;
+    let putting = started.elapsed();
+    // It is hashed and written on this machine, unoptimized.
+    assert!(putting < Duration::from_secs(2), "{putting:?}");
+    machine.cache.finish();
+    at_most(started.elapsed() - putting, each)?;
+    machine.one_line(&["is not used any further: no full answer within 300ms"])?;
+    assert!(machine.fetch(Digest::of(&blob))?.is_some());
+    passed()
+}
+
+/// After a signal nobody waits for what is being sent.
+fn an_end_is_an_end() -> Outcome {
+    let server = Strange::silent()?;
+    let machine = Machine::hasty(&format!("http://127.0.0.1:{}/", server.port), Duration::from_secs(30))?;
+    machine.put(Digest(1), b"record", b"blob")?;
+    let started = Instant::now();
+    machine.cache.finish_unless(&|| started.elapsed() > Duration::from_millis(200));
+    at_most(started.elapsed(), Duration::from_millis(200))?;
+    machine.quiet()?;
+    passed()
+}

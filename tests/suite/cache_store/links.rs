@@ -1,0 +1,229 @@
+//! The store under links: many at once, killed ones, damaged entries, a disk without room and one that cannot be written to. Whatever
+//! happens to the cache, a link gives the bytes that it gives without one.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use libtest_mimic::{Failed, Trial};
+use offld::cache::{Event, Store};
+
+use super::{MIB, noise, told};
+use crate::faults::full_disk::Disk;
+use crate::support::{
+    LLVM, OFFLOAD, Outcome, Work, expect_equal, expect_in, llvm, made, missing, passed, run, stderr_of, with_llvm,
+};
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        with_llvm("cache_store::two_hundred_links_of_ten_programs", two_hundred),
+        with_llvm("cache_store::links_killed_a_hundred_times", killed),
+        with_llvm("cache_store::links_with_damaged_entries", damaged),
+        with_llvm("cache_store::links_with_a_full_disk", full),
+        with_llvm("cache_store::links_with_a_read_only_cache", read_only),
+    ]
+}
+
+/// Programs with device code, what each link of them has to give, and a cache.
+struct Programs {
+    work: Work,
+    objects: Vec<PathBuf>,
+    expected: Vec<Vec<u8>>,
+}
+
+impl Programs {
+    fn new(count: usize) -> Result<Programs, Failed> {
+        let work = Work::new();
+        let mut objects = Vec::new();
+        for which in 0..count {
+            let code = format!(
+                "int f{which}(int x) {{\n#pragma omp target map(tofrom: x)\n  x = x * {which} + {};\n  return x;\n}}\n",
+                which + 40
+            );
+            let source = work.file(&format!("p{which}.c"), code);
+            let object = source.with_extension("o");
+            run(work.command(llvm("clang")).args(OFFLOAD).args(["-O1", "-fPIC", "-c"]).arg(source).arg("-o").arg(&object))?;
+            objects.push(object);
+        }
+        let mut programs = Programs { work, objects, expected: Vec::new() };
+        for which in 0..count {
+            let folder = programs.folder(&format!("expected{which}"))?;
+            run(programs.link(which, &folder).arg("--wrapper-cache=off"))?;
+            programs.expected.push(fs::read(folder.join("out.so"))?);
+        }
+        Ok(programs)
+    }
+
+    fn cache(&self) -> PathBuf {
+        self.work.path().join("cache")
+    }
+
+    fn store(&self) -> Result<Store, Failed> {
+        Store::open(&self.cache(), 64 * MIB).map_err(told)
+    }
+
+    fn folder(&self, name: &str) -> Result<PathBuf, Failed> {
+        let folder = self.work.path().join(name);
+        fs::create_dir_all(&folder)?;
+        Ok(folder)
+    }
+
+    /// The link of a program, in `folder`; always by the same words.
+    fn link(&self, which: usize, folder: &Path) -> Command {
+        let mut command = self.work.command(made().links.join("clang-linker-wrapper"));
+        let linker = format!("--linker-path={LLVM}/ld.lld");
+        command.args(["--host-triple=x86_64-unknown-linux-gnu", &linker, "--wrapper-jobs=1", "--threads=1", "-shared"]);
+        command.args(["-o", "out.so"]).arg(&self.objects[which]).current_dir(folder);
+        command.env("OFFLD_CLANG", llvm("clang")).env("OFFLD_CACHE", self.cache());
+        command
+    }
+
+    /// Links a program, which has to come out as ever; what was told.
+    fn check(&self, which: usize, cache: &Path) -> Result<String, Failed> {
+        let folder = self.folder("checked")?;
+        let mut link = self.link(which, &folder);
+        let told = stderr_of(link.arg("--wrapper-verbose").env("OFFLD_CACHE", cache))?;
+        self.expect(which, &folder)?;
+        Ok(told)
+    }
+
+    fn expect(&self, which: usize, folder: &Path) -> Result<(), Failed> {
+        let same = fs::read(folder.join("out.so"))? == self.expected[which];
+        fs::remove_file(folder.join("out.so"))?;
+        expect_equal(&format!("program {which} in {}", folder.display()), "true", &same.to_string())
+    }
+}
+
+fn two_hundred() -> Outcome {
+    const LINKS: usize = 200;
+    let programs = Programs::new(10)?;
+    let mut links: Vec<(usize, PathBuf, Child)> = Vec::new();
+    for at in 0..LINKS {
+        let (which, folder) = (at % 10, programs.folder(&format!("link{at}"))?);
+        let mut link = programs.link(which, &folder);
+        let child = link.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+        links.push((which, folder, child));
+    }
+    for (which, folder, child) in links {
+        let ended = child.wait_with_output()?;
+        if !ended.status.success() {
+            return Err(format!("{}: {}", ended.status, String::from_utf8_lossy(&ended.stderr)).into());
+        }
+        programs.expect(which, &folder)?;
+    }
+    programs.work.expect_no_temps()?;
+    let store = programs.store()?;
+    let (stats, contents) = (store.stats(), store.contents());
+    expect_equal("links counted", &LINKS.to_string(), &(stats.get(Event::Hit) + stats.get(Event::Miss)).to_string())?;
+    expect_equal("ten images", "10", &contents.blobs.to_string())?;
+    expect_equal("damaged", "0", &stats.get(Event::Damaged).to_string())?;
+    // From now on nothing is missed.
+    for which in 0..10 {
+        expect_in(&programs.check(which, &programs.cache())?, "found in the cache")?;
+    }
+    passed()
+}
+
+fn killed() -> Outcome {
+    let programs = Programs::new(2)?;
+    let folder = programs.folder("killed")?;
+    for round in 0..100u64 {
+        let which = round as usize % 2;
+        if round % 5 == 0 {
+            // So that some are killed while they put, and some while they fetch.
+            programs.store()?.clear().map_err(told)?;
+        }
+        let mut link = programs.link(which, &folder);
+        let mut child = link.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        std::thread::sleep(Duration::from_micros(u64::from(noise(round, 8)[3]) * 1500));
+        // What it has started goes on, and ends by itself.
+        child.kill()?;
+        child.wait()?;
+        if round % 4 == 0 {
+            programs.check(which, &programs.cache())?;
+        }
+    }
+    for which in 0..2 {
+        programs.check(which, &programs.cache())?;
+        expect_in(&programs.check(which, &programs.cache())?, "found in the cache")?;
+    }
+    expect_equal("damaged", "0", &programs.store()?.stats().get(Event::Damaged).to_string())?;
+    passed()
+}
+
+/// Every file of the store but its counters.
+fn entries(folder: &Path, all: &mut Vec<PathBuf>) -> Result<(), Failed> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            entries(&path, all)?;
+        } else if path.file_name().is_some_and(|name| name.len() == 32) {
+            all.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn damaged() -> Outcome {
+    let programs = Programs::new(1)?;
+    programs.check(0, &programs.cache())?;
+    expect_in(&programs.check(0, &programs.cache())?, "found in the cache")?;
+    let mut all = Vec::new();
+    entries(&programs.cache(), &mut all)?;
+    expect_equal("there is an image, and what is known of it", "true", &(all.len() >= 2).to_string())?;
+    for file in all {
+        let whole = fs::read(&file)?;
+        let bit = |at: usize| {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x10;
+            bytes
+        };
+        let half = whole[..whole.len() / 2].to_vec();
+        for bytes in [bit(0), bit(whole.len() / 3), bit(whole.len() - 1), half, Vec::new()] {
+            // A link may have put another in its place.
+            let _ = fs::remove_file(&file);
+            fs::write(&file, &bytes)?;
+            fs::set_permissions(&file, Permissions::from_mode(0o444))?;
+            programs.check(0, &programs.cache())?;
+        }
+    }
+    // Some are not read by a link that finds what it needs, and may be damaged still.
+    programs.check(0, &programs.cache())?;
+    expect_in(&programs.check(0, &programs.cache())?, "found in the cache")?;
+    passed()
+}
+
+fn full() -> Outcome {
+    let programs = Programs::new(1)?;
+    let Some(disk) = Disk::new(&programs.work, "disk")? else { return missing("the right to mount a file system") };
+    let root = disk.folder().join("cache");
+    let mut found = false;
+    for kib in (4..200).step_by(8) {
+        disk.resize(kib)?;
+        programs.check(0, &root)?;
+        found = programs.check(0, &root)?.contains("found in the cache");
+        if found {
+            expect_equal("it did not fit at first", "true", &(kib > 4).to_string())?;
+            break;
+        }
+    }
+    expect_equal("found once there is room", "true", &found.to_string())?;
+    programs.work.expect_no_temps()?;
+    passed()
+}
+
+fn read_only() -> Outcome {
+    let programs = Programs::new(2)?;
+    let Some(disk) = Disk::new(&programs.work, "disk")? else { return missing("the right to mount a file system") };
+    disk.resize(1000)?;
+    let root = disk.folder().join("cache");
+    programs.check(0, &root)?;
+    disk.read_only()?;
+    expect_in(&programs.check(0, &root)?, "found in the cache")?;
+    for _ in 0..2 {
+        expect_in(&programs.check(1, &root)?, "not in the cache")?;
+    }
+    passed()
+}
