@@ -13,18 +13,24 @@ use crate::cache::Digest;
 /// What the system says of a file. Two that are equal are the same contents, if the file was at rest when the first was taken: the
 /// time of change (ctime) is set by the kernel whenever contents change, and by nobody else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Stamp(u64, u64, i64, i64, i64, i64);
+pub(super) struct Stamp(u64, u64, i64, i64, i64, i64, u64);
 
 impl Stamp {
     /// Of the file at `path`, links followed.
     pub(super) fn of(path: &Path) -> io::Result<Stamp> {
         let meta = std::fs::metadata(path)?;
-        Ok(Stamp(meta.len(), meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec()))
+        Ok(Stamp(meta.len(), meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec(), meta.dev()))
     }
 
     /// The size in bytes.
     pub(super) fn size(&self) -> u64 {
         self.0
+    }
+
+    /// Whether it is of the same file as `other`, but for the file system it is on: that has another number each time it is mounted, and
+    /// images of read-only ones may have everything else in common.
+    pub(super) fn is_elsewhere(&self, other: &Stamp) -> bool {
+        Stamp(self.0, self.1, self.2, self.3, self.4, self.5, other.6) == *other
     }
 
     /// The time of the last modification.

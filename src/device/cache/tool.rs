@@ -95,7 +95,9 @@ fn checked(mut files: Vec<Part>) -> Option<(Vec<Part>, bool)> {
         if !same || !now.at_rest(SystemTime::now()) || build(&part.path).ok()? != part.build {
             return None;
         }
-        part.contents = Some(stamp::digest(Path::new(&part.path)).ok()?.to_string());
+        if !now.is_elsewhere(&part.stamp) {
+            part.contents = Some(stamp::digest(Path::new(&part.path)).ok()?.to_string());
+        }
         part.stamp = now;
         renewed = true;
     }
