@@ -176,8 +176,8 @@ fn open(path: &Path, offset: u64, size: u64) -> Result<File> {
     Ok(file)
 }
 
-/// `io::copy` in larger steps; how much it was.
-fn stream(from: &mut impl Read, out: &mut (impl Write + ?Sized)) -> io::Result<u64> {
+/// Copies all of `from`, in larger steps than `io::copy`; how much it was.
+pub fn stream(from: &mut impl Read, out: &mut (impl Write + ?Sized)) -> io::Result<u64> {
     let mut buffer = vec![0; STEP];
     let mut copied = 0;
     loop {

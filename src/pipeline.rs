@@ -27,6 +27,7 @@ use crate::session::Session;
 use crate::toolchain::Compiler;
 use crate::trace::span;
 use crate::wrap::objects::{self, WrapContext};
+use crate::wrap::warm_up::WarmUp;
 use crate::{host, reproduce, toolchain};
 use named::{inputs_of, search};
 
@@ -183,6 +184,7 @@ fn device_code(
     let mut libraries = device::host_libraries(&request.inputs, &inputs, &found);
     libraries.extend(device::added_libraries(&runtime.words));
     let out_base = out_base(request);
+    let warm_up = WarmUp::new(&host_triple);
     let context = DeviceContext {
         request,
         compiler: &compiler,
@@ -191,6 +193,12 @@ fn device_code(
         libraries: &libraries,
         out_base,
         cache,
+        // LLVM gets ready while others work.
+        busy: &|| {
+            if !request.dry_run {
+                warm_up.start();
+            }
+        },
     };
     let linked = device::link(&jobs, &context, session)?;
     Ok(Some(DeviceCode { linked, host_triple, runtime: runtime.words, host_inputs: host::input_names(&inputs) }))

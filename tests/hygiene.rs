@@ -33,7 +33,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("cache", "error session"),
     ("piece", "bytes formats llvm outputs session"),
     ("toolchain", "run session"),
-    ("bundler", "bytes error formats llvm outputs piece session shell toolchain"),
+    ("bundler", "bytes copy error formats llvm outputs piece session shell toolchain"),
     ("inputs", "args bytes error formats model session target trace"),
     ("scan", "args error formats model session target trace inputs llvm"),
     ("select", "args error formats model session target trace inputs scan"),

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use crate::copy;
 use crate::error::Malformed;
 use crate::formats::bundle::{self, Id};
 use crate::formats::compressed::{self, Header, Method, Unpack};
@@ -156,7 +157,7 @@ impl Contents {
     pub fn copy_to(&self, out: &mut impl Write) -> io::Result<()> {
         for part in &self.0 {
             match part {
-                Part::File(piece) => drop(io::copy(&mut piece.reader(), out)?),
+                Part::File(piece) => drop(copy::stream(&mut piece.reader(), out)?),
                 Part::Made(bytes) => out.write_all(bytes)?,
                 Part::Zeros(count) => drop(io::copy(&mut io::Read::take(io::repeat(0), *count), out)?),
             }

@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 
 use super::kinds::{Layout, layout};
 use super::{Request, object, targets, verbose};
+use crate::copy;
 use crate::formats::bundle::{self, text};
 use crate::formats::compressed::{Compressor, Header, Options};
 use crate::formats::fat_object;
@@ -150,7 +151,7 @@ fn packed(output: Output, plan: &Plan<'_>, path: &Path, options: Options, tell: 
                 bytes.len() as u64
             }
             Step::PadTo(offset) => io::copy(&mut io::repeat(0).take(offset.saturating_sub(at)), &mut out).map_err(told)?,
-            Step::Input(input) => io::copy(&mut input.reader(), &mut out).map_err(told)?,
+            Step::Input(input) => copy::stream(&mut input.reader(), &mut out).map_err(told)?,
         };
     }
     let finished = out.finish().map_err(|error| error.downcast::<io::Error>().map_or_else(|error| error, told))?;

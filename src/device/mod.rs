@@ -72,6 +72,8 @@ pub struct DeviceContext<'a> {
     pub out_base: String,
     /// Where images are kept, or why they are not.
     pub cache: &'a std::result::Result<Arc<Cache>, String>,
+    /// Called when a device link is about to be run: what is to be done beside it can begin.
+    pub busy: &'a (dyn Fn() + Sync),
 }
 
 /// Links every job's image.
@@ -93,7 +95,11 @@ pub fn link(jobs: &[DeviceJob<'_>], context: &DeviceContext<'_>, session: &Sessi
     // Each turn takes the next job in order, whichever part of the range rayon gave it: the longest does start first.
     let turn = |_| {
         let at = order[next.fetch_add(1, Ordering::SeqCst)];
-        (at, Work { at, planned: &planned[at], slots: &slots, progress: &progress, session }.link(cache.as_ref()))
+        (
+            at,
+            Work { at, planned: &planned[at], slots: &slots, progress: &progress, busy: context.busy, session }
+                .link(cache.as_ref()),
+        )
     };
     let mut done: Vec<(usize, Result<()>)> =
         pool.install(|| (0..order.len()).into_par_iter().with_max_len(1).map(turn).collect());
@@ -188,6 +194,7 @@ struct Work<'w> {
     planned: &'w Planned<'w>,
     slots: &'w Slots,
     progress: &'w Progress,
+    busy: &'w (dyn Fn() + Sync),
     session: &'w Session,
 }
 
@@ -225,6 +232,7 @@ impl<'w> Work<'w> {
 
     fn begin(&self, slot: &mut Option<Slot<'w>>) -> Result<()> {
         if slot.is_none() {
+            (self.busy)();
             *slot = Some(self.slots.take(self.session)?);
         }
         Ok(())

@@ -26,9 +26,10 @@ pub struct StreamedImage {
     pub contents: Composed,
 }
 
-/// Writes the object that holds `images` in `section`, for a host, to `out`, from its start.
-pub fn write(out: &mut File, host_triple: &str, section: ImageSection, images: &[StreamedImage]) -> Result<()> {
-    let layout = Layout::new(images, section)?;
+/// Writes the object that holds `images` in `section`, for a host, to `out`, from its start. `in_all`: the size of the images of all
+/// objects, if there are more than these in that section of the program.
+pub fn write(out: &mut File, host_triple: &str, section: ImageSection, images: &[StreamedImage], in_all: u64) -> Result<()> {
+    let layout = Layout::new(images, section, in_all)?;
     out.set_len(0)?;
     out.rewind()?;
     let mut holes = Holes { out: BufWriter::new(&mut *out), result: Ok(()) };
@@ -53,10 +54,12 @@ struct Layout<'a> {
     section: ImageSection,
     offsets: Vec<u64>,
     size: u64,
+    /// The size of that section in the program, as far as we know.
+    in_all: u64,
 }
 
 impl<'a> Layout<'a> {
-    fn new(images: &'a [StreamedImage], section: ImageSection) -> Result<Self> {
+    fn new(images: &'a [StreamedImage], section: ImageSection, in_all: u64) -> Result<Self> {
         let mut offsets = Vec::new();
         let mut size = 0u64;
         for image in images {
@@ -66,7 +69,7 @@ impl<'a> Layout<'a> {
             offsets.push(size);
             size = end;
         }
-        Ok(Layout { images, section, offsets, size })
+        Ok(Layout { images, section, offsets, size, in_all: in_all.max(size) })
     }
 }
 

@@ -9,6 +9,7 @@ pub mod image_object;
 pub mod objects;
 pub mod openmp;
 pub mod sycl;
+pub mod warm_up;
 
 use crate::model::{Generation, ImageKind, OffloadKind};
 use std::ops::Range;

@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use rayon::prelude::*;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::image_object::{self, StreamedImage};
@@ -24,6 +25,8 @@ use crate::session::Session;
 
 /// Images of one registration up to this many bytes in all sit in the module.
 const INLINE_LIMIT: u64 = 1 << 20;
+/// An image from this size on is in an object by itself.
+const LARGE: u64 = 8 << 20;
 
 /// What the stage is told about the link.
 pub struct WrapContext<'a> {
@@ -76,7 +79,7 @@ fn host_objects(payload: &Payload, context: &WrapContext<'_>, session: &Session)
     write(&wrapper, &llvm::compile(&plan)?)?;
     let mut objects = vec![wrapper];
     if !streamed.is_empty() {
-        objects.push(stream_images(payload, &plan, &streamed, &stem, session)?);
+        objects.append(&mut stream_images(payload, &plan, &streamed, &stem, session)?);
     }
     Ok(objects)
 }
@@ -181,12 +184,29 @@ fn symbol_prefix(kind: OffloadKind) -> &'static str {
     }
 }
 
-fn stream_images(payload: &Payload, plan: &Plan, images: &[StreamedImage], stem: &str, session: &Session) -> Result<PathBuf> {
-    let path = session.scratch.path(stem, "o")?;
-    let mut out = File::create(&path).with_context(|| format!("cannot write `{}`", path.display()))?;
-    image_object::write(&mut out, &plan.host_triple, super::image_section(payload.kind, plan.relocatable), images)
-        .with_context(|| format!("cannot write `{}`", path.display()))?;
-    Ok(path)
+/// Objects for `images`, in their order; all at a time are written that there are cores for. A large image has one of its own: the system
+/// does not write a file from two threads at once.
+fn stream_images(
+    payload: &Payload,
+    plan: &Plan,
+    images: &[StreamedImage],
+    stem: &str,
+    session: &Session,
+) -> Result<Vec<PathBuf>> {
+    let is_large = |image: &StreamedImage| image.contents.size() >= LARGE;
+    let groups: Vec<&[StreamedImage]> = images.chunk_by(|one, next| !is_large(one) && !is_large(next)).collect();
+    let paths = groups.iter().map(|_| session.scratch.path(stem, "o")).collect::<Result<Vec<_>>>()?;
+    let in_all = images.iter().map(|image| image.contents.size()).fold(0, u64::saturating_add);
+    let section = super::image_section(payload.kind, plan.relocatable);
+    let write = |images: &[StreamedImage], path: &Path| {
+        session.signals.check()?;
+        let mut out = File::create(path).with_context(|| format!("cannot write `{}`", path.display()))?;
+        image_object::write(&mut out, &plan.host_triple, section, images, in_all)
+            .with_context(|| format!("cannot write `{}`", path.display()))
+    };
+    let written: Vec<Result<()>> = groups.par_iter().zip(&paths).map(|(images, path)| write(images, path)).collect();
+    written.into_iter().collect::<Result<()>>()?;
+    Ok(paths)
 }
 
 fn read_whole(contents: &Composed) -> Result<Vec<u8>> {

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use futures_util::TryStreamExt;
 use opendal::{Builder, ErrorKind, Operator, services};
 use percent_encoding::percent_decode_str;
-use redis::{AsyncConnectionConfig, Client};
+use redis::{AsyncConnectionConfig, Client, RedisError};
 use tokio::sync::OnceCell;
 use url::Url;
 
@@ -66,36 +66,35 @@ impl Service {
         Ok(Service { place, read_only: settings.read_only, secrets, operator: OnceCell::new() })
     }
 
-    /// How many bytes of a blob an object holds. opendal gives Redis half a second for each answer, whatever its user wants.
+    /// How many bytes of a blob an object holds: as much as is worth a question. S3 is further away than most; and Redis has to
+    /// answer in half a second.
     pub fn part(&self) -> usize {
-        if matches!(self.place, Place::Redis { .. }) { PART / 4 } else { PART }
+        if matches!(self.place, Place::S3 { .. }) { PART } else { PART / 4 }
     }
 
-    /// The object `name`, and no more than a byte beyond `most` of it.
+    /// The object `name`, and no more than a few bytes beyond `most` of it.
     pub async fn read(&self, name: &str, most: usize) -> Result<Vec<u8>, Failure> {
         let operator = self.operator().await?;
-        let read = async {
-            let mut chunks = operator.reader(name).await?.into_bytes_stream(..).await.map_err(std::io::Error::other)?;
-            let mut bytes = Vec::new();
-            while let Some(chunk) = chunks.try_next().await? {
-                bytes.extend_from_slice(&chunk);
-                if bytes.len() > most {
-                    break;
-                }
+        loop {
+            match read(operator, name, most).await {
+                Err(error) if is_impatience(&error) => {}
+                Err(error) => return Err(self.failure(&error)),
+                Ok(bytes) => return Ok(bytes),
             }
-            Ok::<_, std::io::Error>(bytes)
-        };
-        read.await.map_err(|error| match error.downcast::<opendal::Error>() {
-            Ok(error) => self.failure(&error),
-            Err(error) => Failure { kind: kind_of(&error), cause: self.told(&innermost(&error)) },
-        })
+        }
     }
 
     /// Writes the object `name`; what was there is replaced.
     pub async fn write(&self, name: &str, bytes: Vec<u8>) -> Result<(), Failure> {
         let operator = self.operator().await?;
         let bytes = opendal::Buffer::from(bytes);
-        let Err(error) = operator.write(name, bytes.clone()).await else { return Ok(()) };
+        let error = loop {
+            match operator.write(name, bytes.clone()).await {
+                Err(error) if is_impatience(&error) => {}
+                Err(error) => break error,
+                Ok(_) => return Ok(()),
+            }
+        };
         let (Place::Web { .. }, Some(404 | 409), Some((folder, _))) = (&self.place, status(&error), name.rsplit_once('/')) else {
             return Err(self.failure(&error));
         };
@@ -178,6 +177,31 @@ impl Service {
     }
 }
 
+async fn read(operator: &Operator, name: &str, most: usize) -> opendal::Result<Vec<u8>> {
+    let mut chunks = operator.reader(name).await?.into_stream(..).await?;
+    let mut bytes = Vec::new();
+    while let Some(chunk) = chunks.try_next().await? {
+        chunk.for_each(|piece| bytes.extend_from_slice(&piece));
+        if bytes.len() > most {
+            break;
+        }
+    }
+    Ok(bytes)
+}
+
+/// Whether nobody has failed but the library that asks Redis: it gives up after half a second, which a busy machine takes now and then.
+/// Whoever asks us has a limit for all of it.
+fn is_impatience(error: &opendal::Error) -> bool {
+    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        if error.downcast_ref::<RedisError>().is_some_and(RedisError::is_timeout) {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
 fn build(builder: impl Builder) -> opendal::Result<Operator> {
     Operator::new(builder).map(opendal::OperatorBuilder::finish)
 }
@@ -237,10 +261,6 @@ fn status(error: &opendal::Error) -> Option<u16> {
     let text = error.to_string();
     let (_, after) = text.split_once("response: Parts { status: ")?;
     after.get(..3)?.parse().ok()
-}
-
-fn kind_of(error: &std::io::Error) -> Kind {
-    if error.kind() == std::io::ErrorKind::NotFound { Kind::Missing } else { Kind::Other }
 }
 
 /// What is at the bottom of an error.

@@ -247,7 +247,7 @@ fn ledger(dir: &Path, kind: OffloadKind, generation: Generation, apart: bool) ->
     }
     if apart {
         let image = StreamedImage { symbol, contents: Composed::of_file(at("image"))? };
-        image_object::write(&mut File::create(at("image.o"))?, X86, wrap::image_section(kind, false), &[image])?;
+        image_object::write(&mut File::create(at("image.o"))?, X86, wrap::image_section(kind, false), &[image], 0)?;
         cc.arg(at("image.o"));
     }
     let output = cc.output()?;

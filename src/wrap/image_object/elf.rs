@@ -95,8 +95,8 @@ pub(super) fn skeleton(out: &mut Holes<'_>, machine: Machine, layout: &Layout<'_
     elf.write_strtab();
     elf.write_shstrtab();
 
-    // Linkers make one section of them, which is large or is not.
-    let large = machine.machine == elf::EM_X86_64 && layout.size >= LARGE;
+    // Linkers make one section of all, which is large or is not.
+    let large = machine.machine == elf::EM_X86_64 && layout.in_all >= LARGE;
     elf.write_null_section_header();
     for (image, place) in layout.images.iter().zip(&places) {
         elf.write_section_header(&SectionHeader {

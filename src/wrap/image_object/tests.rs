@@ -44,7 +44,7 @@ fn streamed(dir: &Path, symbol: &str, bytes: &[u8]) -> std::io::Result<StreamedI
 fn object(dir: &Path, host: &str, relocatable: bool, images: &[StreamedImage]) -> Result<Vec<u8>, Box<dyn Error>> {
     let path = dir.join("images.o");
     let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path)?;
-    write(&mut file, host, image_section(OffloadKind::OpenMp, relocatable), images)?;
+    write(&mut file, host, image_section(OffloadKind::OpenMp, relocatable), images, 0)?;
     Ok(std::fs::read(path)?)
 }
 
@@ -108,14 +108,21 @@ fn f33_large_images_are_marked_on_x86_64() -> Outcome {
     contents.pad_to(1 << 30);
     let image = StreamedImage { symbol: "large".to_owned(), contents };
     let path = dir.path().join("large.o");
-    for (host, flags) in [(X86, 0x1000_0002), ("aarch64-unknown-linux-gnu", 2)] {
+    let small = StreamedImage { symbol: "small".to_owned(), contents: Composed::default() };
+    for (host, flags, image, in_all) in [
+        (X86, 0x1000_0002, &image, 0),
+        ("aarch64-unknown-linux-gnu", 2, &image, 0),
+        // One of several objects.
+        (X86, 2, &small, (1 << 30) - 1),
+        (X86, 0x1000_0002, &small, 1 << 30),
+    ] {
         let mut file = File::create(&path)?;
-        write(&mut file, host, image_section(OffloadKind::OpenMp, false), std::slice::from_ref(&image))?;
+        write(&mut file, host, image_section(OffloadKind::OpenMp, false), std::slice::from_ref(image), in_all)?;
         let cache = object::ReadCache::new(File::open(&path)?);
         let file = object::read::elf::ElfFile64::<object::Endianness, _>::parse(&cache)?;
         let section = file.section_by_name(".llvm.offloading").ok_or("no section")?;
         assert_eq!(section.elf_section_header().sh_flags.get(file.endian()).0, flags, "{host}");
-        assert_eq!(section.size(), 1 << 30);
+        assert_eq!(section.size(), image.contents.size());
     }
     Ok(())
 }
@@ -132,7 +139,7 @@ fn each_kind_has_its_section() -> Outcome {
     ];
     for host in HOSTS {
         for (kind, name, align) in kinds {
-            write(&mut File::create(&path)?, host, image_section(kind, false), &images)?;
+            write(&mut File::create(&path)?, host, image_section(kind, false), &images, 0)?;
             let bytes = std::fs::read(&path)?;
             let file = object::File::parse(&bytes[..])?;
             let section = file.section_by_name(name).ok_or(*host)?;

@@ -118,3 +118,26 @@ fn symbols_of_relocatable_outputs_are_distinct_and_always_the_same() -> Outcome 
     assert!(tag(&gone, &context("a.out", false)).is_ok() && tag(&gone, &context("a.o", true)).is_err());
     Ok(())
 }
+
+#[test]
+fn large_images_have_objects_of_their_own_in_the_order_of_the_images() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let sizes = [LARGE, 5, 6, LARGE - 1, LARGE + 1, LARGE].map(usize::try_from);
+    let bytes = sizes.into_iter().enumerate().map(|(at, size)| Ok(vec![at as u8; size?])).collect::<Result<Vec<_>>>()?;
+    let files: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
+    let payload = payload(OffloadKind::OpenMp, dir.path(), &files)?;
+    let (plan, streamed) = plan_of(&payload)?;
+    let shell = std::sync::Arc::new(crate::shell::Shell::from_write("test", Box::new(io::sink())));
+    let session = Session::new(shell, crate::session::SessionOptions::default());
+    let objects = stream_images(&payload, &plan, &streamed, "a.out.openmp.image", &session)?;
+    let mut found = Vec::new();
+    for path in &objects {
+        let bytes = std::fs::read(path)?;
+        let file = object::File::parse(&bytes[..])?;
+        let sections = object::Object::sections(&file);
+        let sections = sections.filter(|section| object::ObjectSection::name(section) == Ok(".llvm.offloading"));
+        found.push(sections.map(|section| Ok(object::ObjectSection::data(&section)?[0])).collect::<object::Result<Vec<u8>>>()?);
+    }
+    assert_eq!(found, [&[0][..], &[1, 2, 3], &[4], &[5]]);
+    Ok(())
+}

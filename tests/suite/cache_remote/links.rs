@@ -57,6 +57,8 @@ fn link(folder: &Work, cache: &str, remote: &str) -> Command {
     let mut link = folder.command(llvm("clang++"));
     link.args(OFFLOAD).arg("-B").arg(&made().links).args(["zaxpy.o", "-Wl,--wrapper-verbose", "-o", &format!("zaxpy-{cache}")]);
     link.env("OFFLD_CACHE", folder.path().join(cache)).env("OFFLD_CACHE_REMOTE", remote);
+    // Machines that are busy with tests.
+    link.env("OFFLD_CACHE_REMOTE_TIMEOUT", "30");
     link
 }
 
@@ -184,7 +186,7 @@ fn silent() -> Outcome {
     let (alone, _) = timed("alone", "")?;
     let (took, said) = timed("a", &format!("redis://127.0.0.1:{}", server.port))?;
     expect_in(&said, "is not used any further: no full answer within 1s")?;
-    let most = alone + Duration::from_millis(2500);
+    let most = alone * 2 + Duration::from_secs(4);
     if took > most {
         return Err(format!("took {took:?}, alone {alone:?}").into());
     }

@@ -13,7 +13,7 @@ use libtest_mimic::{Failed, Trial};
 use offld::cache::{Cache, Digest, RemoteSettings, Store};
 
 use super::support::{Outcome, Work, expect_equal, expect_in, missing, passed, test};
-use servers::{PASSWORD, Server, program};
+use servers::{PASSWORD, Server, Strange, program};
 
 /// The tests.
 pub fn trials() -> Vec<Trial> {
@@ -24,6 +24,7 @@ pub fn trials() -> Vec<Trial> {
         shared("redis", &["redis-server"], || over(&redis_url(&Server::redis(false)?, ""))),
         shared("redis_with_a_password_a_database_and_a_prefix", &["redis-server"], redis_with_everything),
         shared("web", &["nginx"], || over(&web_url(&Server::nginx()?, "some/where"))),
+        shared("web_where_folders_have_to_be_made", &[], folders_have_to_be_made),
         shared("web_with_a_password", &["nginx"], || {
             let server = Server::nginx()?;
             over(&format!("http://user:{PASSWORD}@127.0.0.1:{}/closed/", server.port))
@@ -67,8 +68,9 @@ struct Machine {
 }
 
 impl Machine {
+    /// One that is patient: servers that work may be slow on a machine that is busy with tests.
     fn new(url: &str) -> Result<Machine, Failed> {
-        Machine::with(RemoteSettings::new(url))
+        Machine::hasty(url, Duration::from_secs(30))
     }
 
     fn with(settings: RemoteSettings) -> Result<Machine, Failed> {
@@ -167,6 +169,22 @@ fn over(url: &str) -> Outcome {
         assert!(store.fetch_blob(Digest::of(blob), &to).is_ok_and(|there| there) && std::fs::read(&to)? == *blob);
     }
     expect_equal("remote hits", &blobs.len().to_string(), &store.stats().get(offld::cache::Event::RemoteHit).to_string())?;
+    passed()
+}
+
+fn folders_have_to_be_made() -> Outcome {
+    let (server, asked) = Strange::strict()?;
+    let machine = Machine::new(&format!("http://127.0.0.1:{}/some/where", server.port))?;
+    for key in 1..3 {
+        machine.put(Digest(key), b"record", format!("blob {key}").as_bytes())?;
+    }
+    machine.cache.finish();
+    machine.quiet()?;
+    let asked = asked.lock().expect("no panic").clone();
+    let count = |word: &str| asked.iter().filter(|question| question.starts_with(word)).count();
+    assert_eq!(count("MKCOL /some/where/b/") + count("MKCOL /some/where/r/"), 2, "{asked:?}");
+    // Two records and two blobs, and one of each in vain.
+    assert_eq!(count("PUT "), 6, "{asked:?}");
     passed()
 }
 

@@ -5,8 +5,8 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use libtest_mimic::Failed;
@@ -172,6 +172,9 @@ fn certificate(folder: &Path) -> Result<String, Failed> {
     Ok(format!("ssl_certificate {dir}/certificate; ssl_certificate_key {dir}/key;"))
 }
 
+/// What a server was asked for, in order: `PUT /file`.
+pub type Asked = Arc<Mutex<Vec<String>>>;
+
 /// A server that does to each connection what a function does, each in a thread of its own; and how many there were.
 pub struct Strange {
     /// Its port on 127.0.0.1.
@@ -227,6 +230,26 @@ impl Strange {
         })
     }
 
+    /// A WebDAV server that takes files only into folders that were made (Apache's is one); what it was asked for.
+    pub fn strict() -> Result<(Strange, Asked), Failed> {
+        let asked = Asked::default();
+        let heard = Arc::clone(&asked);
+        let strange = Strange::new(move |stream| {
+            let Some(question) = question(stream) else { return false };
+            let mut heard = heard.lock().expect("no panic");
+            let folder = question.rsplit_once('/').map_or("", |(before, _)| before).replacen("PUT", "MKCOL", 1);
+            let status = match question.split(' ').next() {
+                Some("MKCOL") => "201 Created",
+                Some("PUT") if heard.iter().any(|earlier| *earlier == format!("{folder}/")) => "201 Created",
+                Some("PUT") => "409 Conflict",
+                _ => "404 Not Found",
+            };
+            heard.push(question);
+            stream.write_all(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n").as_bytes()).is_ok()
+        })?;
+        Ok((strange, asked))
+    }
+
     /// Answers each question with `answer`, after a while.
     pub fn slow(answer: &'static str, after: Duration) -> Result<Strange, Failed> {
         Strange::new(move |stream| {
@@ -235,6 +258,21 @@ impl Strange {
             asked && stream.write_all(answer.as_bytes()).is_ok()
         })
     }
+}
+
+/// The next question of HTTP, read to its end: `PUT /file`.
+fn question(stream: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).ok()?;
+        head.extend_from_slice(&byte);
+    }
+    let head = String::from_utf8(head).ok()?;
+    let length = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok());
+    stream.read_exact(&mut vec![0; length.unwrap_or(0)]).ok()?;
+    let mut words = head.split(' ');
+    Some(format!("{} {}", words.next()?, words.next()?))
 }
 
 /// Whether a question came.

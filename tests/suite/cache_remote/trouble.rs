@@ -18,6 +18,7 @@ pub fn trials() -> Vec<Trial> {
         shared("silent", &[], silent),
         shared("dribbling", &[], dribbling),
         shared("slow_in_all", &[], slow_in_all),
+        shared("redis_takes_its_time", &["redis-server"], redis_takes_its_time),
         shared("server_that_ends", &["redis-server"], server_that_ends),
         shared("sending_does_not_hold_up", &[], sending_does_not_hold_up),
         shared("an_end_is_an_end", &[], an_end_is_an_end),
@@ -40,7 +41,7 @@ fn wrong_password() -> Outcome {
         machine.put(Digest(1), b"record", b"blob")?;
         machine.cache.finish();
         machine.one_line(&["is not used any further", told, "127.0.0.1"])?;
-        assert!(started.elapsed() < Duration::from_secs(2), "{url}: {:?}", started.elapsed());
+        at_most(started.elapsed(), Duration::ZERO)?;
     }
     passed()
 }
@@ -71,7 +72,7 @@ fn everything(machine: &Machine) -> Result<Duration, Failed> {
 
 /// At most this, and a slow machine's slack.
 fn at_most(took: Duration, limit: Duration) -> Result<(), Failed> {
-    let slack = Duration::from_millis(1500);
+    let slack = Duration::from_secs(4);
     if took <= limit + slack { Ok(()) } else { Err(format!("took {took:?}, where {limit:?} are allowed").into()) }
 }
 
@@ -116,15 +117,36 @@ fn dribbling() -> Outcome {
 
 /// No answer takes too long, but all of them do.
 fn slow_in_all() -> Outcome {
-    let each = Duration::from_millis(400);
-    let server = Strange::slow("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", Duration::from_millis(150))?;
+    let each = Duration::from_secs(1);
+    let server = Strange::slow("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", Duration::from_millis(250))?;
     let machine = Machine::hasty(&format!("http://127.0.0.1:{}/", server.port), each)?;
     let started = Instant::now();
     for key in 0..60 {
         assert_eq!(machine.cache.record(Digest(key)), None);
     }
     at_most(started.elapsed(), each * 5)?;
-    machine.one_line(&["is not used any further: this link has waited 2s for it in all"])?;
+    machine.one_line(&["is not used any further: this link has waited 5s for it in all"])?;
+    passed()
+}
+
+/// The library that asks Redis gives up after half a second, and we do not.
+fn redis_takes_its_time() -> Outcome {
+    let server = Server::redis(false)?;
+    let url = redis_url(&server, "");
+    let machine = Machine::new(&url)?;
+    machine.put(Digest(1), b"record", b"blob")?;
+    machine.cache.finish();
+    let other = Machine::new(&url)?;
+    assert_eq!(other.cache.record(Digest(2)), None, "it is connected now");
+    std::thread::scope(|scope| {
+        // Its answer comes after the pause.
+        scope.spawn(|| server.tell_redis(&[b"CLIENT", b"PAUSE", b"1500", b"ALL"]).map_err(|_| ()));
+        std::thread::sleep(Duration::from_millis(200));
+        let started = Instant::now();
+        assert!(other.cache.record(Digest(1)).is_some());
+        assert!(started.elapsed() > Duration::from_millis(600), "it was paused: {:?}", started.elapsed());
+    });
+    other.quiet()?;
     passed()
 }
 
@@ -133,7 +155,8 @@ fn server_that_ends() -> Outcome {
     let machine = Machine::new(&redis_url(&server, ""))?;
     machine.put(Digest(1), b"record", b"blob")?;
     machine.cache.finish();
-    let other = Machine::new(&redis_url(&server, ""))?;
+    let each = Duration::from_secs(2);
+    let other = Machine::hasty(&redis_url(&server, ""), each)?;
     assert!(other.cache.record(Digest(1)).is_some());
     server.stop();
     let started = Instant::now();
@@ -141,7 +164,7 @@ fn server_that_ends() -> Outcome {
         assert_eq!(other.cache.record(Digest(key)), None);
     }
     assert!(other.fetch(Digest::of(b"blob"))?.is_none());
-    at_most(started.elapsed(), Duration::from_secs(2))?;
+    at_most(started.elapsed(), each)?;
     other.one_line(&["is not used any further"])?;
     passed()
 }
@@ -156,7 +179,7 @@ fn sending_does_not_hold_up() -> Outcome {
     machine.put(Digest(1), b"record", &blob)?;
     let putting = started.elapsed();
     // It is hashed and written on this machine, unoptimized.
-    assert!(putting < Duration::from_secs(2), "{putting:?}");
+    assert!(putting < Duration::from_secs(6), "{putting:?}");
     machine.cache.finish();
     at_most(started.elapsed() - putting, each)?;
     machine.one_line(&["is not used any further: no full answer within 300ms"])?;
