@@ -141,7 +141,7 @@ impl Disk {
         std::fs::create_dir_all(&folder)?;
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", "size=4k", "tmpfs"]).arg(&folder).stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(mount.status().is_ok_and(|status| status.success()).then_some(Disk(folder)))
+        Ok(mount.status().is_ok_and(|status| status.success()).then(|| Disk(folder)))
     }
 
     /// Makes room for `kib`.
