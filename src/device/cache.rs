@@ -5,7 +5,9 @@
 //!
 //! A link of which something cannot be known is not kept, and says why; it is done by the compiler then, as without a cache.
 
+mod asking;
 mod history;
+mod libraries;
 mod line;
 mod manifest;
 mod recipe;
@@ -23,7 +25,7 @@ use std::time::{Instant, SystemTime};
 use anyhow::Result;
 
 use crate::cache::{Cache, Digest, Event, Parts};
-use crate::run::{self, Cmd};
+use crate::run::Cmd;
 use crate::select::DeviceJob;
 use crate::session::{self, Session};
 use crate::trace::Usage;
@@ -32,11 +34,13 @@ use line::{Line, Linker};
 use manifest::Manifest;
 use recipe::Recipe;
 pub(super) use recipe::{INPUT, OUTPUT};
-use surroundings::Surroundings;
 use tool::Tool;
 
 /// A tool, once it is told. Whoever asks meanwhile waits.
 type Slot = Arc<OnceLock<Result<Tool, String>>>;
+
+/// What the compiler says, once it is asked.
+type Answer = Arc<Mutex<Option<Result<Recipe, String>>>>;
 
 /// The cache as one run's device links use it.
 pub(super) struct DeviceCache<'a> {
@@ -45,6 +49,7 @@ pub(super) struct DeviceCache<'a> {
     environment: Digest,
     verbose: bool,
     tools: Mutex<HashMap<PathBuf, Slot>>,
+    answers: Mutex<HashMap<Vec<OsString>, Answer>>,
 }
 
 /// What the cache is told about a job.
@@ -82,7 +87,14 @@ impl Known {
 impl<'a> DeviceCache<'a> {
     /// For links by `compiler`, which most probably runs `linker`.
     pub(super) fn new(cache: &'a Arc<Cache>, compiler: &Path, linker: &Path, verbose: bool, session: &'a Session) -> Self {
-        let own = DeviceCache { cache, session, environment: environment(), verbose, tools: Mutex::default() };
+        let own = DeviceCache {
+            cache,
+            session,
+            environment: environment(),
+            verbose,
+            tools: Mutex::default(),
+            answers: Mutex::default(),
+        };
         for tool in [compiler, linker] {
             let slot = own.slot(tool);
             match Tool::remembered(tool, cache) {
@@ -100,23 +112,15 @@ impl<'a> DeviceCache<'a> {
         own
     }
 
-    /// Finds out what `question` is about. `begin` is called before a program is run for that. Inside: why the link cannot be known.
-    pub(super) fn know(
-        &self,
-        question: &Question<'_>,
-        begin: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<std::result::Result<Known, String>> {
-        let recipe = match self.recipe(question, begin)? {
-            Ok(recipe) => recipe,
-            Err(why) => return Ok(Err(why)),
-        };
-        let line = Line::read(&recipe).and_then(|line| Ok((line, self.tool(&recipe.program)?)));
-        Ok(line.map(|(line, linker)| {
-            let inputs: Vec<Digest> = question.job.inputs.iter().map(|input| Digest::of(&input.bytes)).collect();
-            let key = self.key(&recipe, &linker, &inputs);
-            let made = self.made(question, &recipe, &linker, &inputs);
-            Known { recipe, line, linker, key, inputs, made }
-        }))
+    /// Finds out what `question` is about, or why that cannot be known. `busy` is called before a program is run for that.
+    pub(super) fn know(&self, question: &Question<'_>, busy: &dyn Fn()) -> std::result::Result<Known, String> {
+        let recipe = self.recipe(question, busy)?;
+        let line = Line::read(&recipe)?;
+        let linker = self.tool(&recipe.program)?;
+        let inputs: Vec<Digest> = question.job.inputs.iter().map(|input| Digest::of(&input.bytes)).collect();
+        let key = self.key(&recipe, &linker, &inputs);
+        let made = self.made(question, &recipe, &linker, &inputs);
+        Ok(Known { recipe, line, linker, key, inputs, made })
     }
 
     /// Puts the image of a link that was done before at its place; else says what has changed since.
@@ -247,60 +251,6 @@ impl<'a> DeviceCache<'a> {
         if self.verbose {
             self.session.shell.note(&text());
         }
-    }
-
-    fn recipe(
-        &self,
-        question: &Question<'_>,
-        begin: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<std::result::Result<Recipe, String>> {
-        let path = &question.cmd.program;
-        if !tool::is_clang(path) {
-            return Ok(Err(format!("{} is not clang itself: what it does is not known", path.display())));
-        }
-        let target = &question.job.target;
-        if !target.is_cpu() && !target.is_amdgcn() {
-            return Ok(Err(format!("the linker for {} does not say which files it has read", target.triple)));
-        }
-        let args = recipe::question(question.args);
-        let surroundings = surroundings::of(path, &args);
-        let key = |compiler: &Tool| self.recipe_key(path, compiler, &surroundings, &args);
-        // Of a compiler that is not told yet nothing is known: it can be asked meanwhile.
-        if let Some(Ok(compiler)) = self.slot(path).get()
-            && let Some(recipe) = self.cache.own_record(key(compiler))
-            && let Ok(recipe) = serde_json::from_slice(&recipe)
-        {
-            return Ok(Ok(recipe));
-        }
-        begin()?;
-        let answer = match run::ask(path, &args, &[]) {
-            Ok(answer) if answer.success => recipe::answer(&answer.stderr),
-            Ok(_) => Err("the compiler does not say what it would run".to_owned()),
-            Err(error) => Err(format!("{}: {error}", path.display())),
-        };
-        let compiler = match self.tool(path) {
-            Ok(compiler) => compiler,
-            Err(why) => return Ok(Err(why)),
-        };
-        if let (Ok(recipe), true) = (&answer, surroundings.at_rest)
-            && let Ok(text) = serde_json::to_vec(recipe)
-        {
-            let (cache, key) = (Arc::clone(self.cache), key(&compiler));
-            self.cache.later(move || cache.put_own_record(key, &text));
-        }
-        Ok(answer)
-    }
-
-    fn recipe_key(&self, path: &Path, compiler: &Tool, surroundings: &Surroundings, args: &[OsString]) -> Digest {
-        let mut parts = Parts::default();
-        parts.add("recipe 1").add(compiler.digest.to_string()).add(path.as_os_str().as_encoded_bytes());
-        parts.add(self.environment.to_string()).add(Session::env(session::PATH).unwrap_or_default().as_encoded_bytes());
-        parts.add(std::env::current_dir().unwrap_or_default().as_os_str().as_encoded_bytes());
-        parts.add(surroundings.digest.to_string());
-        args.iter().for_each(|arg| {
-            parts.add(arg.as_encoded_bytes());
-        });
-        parts.digest()
     }
 
     fn slot(&self, path: &Path) -> Slot {

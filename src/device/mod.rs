@@ -37,7 +37,7 @@ use crate::trace::span;
 
 use cache::{DeviceCache, Known, Question};
 use inputs::Inputs;
-use jobs::{Slot, Slots};
+use jobs::Slots;
 
 /// A linked image, in a file.
 #[derive(Debug, Clone)]
@@ -198,18 +198,16 @@ struct Work<'w> {
     session: &'w Session,
 }
 
-impl<'w> Work<'w> {
+impl Work<'_> {
     fn link(&self, cache: Option<&DeviceCache<'_>>) -> Result<()> {
         self.session.signals.check()?;
         let _job = self.session.trace.span(span::JOB, self.at + 1);
-        // A link that is found takes no slot: nothing is run for it.
-        let mut slot: Option<Slot<'w>> = None;
         let known = match cache {
             None => None,
             Some(_) if self.planned.question.is_empty() => None,
             Some(cache) => {
                 let question = self.question();
-                match cache.know(&question, &mut || self.begin(&mut slot))? {
+                match cache.know(&question, self.busy) {
                     Ok(known) if cache.fetch(&known, &question)?.is_ok() => return Ok(()),
                     Ok(known) => Some((cache, known)),
                     Err(why) => {
@@ -219,7 +217,9 @@ impl<'w> Work<'w> {
                 }
             }
         };
-        self.begin(&mut slot)?;
+        // A link that was found has taken no slot: nothing is run for it.
+        let _slot = self.slots.take(self.session)?;
+        (self.busy)();
         self.session.signals.check()?;
         self.progress.begin(self.at, &self.planned.cmd.step);
         let linked = match known {
@@ -228,14 +228,6 @@ impl<'w> Work<'w> {
         };
         self.progress.end(self.at);
         linked
-    }
-
-    fn begin(&self, slot: &mut Option<Slot<'w>>) -> Result<()> {
-        if slot.is_none() {
-            (self.busy)();
-            *slot = Some(self.slots.take(self.session)?);
-        }
-        Ok(())
     }
 
     fn question(&self) -> Question<'_> {

@@ -20,6 +20,7 @@ pub fn trials() -> Vec<Trial> {
         with_llvm("cache_keys::what_a_linker_says_is_said_again", said_again),
         with_llvm("cache_keys::links_that_cannot_be_known", unknown),
         with_llvm("cache_keys::images_of_gpus_are_the_same_by_the_linker_itself", gpu_images),
+        with_llvm("cache_keys::one_processor_stands_for_another", processors),
         with_llvm("cache_keys::libraries_that_change_during_the_link", changes_meanwhile),
     ];
     for linker in ["lld", "bfd"] {
@@ -275,6 +276,28 @@ fn gpu_images() -> Outcome {
         let (said, with) = link(&cache)?;
         expect_equal(&format!("how often it is {which}\n{said}"), "2", &said.matches(text).count().to_string())?;
         expect_equal(&format!("the same images when {which}"), "true", &(with == without).to_string())?;
+    }
+    passed()
+}
+
+/// What clang would run for one of AMD's processors differs from what it would run for another in the processor's name alone: so it is
+/// asked for one of them.
+fn processors() -> Outcome {
+    let work = Work::new();
+    let line = |processor: &str| -> Result<String, Failed> {
+        let flags = ["-###", "--no-default-config", "--target=amdgcn-amd-amdhsa", "-flto", "-Wl,--no-undefined", "/dev/null"];
+        let said = stderr_of(work.command(llvm("clang")).args(flags).arg(format!("-mcpu={processor}")).args(["-o", "image"]))?;
+        Ok(said.lines().filter(|line| line.starts_with(" \"")).map(|line| format!("{line}\n")).collect())
+    };
+    let known = line("gfx90a")?;
+    expect_in(&known, "ld.lld")?;
+    for processor in
+        ["gfx700", "gfx803", "gfx900", "gfx906", "gfx908", "gfx942", "gfx950", "gfx1010", "gfx1030", "gfx1100", "gfx1201"]
+    {
+        expect_equal(processor, &known.replace("gfx90a", processor), &line(processor)?)?;
+    }
+    for generic in ["gfx9-generic", "gfx9-4-generic", "gfx11-generic"] {
+        expect_equal(generic, &known.replace("gfx90a", generic), &line(generic)?)?;
     }
     passed()
 }

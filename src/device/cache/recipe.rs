@@ -91,6 +91,20 @@ fn words(line: &str) -> Option<Vec<String>> {
 }
 
 impl Recipe {
+    /// The same for another processor of one kind, where the line tells it nothing but the processor's name; `from` and `to` are plain
+    /// names without features, which change more than the name.
+    pub(super) fn for_processor(&self, from: &str, to: &str) -> Option<Recipe> {
+        let word = format!("-plugin-opt=mcpu={from}");
+        let telling = self.args.iter().filter(|arg| arg.contains(from)).count();
+        let at = self.args.iter().position(|arg| *arg == word)?;
+        if telling != 1 || self.warnings.contains(from) {
+            return None;
+        }
+        let mut other = self.clone();
+        other.args[at] = format!("-plugin-opt=mcpu={to}");
+        Some(other)
+    }
+
     /// The arguments with `inputs` words for the inputs and `output` for the image; `dump` for what outputs' names begin with.
     pub(super) fn filled(&self, inputs: &[OsString], output: &Path, dump: &OsStr) -> Vec<OsString> {
         let mut line = Vec::with_capacity(self.args.len() + inputs.len());
@@ -143,6 +157,20 @@ mod tests {
             // Whatever is cut off does not make another line of it.
             let _ = answer(&ANSWER.as_bytes()[..end]);
         }
+    }
+
+    #[test]
+    fn one_processor_stands_for_another() {
+        let text = ANSWER.replace("-shared", "-plugin-opt=mcpu=gfx90a");
+        let recipe = answer(text.as_bytes()).unwrap();
+        let other = recipe.for_processor("gfx90a", "gfx1100").unwrap();
+        assert!(
+            other.args.contains(&"-plugin-opt=mcpu=gfx1100".to_owned()) && !other.args.iter().any(|arg| arg.contains("gfx90a"))
+        );
+        assert_eq!(other.for_processor("gfx1100", "gfx90a").unwrap(), recipe);
+        assert_eq!(recipe.for_processor("gfx906", "gfx1100"), None);
+        let twice = answer(text.replace("dwo_dir", "gfx90a").as_bytes()).unwrap();
+        assert_eq!(twice.for_processor("gfx90a", "gfx1100"), None);
     }
 
     #[test]

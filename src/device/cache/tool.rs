@@ -3,15 +3,16 @@
 //! stamp of the file all the same: from then on the contents count, too.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use object::Object;
 use serde::{Deserialize, Serialize};
 
+use super::libraries;
 use super::stamp::{self, Stamp};
 use crate::bytes::Bytes;
 use crate::cache::{Cache, Digest, Parts};
-use crate::run;
 use crate::session::{self, Session};
 
 /// A tool as it is now.
@@ -35,7 +36,7 @@ struct Part {
 
 impl Tool {
     /// The tool at `path`, which must be an executable by itself and no script, or why it cannot be told.
-    pub(super) fn of(path: &Path, cache: &Cache) -> Result<Tool, String> {
+    pub(super) fn of(path: &Path, cache: &Arc<Cache>) -> Result<Tool, String> {
         let real = path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))?;
         let files = match known(&real, cache).and_then(checked) {
             Some((files, false)) => return Ok(Tool::new(files)),
@@ -43,7 +44,8 @@ impl Tool {
             None => look(&real)?,
         };
         if let Ok(text) = serde_json::to_vec(&files) {
-            cache.put_own_record(key(&real), &text);
+            let (own, key) = (Arc::clone(cache), key(&real));
+            cache.later(move || own.put_own_record(key, &text));
         }
         Ok(Tool::new(files))
     }
@@ -122,8 +124,8 @@ fn look(real: &Path) -> Result<Vec<Part>, String> {
     let elf = object::File::parse(bytes.as_slice()).map_err(|_| format!("{name} is a script: what it runs is not known"))?;
     let mut paths = vec![name.to_owned()];
     if elf.section_by_name(".interp").is_some() {
-        paths.extend(libraries(real)?);
-        let loaders = ["/etc/ld.so.cache", "/etc/ld.so.preload"].into_iter().filter(|path| Path::new(path).exists());
+        paths.extend(libraries::of(real)?);
+        let loaders = [libraries::CACHE, "/etc/ld.so.preload"].into_iter().filter(|path| Path::new(path).exists());
         paths.extend(loaders.map(str::to_owned));
     }
     paths
@@ -149,23 +151,6 @@ fn build(path: &str) -> std::io::Result<String> {
     }
 }
 
-/// The libraries that the dynamic loader takes, told by itself, as `ldd` has them: it runs nothing of the program.
-fn libraries(real: &Path) -> Result<Vec<String>, String> {
-    let answer =
-        run::ask(real, &[], &[("LD_TRACE_LOADED_OBJECTS", "1")]).map_err(|error| format!("{}: {error}", real.display()))?;
-    let text = String::from_utf8_lossy(&answer.stdout).into_owned();
-    if !answer.success || text.contains("not found") {
-        return Err(format!("{}: its libraries cannot be told", real.display()));
-    }
-    // `\tlibLLVM.so.22.1 => /usr/lib/… (0x…)`, `\t/lib64/ld-linux-x86-64.so.2 (0x…)`, and the kernel's own, which has no file.
-    let paths = text.lines().filter_map(|line| {
-        let (line, _) = line.trim().rsplit_once(" (0x")?;
-        let path = line.rsplit_once(" => ").map_or(line, |(_, path)| path);
-        path.starts_with('/').then(|| path.to_owned())
-    });
-    Ok(paths.collect())
-}
-
 /// Whether the compiler at `path` is one that answers `-###`: a program of its own of that name. A script may do anything, and what
 /// stands in for a compiler (`ccache`) is not the compiler.
 pub(super) fn is_clang(path: &Path) -> bool {
@@ -186,9 +171,14 @@ mod tests {
     fn a_tool_that_is_replaced_in_place_is_another() {
         let Ok(real) = which::which("true") else { return };
         let dir = tempfile::tempdir().unwrap();
-        let cache = Cache::new(Store::open(&dir.path().join("cache"), 1 << 30).unwrap());
+        let cache = Arc::new(Cache::new(Store::open(&dir.path().join("cache"), 1 << 30).unwrap()));
         let tool = dir.path().join("tool");
-        let (bytes, pause) = (std::fs::read(&real).unwrap(), || std::thread::sleep(Duration::from_millis(60)));
+        // What was told is written down beside.
+        let pause = || {
+            cache.finish();
+            std::thread::sleep(Duration::from_millis(60));
+        };
+        let bytes = std::fs::read(&real).unwrap();
         let write = |bytes: &[u8]| {
             std::fs::write(&tool, bytes).unwrap();
             std::fs::set_permissions(&tool, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
@@ -199,6 +189,7 @@ mod tests {
         pause();
         assert_eq!(Tool::remembered(&tool, &cache), None);
         let first = Tool::of(&tool, &cache).unwrap();
+        pause();
         assert_eq!(Tool::of(&tool, &cache).unwrap(), first);
         assert_eq!(Tool::remembered(&tool, &cache).unwrap(), first);
         // The same size, time and build id, and another byte at the end: only the system's stamp tells.
@@ -223,7 +214,7 @@ mod tests {
     #[test]
     fn scripts_are_not_known() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = Cache::new(Store::open(&dir.path().join("cache"), 1 << 30).unwrap());
+        let cache = Arc::new(Cache::new(Store::open(&dir.path().join("cache"), 1 << 30).unwrap()));
         let script = dir.path().join("clang");
         std::fs::write(&script, "#!/bin/sh\nexec /usr/bin/clang\n").unwrap();
         assert!(Tool::of(&script, &cache).unwrap_err().contains("is a script"));
