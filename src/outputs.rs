@@ -116,7 +116,7 @@ impl Outputs {
         for pending in self.pending {
             match pending {
                 Pending::Beside(beside, place) => {
-                    beside.persist(&place).map_err(|error| trouble(&place, &error.error))?;
+                    put(beside, &place).map_err(|error| trouble(&place, &error))?;
                 }
                 Pending::Into(mut file, None) => {
                     file.seek(SeekFrom::Start(0))
@@ -184,6 +184,17 @@ impl Output {
     fn check(&self) -> io::Result<()> {
         go_on(&self.signals)
     }
+}
+
+/// Puts the file `beside` in its place, over what is there. Where it can it takes the place of the old file by an exchange: what is renamed
+/// over a file, ext4 begins to write to the disk at once, and whoever renames waits.
+fn put(beside: TempPath, place: &Path) -> io::Result<()> {
+    let is_file = fs::symlink_metadata(place).is_ok_and(|meta| meta.is_file());
+    let flags = rustix::fs::RenameFlags::EXCHANGE;
+    if is_file && rustix::fs::renameat_with(rustix::fs::CWD, &*beside, rustix::fs::CWD, place, flags).is_ok() {
+        return beside.close();
+    }
+    beside.persist(place).map_err(|error| error.error)
 }
 
 /// An error once a signal has come.

@@ -109,18 +109,16 @@ pub(super) fn skeleton(out: &mut Holes<'_>, machine: Machine, layout: &Layout<'_
             ..SectionHeader::default()
         });
     }
-    // The stack need not be executable on our account.
-    elf.write_section_header(&SectionHeader {
-        sh_name: elf.section_name_offset(Some(stack_name)),
-        sh_type: elf::SHT_PROGBITS,
-        sh_offset: end,
-        sh_addralign: 1,
-        ..SectionHeader::default()
-    });
+    elf.write_section_header(&no_stack(elf.section_name_offset(Some(stack_name)), end));
     elf.write_symtab_section_header(1);
     elf.write_strtab_section_header();
     elf.write_shstrtab_section_header();
     Ok(places)
+}
+
+/// `.note.GNU-stack`: the stack need not be executable on our account.
+fn no_stack(sh_name: u32, sh_offset: u64) -> SectionHeader {
+    SectionHeader { sh_name, sh_type: elf::SHT_PROGBITS, sh_offset, sh_addralign: 1, ..SectionHeader::default() }
 }
 
 /// The place for an image in the file, not before `from`.
