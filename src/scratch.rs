@@ -4,9 +4,13 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::thread::JoinHandle;
 
 use anyhow::{Context, Result};
 use tempfile::TempDir;
+
+/// A file of this many bytes takes the system so long to remove that it is done beside what follows.
+const LARGE: u64 = 8 << 20;
 
 /// Names temporary files and owns the folder they are in.
 pub struct Scratch {
@@ -19,6 +23,8 @@ pub struct Scratch {
 struct State {
     folder: Option<TempDir>,
     names: HashSet<String>,
+    /// Removals on their way.
+    removals: Vec<JoinHandle<()>>,
 }
 
 impl Scratch {
@@ -64,10 +70,25 @@ impl Scratch {
     /// Removes one of our files before its time, to keep the peak of disk use low. Does nothing with `--save-temps`, and nothing to
     /// files that are not ours (an image that the user gave).
     pub fn discard(&self, path: &Path) {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.folder.as_ref().is_some_and(|folder| path.starts_with(folder.path())) {
             // Whatever is left goes with the folder.
-            let _ = std::fs::remove_file(path);
+            if std::fs::metadata(path).is_ok_and(|meta| meta.len() >= LARGE) {
+                let path = path.to_owned();
+                state.removals.push(std::thread::spawn(move || drop(std::fs::remove_file(path))));
+            } else {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // Before the folder goes, which is after this.
+        for removal in state.removals.drain(..) {
+            let _ = removal.join();
         }
     }
 }

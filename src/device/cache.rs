@@ -100,7 +100,7 @@ impl<'a> DeviceCache<'a> {
             match Tool::remembered(tool, cache) {
                 Some(known) => drop(slot.set(Ok(known))),
                 // It takes a moment, in which the compiler can be asked already.
-                None if tool::is_clang(tool) || Linker::of(tool).is_some() => {
+                None if tool::check_clang(tool).is_ok() || Linker::of(tool).is_some() => {
                     let (cache, path) = (Arc::clone(cache), tool.to_owned());
                     std::thread::spawn(move || {
                         slot.get_or_init(|| Tool::of(&path, &cache));

@@ -20,9 +20,7 @@ impl DeviceCache<'_> {
     /// The linker's line for `question`, or why there is none.
     pub(super) fn recipe(&self, question: &Question<'_>, busy: &dyn Fn()) -> Result<Recipe, String> {
         let path = &question.cmd.program;
-        if !tool::is_clang(path) {
-            return Err(format!("{} is not clang itself: what it does is not known", path.display()));
-        }
+        tool::check_clang(path)?;
         let target = &question.job.target;
         if !target.is_cpu() && !target.is_amdgcn() {
             return Err(format!("the linker for {} does not say which files it has read", target.triple));

@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 
 /// Stands for the inputs. It must be a file that is there and whose name says nothing of what is in it.
 pub(in crate::device) const INPUT: &str = "/dev/null";
-/// Stands for the image.
-pub(in crate::device) const OUTPUT: &str = "/offld.image";
+/// Stands for the image: a place where no program can write, should one not take the question for a question.
+pub(in crate::device) const OUTPUT: &str = "/dev/null/image";
 /// Stands for what names of further outputs begin with (`-dumpdir`).
-pub(super) const DUMP: &str = "/offld.dump.";
+pub(super) const DUMP: &str = "/dev/null/dump.";
 
 /// A linker's command line with the stand-ins in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,7 +132,7 @@ mod tests {
 
     const ANSWER: &str = "Debian clang version 22.1.8\nTarget: x86_64\nThread model: posix\nInstalledDir: /usr/bin\n\
         clang: warning: argument unused during compilation: '-x' [-Wunused]\n \
-        \"/usr/bin/ld.lld\" \"-shared\" \"-o\" \"/offld.image\" \"a\\\"b\\\\c\" \"/dev/null\" \"-plugin-opt=dwo_dir=/offld.dump.dwo\"\n";
+        \"/usr/bin/ld.lld\" \"-shared\" \"-o\" \"/dev/null/image\" \"a\\\"b\\\\c\" \"/dev/null\" \"-plugin-opt=dwo_dir=/dev/null/dump.dwo\"\n";
 
     #[test]
     fn an_answer_becomes_a_line() {

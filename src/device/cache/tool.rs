@@ -2,6 +2,8 @@
 //! another machine are the same tool. Whoever puts another build in the same place without changing any of those changes the system's
 //! stamp of the file all the same: from then on the contents count, too.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -151,13 +153,20 @@ fn build(path: &str) -> std::io::Result<String> {
     }
 }
 
-/// Whether the compiler at `path` is one that answers `-###`: a program of its own of that name. A script may do anything, and what
-/// stands in for a compiler (`ccache`) is not the compiler.
-pub(super) fn is_clang(path: &Path) -> bool {
+/// An error unless the compiler at `path` is one that answers `-###`: a program of its own, of that name. A script may do anything, and
+/// what stands in for a compiler (`ccache`) is not the compiler.
+pub(super) fn check_clang(path: &Path) -> Result<(), String> {
     let real: PathBuf = path.canonicalize().unwrap_or_default();
     let name = real.file_name().unwrap_or_default().to_string_lossy();
     let stem = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
-    ["clang", "clang++", "amdclang", "amdclang++", "icx", "icpx"].contains(&stem)
+    if !["clang", "clang++", "amdclang", "amdclang++", "icx", "icpx"].contains(&stem) {
+        return Err(format!("{} is not clang itself: what it does is not known", path.display()));
+    }
+    let mut magic = [0; 4];
+    match File::open(&real).and_then(|mut file| file.read_exact(&mut magic)) {
+        Ok(()) if magic == object::elf::ELFMAG => Ok(()),
+        _ => Err(format!("{} is a script: what it runs is not known", path.display())),
+    }
 }
 
 #[cfg(test)]
@@ -218,6 +227,7 @@ mod tests {
         let script = dir.path().join("clang");
         std::fs::write(&script, "#!/bin/sh\nexec /usr/bin/clang\n").unwrap();
         assert!(Tool::of(&script, &cache).unwrap_err().contains("is a script"));
-        assert!(is_clang(&script) && !is_clang(Path::new("/bin/sh")));
+        assert!(check_clang(&script).unwrap_err().contains("is a script"));
+        assert!(check_clang(Path::new("/bin/sh")).unwrap_err().contains("is not clang itself"));
     }
 }
