@@ -112,9 +112,9 @@ impl<'a> DeviceCache<'a> {
         own
     }
 
-    /// Finds out what `question` is about, or why that cannot be known. `busy` is called before a program is run for that.
-    pub(super) fn know(&self, question: &Question<'_>, busy: &dyn Fn()) -> std::result::Result<Known, String> {
-        let recipe = self.recipe(question, busy)?;
+    /// Finds out what `question` is about, or why that cannot be known.
+    pub(super) fn know(&self, question: &Question<'_>) -> std::result::Result<Known, String> {
+        let recipe = self.recipe(question)?;
         let line = Line::read(&recipe)?;
         let linker = self.tool(&recipe.program)?;
         let inputs: Vec<Digest> = question.job.inputs.iter().map(|input| Digest::of(&input.bytes)).collect();

@@ -207,7 +207,7 @@ impl Work<'_> {
             Some(_) if self.planned.question.is_empty() => None,
             Some(cache) => {
                 let question = self.question();
-                match cache.know(&question, self.busy) {
+                match cache.know(&question) {
                     Ok(known) if cache.fetch(&known, &question)?.is_ok() => return Ok(()),
                     Ok(known) => Some((cache, known)),
                     Err(why) => {

@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
+use std::time::SystemTime;
 
 use super::recipe::{self, Recipe};
 use super::surroundings::{self, Surroundings};
@@ -18,7 +19,7 @@ const STANDS_FOR_AMD: &str = "gfx90a";
 
 impl DeviceCache<'_> {
     /// The linker's line for `question`, or why there is none.
-    pub(super) fn recipe(&self, question: &Question<'_>, busy: &dyn Fn()) -> Result<Recipe, String> {
+    pub(super) fn recipe(&self, question: &Question<'_>) -> Result<Recipe, String> {
         let path = &question.cmd.program;
         tool::check_clang(path)?;
         let target = &question.job.target;
@@ -34,18 +35,18 @@ impl DeviceCache<'_> {
         // The processor's name is all that AMD's lines differ in, unless features are told with it.
         let asked_for = if target.is_amdgcn() && !target.arch.contains(':') { STANDS_FOR_AMD } else { &target.arch };
         let args = question_for(asked_for);
-        let recipe = self.asked(path, &args, busy)?;
+        let recipe = self.asked(path, &args)?;
         if asked_for == target.arch {
             return Ok(recipe);
         }
         match recipe.for_processor(asked_for, &target.arch) {
             Some(recipe) => Ok(recipe),
-            None => self.asked(path, &question_for(&target.arch), busy),
+            None => self.asked(path, &question_for(&target.arch)),
         }
     }
 
     /// The compiler's answer to `args`, kept or asked for. Jobs with the same question wait for one answer.
-    fn asked(&self, path: &Path, args: &[OsString], busy: &dyn Fn()) -> Result<Recipe, String> {
+    fn asked(&self, path: &Path, args: &[OsString]) -> Result<Recipe, String> {
         let answer = {
             let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(answers.entry(args.to_vec()).or_default())
@@ -54,27 +55,27 @@ impl DeviceCache<'_> {
         if let Some(known) = answer.as_ref() {
             return known.clone();
         }
-        let surroundings = surroundings::of(path, args);
-        let key = |compiler: &Tool| self.recipe_key(path, compiler, &surroundings, args);
+        let now = SystemTime::now();
         // Of a compiler that is not told yet nothing is known: it can be asked meanwhile.
-        if let Some(Ok(compiler)) = self.slot(path).get()
-            && let Some(recipe) = self.cache.own_record(key(compiler))
-            && let Ok(recipe) = serde_json::from_slice::<Recipe>(&recipe)
-        {
-            return answer.insert(Ok(recipe)).clone();
-        }
-        // It takes no slot of a jobserver: whoever waits for this answer may have one.
-        busy();
-        let told = match run::ask(path, args, &[]) {
-            Ok(told) if told.success => recipe::answer(&told.stderr),
-            Ok(_) => Err("the compiler does not say what it would run".to_owned()),
-            Err(error) => Err(format!("{}: {error}", path.display())),
+        let (surroundings, told) = if let Some(Ok(compiler)) = self.slot(path).get() {
+            let surroundings = surroundings::of(path, args, now);
+            let kept = self.cache.own_record(self.recipe_key(path, compiler, &surroundings, args));
+            if let Some(Ok(recipe)) = kept.map(|kept| serde_json::from_slice::<Recipe>(&kept)) {
+                return answer.insert(Ok(recipe)).clone();
+            }
+            (surroundings, ask(path, args))
+        } else {
+            std::thread::scope(|scope| {
+                let asked = scope.spawn(|| ask(path, args));
+                let surroundings = surroundings::of(path, args, now);
+                (surroundings, asked.join().unwrap_or_else(|_| Err("the compiler cannot be asked".to_owned())))
+            })
         };
         let told = self.tool(path).and_then(|compiler| Ok((compiler, told?)));
         if let (Ok((compiler, recipe)), true) = (&told, surroundings.at_rest)
             && let Ok(text) = serde_json::to_vec(recipe)
         {
-            let (cache, key) = (Arc::clone(self.cache), key(compiler));
+            let (cache, key) = (Arc::clone(self.cache), self.recipe_key(path, compiler, &surroundings, args));
             self.cache.later(move || cache.put_own_record(key, &text));
         }
         answer.insert(told.map(|(_, recipe)| recipe)).clone()
@@ -90,5 +91,14 @@ impl DeviceCache<'_> {
             parts.add(arg.as_encoded_bytes());
         });
         parts.digest()
+    }
+}
+
+/// It takes no slot of a jobserver: whoever waits for this answer may have one.
+fn ask(path: &Path, args: &[OsString]) -> Result<Recipe, String> {
+    match run::ask(path, args, &[]) {
+        Ok(told) if told.success => recipe::answer(&told.stderr),
+        Ok(_) => Err("the compiler does not say what it would run".to_owned()),
+        Err(error) => Err(format!("{}: {error}", path.display())),
     }
 }

@@ -54,9 +54,8 @@ pub(super) struct Surroundings {
     pub(super) at_rest: bool,
 }
 
-/// What the compiler at `compiler` looks at when it is given `args`.
-pub(super) fn of(compiler: &Path, args: &[OsString]) -> Surroundings {
-    let now = SystemTime::now();
+/// What the compiler at `compiler` looks at when it is given `args`; `now`: when that was, or soon will be.
+pub(super) fn of(compiler: &Path, args: &[OsString], now: SystemTime) -> Surroundings {
     let mut places = BTreeSet::new();
     for folder in roots(compiler, args) {
         below(&folder, &mut places);
@@ -151,7 +150,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let compiler = dir.path().join("bin/clang");
         std::fs::create_dir_all(dir.path().join("lib/gcc/x86_64-linux-gnu/12")).unwrap();
-        let digest = || of(&compiler, &[]).digest;
+        let digest = || of(&compiler, &[], SystemTime::now()).digest;
         let before = digest();
         assert_eq!(digest(), before);
         std::fs::create_dir(dir.path().join("lib/gcc/x86_64-linux-gnu/13")).unwrap();
@@ -167,9 +166,9 @@ mod tests {
         let sysroot = dir.path().to_str().unwrap();
         let watched = |words: &[&str]| {
             let args: Vec<OsString> = words.iter().map(OsString::from).collect();
-            let before = of(Path::new("/nowhere/bin/clang"), &args).digest;
+            let before = of(Path::new("/nowhere/bin/clang"), &args, SystemTime::now()).digest;
             let new = tempfile::Builder::new().tempfile_in(dir.path()).unwrap();
-            let after = of(Path::new("/nowhere/bin/clang"), &args).digest;
+            let after = of(Path::new("/nowhere/bin/clang"), &args, SystemTime::now()).digest;
             drop(new);
             after != before
         };
