@@ -72,6 +72,7 @@ group_amdgcn() {
     } | in_parallel
     line=$(argv -fuse-ld=lld -fopenmp "--offload-arch=$gpus" -nogpulib -Xoffload-linker --unresolved-symbols=ignore-all \
         gpu/{main,0,1,2,3,4}.o -o OUT)
+    other_program -fopenmp "--offload-arch=$gpus" -nogpulib -Xoffload-linker --unresolved-symbols=ignore-all
     gpu_row amdgcn-cold '6 GPUs with LTO, cold' "$line" cold
     gpu_row amdgcn-cold-jobs '6 GPUs with LTO, cold, --wrapper-jobs=2 for both' "$line --wrapper-jobs=2" cold
     new_cache amdgcn

@@ -27,9 +27,30 @@ clean_environment() {
 
 # ---- caches: what `before` of a row does ------------------------------------------------------------------------------------
 
-# An empty cache. The other side has none.
-cold() {
+# An empty cache: the first link ever. The other side has none.
+first() {
     [ "$1" != ours ] || rm -rf "$OFFLD_CACHE"
+}
+
+# A cache that has seen another program: of this one's device links none is there, but clang has been asked what it runs.
+cold() {
+    [ "$1" = ours ] || return 0
+    rm -rf "$OFFLD_CACHE"
+    cp -a "$work/cache.other" "$OFFLD_CACHE"
+}
+
+# What the cache has seen then: a link for the same kind of device. OPTIONS are clang's.
+other_program() { # OPTIONS...
+    local line
+    rm -rf "$work/cache.other"
+    echo 'int main() { int x = 0; _Pragma("omp target map(tofrom: x)") x = 1; return x - 1; }' > other.cpp
+    "$llvm/bin/clang++" -O2 "$@" -c other.cpp -o other.o
+    line=$(argv -fuse-ld=lld "$@" other.o -o other)
+    # Twice: files that were written a moment ago are not taken for known.
+    for _ in 1 2; do
+        sleep 0.1
+        eval "OFFLD_CACHE='$work/cache.other' $ours $line" || fail 'the other program cannot be linked'
+    done
 }
 
 # Another cache than that of the row before, which the first round fills.

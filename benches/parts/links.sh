@@ -32,6 +32,8 @@ group_zaxpy() {
         "$llvm/bin/clang++" -O2 "${offload[@]}" -c "$source" -o "${objects[-1]}"
     done
     line=$(argv -fuse-ld=lld "${offload[@]}" "${objects[@]}" -o OUT)
+    program_row zaxpy-first 'zaxpy, first link with an empty cache' "$line" first
+    other_program "${offload[@]}"
     program_row zaxpy-cold 'zaxpy, cold' "$line" cold
     new_cache zaxpy
     program_row zaxpy-warm 'zaxpy, warm' "$line"
@@ -146,6 +148,8 @@ group_many() {
 many_rows() { # KEY TITLE INPUTS...
     local key=$1 title=$2 line
     line=$(argv -fuse-ld=lld "${offload[@]}" many/main.o "${@:3}" -o OUT)
+    program_row "$key-first" "$title, first link with an empty cache" "$line" first
+    other_program "${offload[@]}"
     program_row "$key-cold" "$title, cold" "$line" cold
     new_cache "$key"
     program_row "$key-warm" "$title, warm" "$line"
@@ -164,6 +168,7 @@ group_members() {
     mapfile -t objects < <(seq -f 'many/%g.o' 0 $((count - 1)))
     "$llvm/bin/llvm-ar" rcs members/libunits.a members/mix.o "${objects[@]}"
     line=$(argv -fuse-ld=lld "${offload[@]}" members/main.o members/libunits.a -o OUT)
+    other_program "${offload[@]}"
     program_row members-cold "${#called[@]} members of an archive of $count, cold" "$line" cold
     new_cache members
     program_row members-warm "${#called[@]} members of an archive of $count, warm" "$line"
