@@ -45,6 +45,17 @@ pub fn command(ledger: &Ledger, linker: &Path, additions: &[OsString], libraries
     Cmd { step: "host link".to_owned(), program: linker.to_path_buf(), args, quoting, inputs: Vec::new(), output: None }
 }
 
+/// The words of the line by which ld.lld can be started before the rest of the line is known; none for other linkers, and for lines that
+/// do not name their emulation as drivers do.
+pub fn first_words(ledger: &Ledger, linker: &Path) -> Option<Vec<OsString>> {
+    if !toolchain::is_ld_lld(linker) {
+        return None;
+    }
+    let line = ledger.host_line(&[], &[]);
+    let at = line.iter().position(|word| word == "-m")?;
+    line.get(at..at + 2).map(<[OsString]>::to_vec)
+}
+
 /// What goes where the objects go: the objects, and for ld.lld under `--gc-sections` the option that keeps the entry tables. Nothing
 /// refers to an entry but the bounds around its table, and lld alone takes that for nothing by default.
 pub fn additions(request: &LinkRequest, linker: &Path, host_triple: &str, objects: &[PathBuf]) -> Vec<OsString> {

@@ -20,7 +20,7 @@ use crate::inputs::magic::Magic;
 use crate::inputs::search::Naming;
 use crate::inputs::{self, Inputs};
 use crate::model::ObjectFormat;
-use crate::run::Cmd;
+use crate::run::{Cmd, Waiting};
 use crate::scan::{self, Found, HostFacts, Machine};
 use crate::select::{self, DeviceJob, Wishes};
 use crate::session::Session;
@@ -80,9 +80,17 @@ fn link_with(
     // Whatever goes wrong from here on can be repeated elsewhere, if that was asked for.
     write_reproduction(ledger, request, &linker)?;
 
+    // The host linker loads while others work, and then waits for its line.
+    let mut waiting = None;
+    let mut device_code_is_there = || {
+        let words = host::first_words(ledger, &linker).filter(|_| !request.emit_fatbin_only);
+        waiting = words.as_ref().and_then(|words| session.runner.prepare(&linker, words, false));
+        words
+    };
+
     // Linked images, each in a file, or nothing to do for us.
     let device = match request.override_images.as_slice() {
-        [] => device_code(cache, request, opened, &linker, session)?,
+        [] => device_code(cache, request, opened, &linker, &mut device_code_is_there, session)?,
         options => {
             session.signals.watch();
             Some(DeviceCode::given(options, request)?)
@@ -111,7 +119,7 @@ fn link_with(
     let endings = host::endings(request, device.runtime);
     let mut line = host::command(ledger, &linker, &additions, &endings);
     line.inputs = device.host_inputs;
-    host_link_to_the_end(&line, request, session)
+    host_link_to_the_end(&line, waiting, request, session)
 }
 
 fn write_reproduction(ledger: &Ledger, request: &LinkRequest, linker: &Path) -> Result<()> {
@@ -144,6 +152,7 @@ fn device_code(
     request: &LinkRequest,
     opened: Option<Inputs>,
     linker: &Path,
+    is_there: &mut dyn FnMut() -> Option<Vec<OsString>>,
     session: &Session,
 ) -> Result<Option<DeviceCode>> {
     // Every file the line names, as bytes; archives are spread into members. What the host linker reads, we have seen.
@@ -172,6 +181,7 @@ fn device_code(
     let host_triple = host::triple(request, &facts)?;
     check_host(request, &host_triple)?;
     drop(extract);
+    let first_words = is_there();
 
     // Linked images.
     let _device = session.trace.span(span::DEVICE, 0);
@@ -190,6 +200,7 @@ fn device_code(
         compiler: &compiler,
         host_triple: &host_triple,
         host_linker: linker,
+        first_words,
         libraries: &libraries,
         out_base,
         cache,
@@ -228,10 +239,10 @@ fn plain_link(ledger: &Ledger, request: &LinkRequest, linker: &Path, session: &S
 }
 
 /// The host link, and after a relocatable one our own last step. Of a link that a signal or a full disk ends nothing is left.
-fn host_link_to_the_end(line: &Cmd, request: &LinkRequest, session: &Session) -> Result<()> {
+fn host_link_to_the_end(line: &Cmd, waiting: Option<Waiting>, request: &LinkRequest, session: &Session) -> Result<()> {
     let mut host = session.trace.span(span::HOST, 0);
     let started = SystemTime::now();
-    let mut result = session.runner.run(line).map(|usage| host.tell_usage(usage));
+    let mut result = session.runner.run_waiting(waiting, line).map(|(usage, _)| host.tell_usage(usage));
     if request.relocatable && result.is_ok() {
         result = session.runner.edit(out_name(request), &host::finish_relocatable);
         if result.is_err() {

@@ -2,10 +2,10 @@
 //! (`Dry`), or fails on purpose (in tests). Also the report of a step that failed, and what a signal does to running children.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
@@ -35,6 +35,23 @@ pub struct Cmd {
     pub output: Option<PathBuf>,
 }
 
+/// A linker that has been started and waits for its words. Dropped without having got any, it is gone.
+pub struct Waiting {
+    child: Option<Child>,
+    program: PathBuf,
+    signals: Arc<Signals>,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // Before its pipe is closed, which it would take for a line without inputs, and complain.
+            let _ = child.kill();
+            let _ = self.signals.wait(&mut child);
+        }
+    }
+}
+
 /// Something that runs commands.
 pub trait Run: Send + Sync {
     /// Runs `cmd` to its end; an error unless it ends with status 0. Returns what it used.
@@ -42,6 +59,19 @@ pub trait Run: Send + Sync {
 
     /// The same, and what it wrote to stderr, which has been passed on.
     fn run_heard(&self, cmd: &Cmd) -> Result<(Usage, Vec<u8>)> {
+        self.run(cmd).map(|usage| (usage, Vec::new()))
+    }
+
+    /// Starts ld.lld at `program` ahead of its time: its loading, which is most of a small link, goes on beside other work, and then it
+    /// waits for its words. `first` must have its `-m`. `heard`: for [`Run::run_waiting`] to tell what it says. None where it cannot be
+    /// done: then it is started when it is needed.
+    fn prepare(&self, _program: &Path, _first: &[OsString], _heard: bool) -> Option<Waiting> {
+        None
+    }
+
+    /// The same as [`Run::run_heard`] by the process that waits, if there is one. Without `heard` at its start nothing is heard.
+    fn run_waiting(&self, waiting: Option<Waiting>, cmd: &Cmd) -> Result<(Usage, Vec<u8>)> {
+        drop(waiting);
         self.run(cmd).map(|usage| (usage, Vec::new()))
     }
 
@@ -98,24 +128,37 @@ impl Real {
     /// Runs `cmd`; with `heard`, that gets what it wrote to stderr, besides stderr itself.
     fn run_to_end(&self, cmd: &Cmd, heard: Option<&mut Vec<u8>>) -> Result<Usage> {
         // From here on there is a child to tell of signals, and perhaps a response file.
+        self.begin(cmd)?;
+        let mut command = self.command(cmd)?;
+        self.set_up(&mut command);
+        if heard.is_some() {
+            command.stderr(Stdio::piped());
+        }
+        let child = command.spawn().map_err(|error| cannot_start(cmd, &error))?;
+        self.signals.enter(child.id());
+        self.end(child, cmd, heard)
+    }
+
+    fn begin(&self, cmd: &Cmd) -> Result<()> {
         self.signals.watch();
         self.signals.check()?;
         if let Some(output) = &cmd.output {
             // With --save-temps there may be one of an earlier link, which must not be taken for this one's.
             let _ = std::fs::remove_file(output);
         }
-        let mut command = self.command(cmd)?;
+        Ok(())
+    }
+
+    fn set_up(&self, command: &mut Command) {
         if let Some(folder) = self.scratch.folder() {
             // A step works in our folder: what its tools leave behind, crashed and killed ones above all, goes with it.
             command.env("TMPDIR", folder);
         }
         // A group of its own, so that a signal reaches what the child started, too.
         command.process_group(0);
-        if heard.is_some() {
-            command.stderr(Stdio::piped());
-        }
-        let mut child = command.spawn().map_err(|error| cannot_start(cmd, &error))?;
-        self.signals.enter(child.id());
+    }
+
+    fn end(&self, mut child: Child, cmd: &Cmd, heard: Option<&mut Vec<u8>>) -> Result<Usage> {
         if let (Some(heard), Some(said)) = (heard, child.stderr.take()) {
             self.pass_on(said, heard);
         }
@@ -163,6 +206,46 @@ impl Run for Real {
     fn run_heard(&self, cmd: &Cmd) -> Result<(Usage, Vec<u8>)> {
         let mut heard = Vec::new();
         Ok((self.run_to_end(cmd, Some(&mut heard))?, heard))
+    }
+
+    fn prepare(&self, program: &Path, first: &[OsString], heard: bool) -> Option<Waiting> {
+        // A response file that is a pipe: whoever reads it waits until it is written. It is read once where the line has an `-m`.
+        const WORDS: &str = "/dev/stdin";
+        if !first.iter().any(|word| word == "-m") || !Path::new(WORDS).exists() || self.signals.check().is_err() {
+            return None;
+        }
+        self.signals.watch();
+        // There is a folder of ours for it then.
+        self.scratch.path("offld.words", "txt").ok()?;
+        let mut command = Command::new(program);
+        command.args(first).arg(format!("@{WORDS}")).stdin(Stdio::piped());
+        if heard {
+            command.stderr(Stdio::piped());
+        }
+        self.set_up(&mut command);
+        let child = command.spawn().ok()?;
+        self.signals.enter(child.id());
+        Some(Waiting { child: Some(child), program: program.to_owned(), signals: Arc::clone(&self.signals) })
+    }
+
+    fn run_waiting(&self, waiting: Option<Waiting>, cmd: &Cmd) -> Result<(Usage, Vec<u8>)> {
+        let mut heard = Vec::new();
+        let child = waiting.filter(|waiting| waiting.program == cmd.program).and_then(|mut waiting| waiting.child.take());
+        let Some(mut child) = child else {
+            return self.run(cmd).map(|usage| (usage, heard));
+        };
+        if let Err(stopped) = self.begin(cmd) {
+            drop(Waiting { child: Some(child), program: cmd.program.clone(), signals: Arc::clone(&self.signals) });
+            return Err(stopped);
+        }
+        if self.verbose {
+            self.shell.command(&cmd.program, &cmd.args);
+        }
+        if let Some(mut words) = child.stdin.take() {
+            // If it is dead already, its status says so.
+            let _ = words.write_all(&response::spill(&cmd.args, cmd.quoting));
+        }
+        Ok((self.end(child, cmd, Some(&mut heard))?, heard))
     }
 
     fn replace(&self, cmd: &Cmd) -> Result<()> {

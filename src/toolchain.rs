@@ -176,6 +176,13 @@ pub fn host_linker(explicit: Option<&Path>, ld_first: bool) -> Result<PathBuf> {
         .context("cannot find a host linker: neither `ld.lld` nor `ld` is on PATH; name one with --offld-linker= or OFFLD_LINKER")
 }
 
+/// Whether the program at `path` is LLVM's ELF linker, by its name and by what that leads to.
+pub fn is_ld_lld(path: &Path) -> bool {
+    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let real = path.canonicalize().map(|real| name(&real)).unwrap_or_default();
+    name(path).contains("ld.lld") && (real == "lld" || real.starts_with("lld-") || real == "ld.lld")
+}
+
 /// A linker in the folder of the clang that called us, which need not be in `PATH`.
 fn beside_clang(name: &Path) -> Option<PathBuf> {
     let linker = calling_clang()?.canonicalize().ok()?.with_file_name(name);

@@ -17,15 +17,16 @@ mod surroundings;
 mod tool;
 
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use anyhow::Result;
 
+use super::DeviceContext;
 use crate::cache::{Cache, Digest, Event, Parts};
-use crate::run::Cmd;
+use crate::run::{Cmd, Waiting};
 use crate::select::DeviceJob;
 use crate::session::{self, Session};
 use crate::trace::Usage;
@@ -45,11 +46,14 @@ type Answer = Arc<Mutex<Option<Result<Recipe, String>>>>;
 /// The cache as one run's device links use it.
 pub(super) struct DeviceCache<'a> {
     cache: &'a Arc<Cache>,
+    context: &'a DeviceContext<'a>,
     session: &'a Session,
     environment: Digest,
     verbose: bool,
     tools: Mutex<HashMap<PathBuf, Slot>>,
     answers: Mutex<HashMap<Vec<OsString>, Answer>>,
+    /// A linker that loads meanwhile.
+    waiting: Mutex<Option<Waiting>>,
 }
 
 /// What the cache is told about a job.
@@ -85,17 +89,21 @@ impl Known {
 }
 
 impl<'a> DeviceCache<'a> {
-    /// For links by `compiler`, which most probably runs `linker`.
-    pub(super) fn new(cache: &'a Arc<Cache>, compiler: &Path, linker: &Path, verbose: bool, session: &'a Session) -> Self {
+    /// For the links of one run.
+    pub(super) fn new(cache: &'a Arc<Cache>, context: &'a DeviceContext<'a>, session: &'a Session) -> Self {
+        let verbose = context.request.verbose;
         let own = DeviceCache {
             cache,
+            context,
             session,
             environment: environment(),
             verbose,
             tools: Mutex::default(),
             answers: Mutex::default(),
+            waiting: Mutex::default(),
         };
-        for tool in [compiler, linker] {
+        // The device's linker is most probably the host's.
+        for tool in [&context.compiler.path, context.host_linker] {
             let slot = own.slot(tool);
             match Tool::remembered(tool, cache) {
                 Some(known) => drop(slot.set(Ok(known))),
@@ -110,6 +118,24 @@ impl<'a> DeviceCache<'a> {
             }
         }
         own
+    }
+
+    /// Starts the linker that the compiler will most probably name for a CPU: it loads while the compiler is asked.
+    fn expect_linker(&self) {
+        let Some(words) = &self.context.first_words else { return };
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.is_none() {
+            *waiting = self.session.runner.prepare(self.context.host_linker, words, true);
+        }
+    }
+
+    /// The linker that waits, if it is the one of `recipe`; else it is gone.
+    fn expected(&self, recipe: &Recipe) -> Option<Waiting> {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let words = self.context.first_words.as_ref()?;
+        let told =
+            recipe.args.windows(words.len()).any(|args| args.iter().map(OsStr::new).eq(words.iter().map(OsString::as_os_str)));
+        waiting.filter(|_| told && recipe.program == self.context.host_linker)
     }
 
     /// Finds out what `question` is about, or why that cannot be known.
@@ -196,7 +222,10 @@ impl<'a> DeviceCache<'a> {
         self.session.shell.text(&known.recipe.warnings);
         let cmd = Cmd { program: known.recipe.program.clone(), args, ..question.cmd.clone() };
         let (begun, clock) = (SystemTime::now(), Instant::now());
-        let (usage, said) = self.session.runner.run_heard(&cmd)?;
+        let (usage, said) = match self.expected(&known.recipe) {
+            None => self.session.runner.run_heard(&cmd)?,
+            waiting => self.session.runner.run_waiting(waiting, &cmd)?,
+        };
         // The device code is in maps of the user's files: it must still be what the key was made of.
         let unchanged = question.job.inputs.iter().map(|input| Digest::of(&input.bytes)).eq(known.inputs.iter().copied());
         let link = store::Done {

@@ -66,6 +66,8 @@ pub struct DeviceContext<'a> {
     pub host_triple: &'a str,
     /// The program of the host link: handed on to device links for the same kind of machine (fault F34).
     pub host_linker: &'a std::path::Path,
+    /// The words that ld.lld can be started with ahead of its time, for the host's kind of machine.
+    pub first_words: Option<Vec<OsString>>,
     /// Libraries of the host line that device code for CPUs may use.
     pub libraries: &'a [HostLibrary],
     /// File name of the link's output, the stem of temporary names.
@@ -122,7 +124,7 @@ fn all_succeeded(results: Vec<Result<()>>) -> Result<()> {
 }
 
 /// The cache, where commands are run at all and leave nothing else behind.
-fn cache<'a>(context: &DeviceContext<'a>, session: &'a Session) -> Option<DeviceCache<'a>> {
+fn cache<'a>(context: &'a DeviceContext<'a>, session: &'a Session) -> Option<DeviceCache<'a>> {
     let request = context.request;
     let cache = match context.cache {
         _ if request.dry_run => return None,
@@ -139,7 +141,7 @@ fn cache<'a>(context: &DeviceContext<'a>, session: &'a Session) -> Option<Device
             return None;
         }
     };
-    Some(DeviceCache::new(cache, &context.compiler.path, context.host_linker, request.verbose, session))
+    Some(DeviceCache::new(cache, context, session))
 }
 
 /// A job with all its names chosen, so that the parallel part only writes and runs.

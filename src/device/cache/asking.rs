@@ -35,18 +35,18 @@ impl DeviceCache<'_> {
         // The processor's name is all that AMD's lines differ in, unless features are told with it.
         let asked_for = if target.is_amdgcn() && !target.arch.contains(':') { STANDS_FOR_AMD } else { &target.arch };
         let args = question_for(asked_for);
-        let recipe = self.asked(path, &args)?;
+        let recipe = self.asked(path, &args, target.is_cpu())?;
         if asked_for == target.arch {
             return Ok(recipe);
         }
         match recipe.for_processor(asked_for, &target.arch) {
             Some(recipe) => Ok(recipe),
-            None => self.asked(path, &question_for(&target.arch)),
+            None => self.asked(path, &question_for(&target.arch), false),
         }
     }
 
     /// The compiler's answer to `args`, kept or asked for. Jobs with the same question wait for one answer.
-    fn asked(&self, path: &Path, args: &[OsString]) -> Result<Recipe, String> {
+    fn asked(&self, path: &Path, args: &[OsString], for_cpu: bool) -> Result<Recipe, String> {
         let answer = {
             let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(answers.entry(args.to_vec()).or_default())
@@ -63,10 +63,16 @@ impl DeviceCache<'_> {
             if let Some(Ok(recipe)) = kept.map(|kept| serde_json::from_slice::<Recipe>(&kept)) {
                 return answer.insert(Ok(recipe)).clone();
             }
+            if for_cpu {
+                self.expect_linker();
+            }
             (surroundings, ask(path, args))
         } else {
             std::thread::scope(|scope| {
                 let asked = scope.spawn(|| ask(path, args));
+                if for_cpu {
+                    self.expect_linker();
+                }
                 let surroundings = surroundings::of(path, args, now);
                 (surroundings, asked.join().unwrap_or_else(|_| Err("the compiler cannot be asked".to_owned())))
             })

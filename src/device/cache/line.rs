@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::recipe::{INPUT, OUTPUT, Recipe};
 use crate::session::{self, Session};
+use crate::toolchain;
 
 /// Which linker it is, as far as it matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,13 +21,11 @@ pub(super) enum Linker {
 impl Linker {
     /// Of the program at `path`, through links; none of one that is not known to write dependency files.
     pub(super) fn of(path: &Path) -> Option<Linker> {
-        let called = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if toolchain::is_ld_lld(path) {
+            return Some(Linker::Lld);
+        }
         let real = path.canonicalize().ok()?;
         let name = real.file_name()?.to_string_lossy().into_owned();
-        // What `lld` is depends on the name it is called by.
-        if name == "lld" || name.starts_with("lld-") || name == "ld.lld" {
-            return called.contains("ld.lld").then_some(Linker::Lld);
-        }
         (name == "ld.bfd" || name.ends_with("-ld.bfd")).then_some(Linker::Gnu)
     }
 }
