@@ -23,6 +23,8 @@ mod cuda;
 mod drivers;
 #[path = "suite/dry_run/mod.rs"]
 mod dry_run;
+#[path = "suite/early_linker.rs"]
+mod early_linker;
 #[path = "suite/fat_objects.rs"]
 mod fat_objects;
 #[path = "suite/faults/mod.rs"]
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
     trials.extend(programs::trials());
     trials.extend(cache_store::trials());
     trials.extend(cache_keys::trials());
+    trials.extend(early_linker::trials());
     trials.extend(cases::trials());
     trials.extend(bench::trials());
     trials.extend(bundler::trials());

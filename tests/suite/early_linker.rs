@@ -1,0 +1,91 @@
+//! ld.lld is started before its line is known, and told the line through a pipe: the line must reach it as it is, and a linker that is not
+//! needed must be gone without a word.
+
+use std::process::Command;
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::support::{
+    LLVM, OFFLOAD, Outcome, Release, Work, expect_equal, expect_in, expect_not_in, llvm, made, passed, run, run_failing,
+    run_offloaded, stderr_of, with_llvm,
+};
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        with_llvm("early_linker::odd_names_reach_it", odd_names),
+        with_llvm("early_linker::it_is_gone_when_it_is_not_needed", not_needed),
+        with_llvm("early_linker::its_errors_are_told_as_ever", errors),
+    ]
+}
+
+fn compiled(work: &Work, name: &str) -> Result<(), Failed> {
+    let code = "#include <stdio.h>\nint main(void) { int x = 0;\n#pragma omp target map(tofrom: x)\n  x = 42;\n  printf(\"%d\\n\", x); }\n";
+    let source = work.file("main.c", code);
+    run(work.command(llvm("clang")).args(OFFLOAD).args(["-O1", "-c"]).arg(source).arg("-o").arg(name))?;
+    Ok(())
+}
+
+fn link(work: &Work, words: &[&str]) -> Command {
+    let mut command = work.command(llvm("clang"));
+    command.args(["-fuse-ld=lld", "-B"]).arg(&made().links).args(OFFLOAD).args(&Release::newest().link).args(words);
+    command
+}
+
+fn odd_names() -> Outcome {
+    let work = Work::new();
+    for name in ["o u t", "quo\"te", "back\\slash", "dollar$x", "ap'os", "semi;colon", "stern*", "new\nline", "-dash", "tab\tx"] {
+        let object = format!("./{name}.o");
+        compiled(&work, &object)?;
+        let output = format!("./{name}");
+        let cache = work.path().join("cache");
+        for _ in 0..2 {
+            run(link(&work, &[&object, "-o", &output]).env("OFFLD_CACHE", &cache))?;
+            expect_equal(name, "42\n", &run_offloaded(&mut work.command(work.path().join(name)))?)?;
+        }
+    }
+    work.expect_no_temps()?;
+    passed()
+}
+
+/// Processes that work in `work`'s folder.
+fn at_work(work: &Work) -> Result<usize, Failed> {
+    let folder = work.path().canonicalize()?;
+    let processes = std::fs::read_dir("/proc")?.filter_map(|entry| std::fs::read_link(entry.ok()?.path().join("cwd")).ok());
+    Ok(processes.filter(|cwd| *cwd == folder).count())
+}
+
+fn not_needed() -> Outcome {
+    let work = Work::new();
+    compiled(&work, "main.o")?;
+    // The device link fails, with and without a cache: nothing is left for the host linker to do.
+    for cache in ["off", "cache"] {
+        let mut failing = link(&work, &["-Xoffload-linker", "--no-such-option", "main.o", "-o", "program"]);
+        let said = run_failing(failing.env("OFFLD_CACHE", cache))?;
+        expect_in(&said, "unknown argument '--no-such-option'")?;
+        expect_in(&said, "device link for x86_64-pc-linux-gnu failed")?;
+        expect_not_in(&said, "no input files")?;
+        expect_equal("processes that are left", "0", &at_work(&work)?.to_string())?;
+    }
+    work.expect_no_temps()?;
+    // Another linker for the device than the one that was expected.
+    let other = work.path().join("ld.lld");
+    std::os::unix::fs::symlink(format!("{LLVM}/ld.lld"), &other)?;
+    let option = format!("-Wl,--device-compiler=--ld-path={}", other.display());
+    let words = [&option, "main.o", "-o", "program", "-Wl,--wrapper-verbose"];
+    let said = stderr_of(link(&work, &words).env("OFFLD_CACHE", "cache"))?;
+    expect_in(&said, &format!("\"{}\"", other.display()))?;
+    expect_not_in(&said, "no input files")?;
+    expect_equal("the program", "42\n", &run_offloaded(&mut work.command("./program"))?)?;
+    passed()
+}
+
+fn errors() -> Outcome {
+    let work = Work::new();
+    compiled(&work, "main.o")?;
+    let said = run_failing(&mut link(&work, &["main.o", "-Wl,no-such-file.o", "-o", "program"]))?;
+    expect_in(&said, "cannot open no-such-file.o")?;
+    expect_in(&said, "ld.lld\" --hash-style")?;
+    expect_not_in(&said, "/dev/stdin")?;
+    expect_equal("processes that are left", "0", &at_work(&work)?.to_string())?;
+    passed()
+}
