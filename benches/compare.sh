@@ -32,16 +32,8 @@ done
 [ ${#groups[@]} = 0 ] || [ "$write" != "$benches/RESULTS.md" ] || usage
 [ ${#groups[@]} != 0 ] || groups=("${all[@]}")
 
-work=$(mktemp -d "${TMPDIR:-/tmp}/offld-bench.XXXXXX")
-trap 'rm -rf "$work"' EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
-offld=$(realpath -- "${OFFLD:-${CARGO_TARGET_DIR:-target}/release/offld}")
-# shellcheck source=benches/parts/measure.sh
-. "$benches/parts/measure.sh"
-# shellcheck source=benches/parts/common.sh
-. "$benches/parts/common.sh"
+# shellcheck source=benches/parts/begin.sh
+. "$benches/parts/begin.sh"
 # shellcheck source=benches/parts/machine.sh
 . "$benches/parts/machine.sh"
 # shellcheck source=benches/parts/links.sh

@@ -9,16 +9,8 @@ case "${1:-}" in
     --check | '') ;;
     *) sed -n 's/^# \(usage.*\)/\1/p' "$0" >&2; exit 2 ;;
 esac
-work=$(mktemp -d "${TMPDIR:-/tmp}/offld-bench.XXXXXX")
-trap 'rm -rf "$work"' EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
-offld=$(realpath -- "${OFFLD:-${CARGO_TARGET_DIR:-target}/release/offld}")
-# shellcheck source=benches/parts/measure.sh
-. "$benches/parts/measure.sh"
-# shellcheck source=benches/parts/common.sh
-. "$benches/parts/common.sh"
+# shellcheck source=benches/parts/begin.sh
+. "$benches/parts/begin.sh"
 need_tools
 clean_environment
 "$offld" links "$links" >/dev/null

@@ -50,6 +50,8 @@ pub(super) struct DeviceCache<'a> {
     session: &'a Session,
     environment: Digest,
     verbose: bool,
+    /// From here on tools may have been started, and files read.
+    begun: (SystemTime, Instant),
     tools: Mutex<HashMap<PathBuf, Slot>>,
     answers: Mutex<HashMap<Vec<OsString>, Answer>>,
     /// A linker that loads meanwhile.
@@ -98,6 +100,7 @@ impl<'a> DeviceCache<'a> {
             session,
             environment: environment(),
             verbose,
+            begun: (SystemTime::now(), Instant::now()),
             tools: Mutex::default(),
             answers: Mutex::default(),
             waiting: Mutex::default(),
@@ -221,7 +224,7 @@ impl<'a> DeviceCache<'a> {
         }
         self.session.shell.text(&known.recipe.warnings);
         let cmd = Cmd { program: known.recipe.program.clone(), args, ..question.cmd.clone() };
-        let (begun, clock) = (SystemTime::now(), Instant::now());
+        let (begun, clock) = self.begun;
         let (usage, said) = match self.expected(&known.recipe) {
             None => self.session.runner.run_heard(&cmd)?,
             waiting => self.session.runner.run_waiting(waiting, &cmd)?,

@@ -79,6 +79,7 @@ impl DeviceCache<'_> {
         };
         let told = self.tool(path).and_then(|compiler| Ok((compiler, told?)));
         if let (Ok((compiler, recipe)), true) = (&told, surroundings.at_rest)
+            && compiler.still(now).is_ok()
             && let Ok(text) = serde_json::to_vec(recipe)
         {
             let (cache, key) = (Arc::clone(self.cache), self.recipe_key(path, compiler, &surroundings, args));

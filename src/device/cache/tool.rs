@@ -58,9 +58,10 @@ impl Tool {
         files.iter().all(Part::is_untouched).then(|| Tool::new(files))
     }
 
-    /// An error when the tool is not any more what it was.
-    pub(super) fn still(&self) -> Result<(), String> {
-        match self.files.iter().find(|part| !part.is_untouched()) {
+    /// An error unless the tool is still what it was, and was that already at the moment `since`: it may have been started before it was
+    /// looked at.
+    pub(super) fn still(&self, since: SystemTime) -> Result<(), String> {
+        match self.files.iter().find(|part| !part.is_untouched() || !part.stamp.at_rest(since)) {
             Some(part) => Err(format!("{} has changed meanwhile", part.path)),
             None => Ok(()),
         }
@@ -201,12 +202,14 @@ mod tests {
         pause();
         assert_eq!(Tool::of(&tool, &cache).unwrap(), first);
         assert_eq!(Tool::remembered(&tool, &cache).unwrap(), first);
+        assert_eq!(first.still(SystemTime::now()), Ok(()));
+        assert!(first.still(SystemTime::now() - Duration::from_secs(3600)).unwrap_err().contains("has changed meanwhile"));
         // The same size, time and build id, and another byte at the end: only the system's stamp tells.
         let mut other = bytes.clone();
         *other.last_mut().unwrap() ^= 1;
         write(&other);
         pause();
-        assert!(first.still().is_err());
+        assert!(first.still(SystemTime::now()).is_err());
         assert_eq!(Tool::remembered(&tool, &cache), None);
         let second = Tool::of(&tool, &cache).unwrap();
         assert_ne!(second.digest, first.digest);

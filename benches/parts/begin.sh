@@ -1,0 +1,14 @@
+# shellcheck shell=bash
+# What each script begins with: a folder that is gone on every way out, the binary, and what all rows share. Sourced; $benches is known.
+benches=${benches:?}
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/offld-bench.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+offld=$(realpath -- "${OFFLD:-${CARGO_TARGET_DIR:-target}/release/offld}")
+# shellcheck source=benches/parts/measure.sh
+. "$benches/parts/measure.sh"
+# shellcheck source=benches/parts/common.sh
+. "$benches/parts/common.sh"
