@@ -3,7 +3,7 @@
 //! The line, a stage a module; each takes the previous stage's value by reference and returns a new one:
 //!
 //! ```text
-//! argv -> Ledger -> LinkRequest -> Inputs -> Vec<Found> -> Vec<DeviceJob> -> Vec<Linked> -> Vec<Payload> -> objects -> host link
+//! argv -> Ledger -> LinkRequest -> Inputs -> Vec<DeviceImage> -> Vec<DeviceJob> -> Vec<Linked> -> Vec<Payload> -> objects -> host link
 //!         args      args::request  inputs    scan          select            device         bundle          wrap       host
 //! ```
 //!
@@ -12,35 +12,15 @@
 //! into exit statuses.
 
 pub mod args;
-pub mod bundle;
-pub mod bundler;
-pub mod bytes;
-pub mod cache;
 pub mod cli;
-pub mod copy;
-pub mod device;
 pub mod error;
 pub mod formats;
-pub mod host;
-pub mod inputs;
-pub mod inspect;
+pub mod io;
+pub mod link;
 pub mod llvm;
 pub mod model;
-pub mod outputs;
-pub mod packager;
-pub mod piece;
-pub mod pipeline;
-pub mod progress;
-pub mod reproduce;
-pub mod run;
-pub mod scan;
-pub mod scratch;
-pub mod select;
-pub mod session;
-pub mod shell;
-pub mod signals;
+pub mod registration;
+pub mod store;
+pub mod sys;
 pub mod target;
-pub mod toolchain;
-pub mod trace;
-pub mod wrap;
-pub mod wrapper;
+pub mod tools;

@@ -186,7 +186,7 @@ impl Origin {
     }
 
     /// The innermost name: the member's, else the file's own (without folders), for temp file names.
-    pub fn leaf(&self) -> String {
+    pub fn innermost_name(&self) -> String {
         let name = match self.members.last() {
             Some(member) => member.clone(),
             None => self.file.to_string_lossy().into_owned(),
@@ -267,6 +267,6 @@ mod tests {
     fn origin_names_every_level() {
         let origin = Origin::file(Path::new("lib/libbad.a")).member("badmem.o").in_section(".llvm.offloading");
         assert_eq!(origin.to_string(), "lib/libbad.a(badmem.o): .llvm.offloading");
-        assert_eq!(origin.leaf(), "badmem.o");
+        assert_eq!(origin.innermost_name(), "badmem.o");
     }
 }

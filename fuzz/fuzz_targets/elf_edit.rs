@@ -2,25 +2,25 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use offld::formats::elf_edit::{self, Edit};
+use offld::formats::elf::edit::{self, Edit};
 
 fuzz_target!(|data: &[u8]| {
     let Some((how, object)) = data.split_first() else { return };
     offld_fuzz::bounded(data.len(), || {
         let longer = |name: &[u8]| Some([name, b".x"].concat()).filter(|name| !name.contains(&0));
-        let remove_fat = |section: elf_edit::SectionView<'_>| elf_edit::is_fat_section(section);
+        let remove_fat = |section: edit::SectionView<'_>| edit::is_fat_section(section);
         let edit = match how % 4 {
             0 => Edit { remove: &remove_fat, ..Edit::default() },
             1 => Edit { rename_symbol: &|symbol| longer(symbol.name), ..Edit::default() },
             2 => Edit { rename_section: &|section| longer(section.name), ..Edit::default() },
             _ => Edit { remove: &|section| section.name.len() % 2 == 1, ..Edit::default() },
         };
-        if let Ok(edited) = elf_edit::plan(object, &edit) {
+        if let Ok(edited) = edit::plan(object, &edit) {
             let mut written = Vec::new();
             edited.write_to(&mut written).unwrap();
             assert_eq!(written.len() as u64, edited.size());
             assert!(written == edited.to_vec());
-            elf_edit::plan(&written, &Edit::default()).unwrap();
+            edit::plan(&written, &Edit::default()).unwrap();
         }
     });
 });

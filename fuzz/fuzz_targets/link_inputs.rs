@@ -4,11 +4,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use offld::args::request::{InputName, InputSpec};
-use offld::inputs::{
-    self,
-    search::{Naming, Search},
-};
-use offld::scan;
+use offld::link::inputs::self;
+use offld::link::inputs::search::{Naming, Search};
+use offld::link::scan;
 
 fuzz_target!(|data: &[u8]| {
     let path = offld_fuzz::file("input", data);

@@ -9,9 +9,14 @@ use libfuzzer_sys::fuzz_target;
 use offld::formats::bundle::{self, text};
 use offld::formats::compressed::{Header, Unpack};
 use offld::formats::fat_object::{NewSection, Part};
-use offld::formats::late_section::{self, Wanted};
+use offld::formats::deferred_section::{self, Wanted};
 use offld::formats::offload_binary::Packed;
-use offld::formats::{bitstream, fat_object, fatbin, kernels, offload_sections, wrapper_notes};
+use offld::formats::bitstream;
+use offld::formats::fat_object;
+use offld::formats::fatbin;
+use offld::formats::kernels;
+use offld::formats::offload_sections;
+use offld::formats::elf::wrapper_notes;
 
 fuzz_target!(|data: &[u8]| {
     let Some((which, data)) = data.split_first() else { return };
@@ -66,7 +71,7 @@ fuzz_target!(|data: &[u8]| {
         7 => objects(data),
         8 => {
             let wanted = Wanted { name: ".llvm.offloading", prefix: ".bss", listed: true };
-            let _ = late_section::make_room(data.to_vec(), wanted);
+            let _ = deferred_section::make_room(data.to_vec(), wanted);
         }
         9 => drop(wrapper_notes::add(data)),
         _ => {

@@ -3,8 +3,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use offld::formats::{bitcode_ident, drectve, elf_interface, intel_spirv};
-use offld::inputs::magic;
+use offld::formats::bitcode_ident;
+use offld::formats::coff::drectve;
+use offld::formats::elf::interface;
+use offld::formats::intel_spirv;
+use offld::formats::magic;
 
 fuzz_target!(|data: &[u8]| {
     let Some((which, data)) = data.split_first() else { return };
@@ -18,8 +21,8 @@ fuzz_target!(|data: &[u8]| {
         }
         1 => drop(drectve::read(data)),
         2 => {
-            if let Some(interface) = elf_interface::interface(data) {
-                assert!(elf_interface::interface(&interface).is_some());
+            if let Some(interface) = interface::interface(data) {
+                assert!(interface::interface(&interface).is_some());
             }
         }
         3 => assert!(intel_spirv::wrap_intel_spirv(data).len() > data.len()),

@@ -12,9 +12,9 @@ use anyhow::{Result, anyhow, bail};
 
 use super::help;
 use crate::args::cl::{self, Kind, Line, Opt, Outcome, Positional};
-use crate::bundler::{self, Request, Task};
-use crate::session::{Session, SessionOptions};
-use crate::shell::Shell;
+use crate::sys::session::{Session, SessionOptions};
+use crate::sys::shell::Shell;
+use crate::tools::bundler::{self, Request, Task};
 
 const NAME: &str = "clang-offload-bundler";
 /// The one name that LLVM's `-debug-only` has for this tool.

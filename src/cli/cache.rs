@@ -10,10 +10,10 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::cache::settings::{self, Setting};
-use crate::cache::store::{Collected, EVENTS, Store};
-use crate::cache::{Event, Stats, remote};
-use crate::inspect::table::{self, Style};
+use crate::store::local::{Collected, EVENTS, Store};
+use crate::store::settings::{self, Setting};
+use crate::store::{Event, Stats, remote};
+use crate::tools::inspect::table::{self, Style};
 
 /// What stands below the options in the help.
 pub(super) const AFTER_HELP: &str = "The cache is where a link would have it: in the folder OFFLD_CACHE, else in XDG_CACHE_HOME/offld, \

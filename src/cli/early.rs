@@ -6,8 +6,8 @@ use std::ffi::OsString;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{by_name, link};
-use crate::inputs::Inputs;
-use crate::shell::Shell;
+use crate::link::inputs::Inputs;
+use crate::sys::shell::Shell;
 
 /// After 99, where Rust's library takes note of the arguments, and before LLVM's, which have no number.
 #[used]

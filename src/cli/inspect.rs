@@ -8,11 +8,11 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::error::{self, Silent, StepFailed};
-use crate::inspect::report::Report;
-use crate::inspect::table::{self, Style};
-use crate::inspect::{Request, inspect};
-use crate::session::{Session, SessionOptions};
-use crate::shell::Shell;
+use crate::sys::session::{Session, SessionOptions};
+use crate::sys::shell::Shell;
+use crate::tools::inspect::report::Report;
+use crate::tools::inspect::table::{self, Style};
+use crate::tools::inspect::{Request, inspect};
 
 /// The exit status for files without device code.
 const NONE_FOUND: u8 = 1;

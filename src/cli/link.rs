@@ -8,11 +8,11 @@ use anyhow::Result;
 use super::help;
 use crate::args::request::LinkRequest;
 use crate::args::{Ledger, Mode, Role};
-use crate::inputs::Inputs;
-use crate::pipeline;
-use crate::session::{Session, SessionOptions};
-use crate::shell::Shell;
-use crate::trace::span;
+use crate::link::inputs::Inputs;
+use crate::link::pipeline;
+use crate::sys::session::{Session, SessionOptions};
+use crate::sys::shell::Shell;
+use crate::sys::trace::span;
 
 /// LLVM's tool, by its own options.
 pub(super) fn clang_linker_wrapper(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {

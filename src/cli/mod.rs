@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use crate::args::cl::Refused;
 use crate::error;
-use crate::shell::Shell;
+use crate::sys::shell::Shell;
 
 /// What one of the tools does with its arguments (without `argv[0]`).
 type Tool = fn(&[OsString], &Arc<Shell>) -> anyhow::Result<()>;

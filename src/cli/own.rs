@@ -10,7 +10,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::{PERSONALITIES, by_word, cache, inspect, links, manual};
-use crate::shell::Shell;
+use crate::sys::shell::Shell;
 
 /// The offload linker: links the device code embedded in host objects, registers it with its runtime, and runs the host link.
 #[derive(Debug, Parser)]

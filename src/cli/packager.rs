@@ -8,10 +8,10 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 
 use crate::args::cl::{self, Kind, Line, Opt, Outcome, Positional};
-use crate::packager::{self, Extract, Format, ImageArguments, Pack};
-use crate::session::{Session, SessionOptions};
-use crate::shell::Shell;
-use crate::toolchain;
+use crate::sys::session::{Session, SessionOptions};
+use crate::sys::shell::Shell;
+use crate::sys::toolchain;
+use crate::tools::packager::{self, Extract, Format, ImageArguments, Pack};
 
 static TOOL: cl::Tool = cl::Tool {
     name: "llvm-offload-binary",

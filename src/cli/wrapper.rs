@@ -10,9 +10,9 @@ use anyhow::{Context, Result, bail};
 use crate::args::cl::{self, Kind, Line, Opt, Outcome, Positional, Tool};
 use crate::llvm;
 use crate::model::{Generation, OffloadKind};
-use crate::session::{Session, SessionOptions};
-use crate::shell::Shell;
-use crate::wrapper::{Emit, INLINE_LIMIT, Input, Request, wrap};
+use crate::sys::session::{Session, SessionOptions};
+use crate::sys::shell::Shell;
+use crate::tools::wrapper::{Emit, INLINE_LIMIT, Input, Request, wrap};
 
 const KINDS: &[(&str, &str)] = &[
     ("openmp", "Wrap OpenMP binaries"),

@@ -56,7 +56,7 @@ pub struct Entry<'a> {
     /// The GPU, as compilers name it: `sm_90a`.
     pub arch: String,
     /// Whether it is for 64-bit hosts.
-    pub wide: bool,
+    pub is_64: bool,
     /// Whether it was compiled for debugging.
     pub debug: bool,
     /// The name the compiler gave it; empty as a rule.
@@ -197,7 +197,7 @@ fn entry(whole: &[u8], at: u64) -> Result<(Entry<'_>, u64), Malformed> {
             other => Kind::Other(other),
         },
         arch: format!("sm_{}{suffix}", number(header, 28, 4)),
-        wide: flags & FLAG_64_BIT != 0,
+        is_64: flags & FLAG_64_BIT != 0,
         debug: flags & FLAG_DEBUG != 0,
         name,
         method,

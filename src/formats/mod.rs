@@ -5,20 +5,19 @@ pub mod archive;
 pub mod bitcode_ident;
 pub mod bitstream;
 pub mod bundle;
+pub mod coff;
 pub mod compressed;
-pub mod drectve;
-pub mod elf_edit;
-pub mod elf_interface;
+pub mod deferred_section;
+pub mod elf;
 pub mod fat_object;
 pub mod fatbin;
 pub mod intel_spirv;
 pub mod kernels;
-pub mod late_section;
+pub mod magic;
 pub mod offload_binary;
 pub mod offload_sections;
 #[cfg(test)]
 mod reference;
-pub mod wrapper_notes;
 
 use crate::error::Malformed;
 

@@ -7,7 +7,7 @@ use super::context::QuietContext;
 use super::{Embedded, ModuleSymbols, Symbol};
 use crate::formats::bitcode_ident::producer_major;
 use crate::model::Generation;
-use crate::wrap::openmp::RELOCATABLE_SECTION;
+use crate::registration::openmp::RELOCATABLE_SECTION;
 use anyhow::{Result, anyhow};
 use inkwell::GlobalVisibility;
 use inkwell::llvm_sys::bit_reader::LLVMGetBitcodeModuleInContext2;

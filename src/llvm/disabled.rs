@@ -1,7 +1,7 @@
 //! The functions of this folder in a build without LLVM: each says so.
 
 use super::{Embedded, ModuleSymbols};
-use crate::wrap::Plan;
+use crate::registration::Plan;
 use anyhow::{Result, bail};
 
 /// Fails: printing registration code takes LLVM.

@@ -6,9 +6,9 @@ use super::context::QuietContext;
 use super::host::Host;
 use super::{emit_fatbin, emit_openmp, emit_sycl};
 use crate::model::Generation;
-use crate::wrap::entries::{Bounds, BoundsDefined, Field, Kept, Struct};
-use crate::wrap::openmp::{self, RELOCATABLE_SECTION};
-use crate::wrap::{self, FUNCTION_SECTION, ImagePlace, Images, LATER, MODULE, Plan, cuda, hip};
+use crate::registration::entries::{Bounds, BoundsDefined, Field, Kept, Struct};
+use crate::registration::openmp::{self, RELOCATABLE_SECTION};
+use crate::registration::{self, FUNCTION_SECTION, ImagePlace, Images, LATER, MODULE, Plan, cuda, hip};
 use anyhow::{Context as _, Result, anyhow, bail};
 use inkwell::attributes::AttributeLoc;
 use inkwell::builder::Builder;
@@ -220,7 +220,7 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
             return global;
         }
         let global = self.constant(name, kind, Linkage::Internal);
-        let section = in_section.then(|| wrap::image_section(self.plan.images.kind(), self.plan.relocatable));
+        let section = in_section.then(|| registration::image_section(self.plan.images.kind(), self.plan.relocatable));
         if let Some(section) = section {
             global.set_section(Some(section.name));
             global.set_alignment(section.align);
@@ -238,7 +238,7 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
     /// Puts an image of zeros into a section that takes no room in the object: on ELF by the section's name, on COFF because
     /// variables of zeros are in one, which nothing else must be in then.
     fn without_contents(&self, global: GlobalValue<'ctx>) {
-        let section = wrap::late_section(self.plan, self.host.coff);
+        let section = registration::deferred_section(self.plan, self.host.coff);
         if self.host.coff {
             global.set_constant(false);
             global.set_section(None);

@@ -2,8 +2,8 @@
 //! each entry of the table. Values and blocks are made in the order in which LLVM's own wrapper makes them.
 
 use super::emit::Emitter;
-use crate::wrap::ImagePlace;
-use crate::wrap::fatbin::{self, Argument, Call, Contract, Part};
+use crate::registration::ImagePlace;
+use crate::registration::fatbin::{self, Argument, Call, Contract, Part};
 use anyhow::{Context as _, Result};
 use inkwell::IntPredicate;
 use inkwell::basic_block::BasicBlock;

@@ -1,8 +1,8 @@
 //! OpenMP's plan as a module: the images, the array that lists them, the descriptor, and the two functions that hand it over.
 
 use super::emit::Emitter;
-use crate::wrap::openmp::{self, Registration, Undo};
-use crate::wrap::{ImagePlace, PlannedImage};
+use crate::registration::openmp::{self, Registration, Undo};
+use crate::registration::{ImagePlace, PlannedImage};
 use anyhow::{Result, bail};
 use inkwell::module::Linkage;
 use inkwell::values::PointerValue;

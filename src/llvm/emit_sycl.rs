@@ -2,7 +2,7 @@
 //! constructor and destructor that hand it over.
 
 use super::emit::Emitter;
-use crate::wrap::{SyclImage, entries, sycl};
+use crate::registration::{SyclImage, entries, sycl};
 use anyhow::{Context as _, Result};
 use inkwell::module::Linkage;
 use inkwell::values::{BasicValueEnum, GlobalValue, IntValue, PointerValue, StructValue};

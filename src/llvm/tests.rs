@@ -3,8 +3,8 @@
 use super::*;
 use crate::formats::{intel_spirv::wrap_intel_spirv, offload_binary};
 use crate::model::ImageKind;
-use crate::wrap::openmp::{self, inline_image};
-use crate::wrap::{ImagePlace, Images, Plan, PlannedImage};
+use crate::registration::openmp::{self, inline_image};
+use crate::registration::{ImagePlace, Images, Plan, PlannedImage};
 use object::read::elf::{FileHeader, SectionHeader};
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::error::Error;

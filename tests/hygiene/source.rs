@@ -13,10 +13,11 @@ pub struct Source {
 }
 
 impl Source {
-    /// The module at the root of the crate it belongs to: `scan` for `src/scan/object.rs`.
-    pub fn module(&self) -> Option<&str> {
+    /// The room it is in: `link::scan` for `src/link/scan/object.rs`, `formats` for `src/formats/fatbin.rs`. The files of another
+    /// program are in a room of its name.
+    pub fn room(&self) -> Option<String> {
         let inside = self.path.strip_prefix("src/")?;
-        Some(inside.split('/').next()?.trim_end_matches(".rs"))
+        Some(room_of(&inside.trim_end_matches(".rs").trim_end_matches("/mod").replace('/', "::")))
     }
 
     /// Whether it is there for unit tests alone.
@@ -32,6 +33,16 @@ impl Source {
 
     pub fn line(&self, at: usize) -> String {
         format!("{}:{}", self.path, self.bare[..at].lines().count().max(1))
+    }
+}
+
+/// The room of what a path below `crate::` names. Folders that hold rooms are `link`, `tools` and `bin`.
+pub fn room_of(path: &str) -> String {
+    let mut parts = path.split("::");
+    let first = parts.next().unwrap_or_default();
+    match parts.next() {
+        Some(second) if matches!(first, "link" | "tools" | "bin") => format!("{first}::{second}"),
+        _ => first.to_owned(),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use crate::args::cl::Line;
 use crate::formats::compressed::{Options, Version};
-use crate::session;
-use crate::shell::Shell;
+use crate::sys::session;
+use crate::sys::shell::Shell;
 
 /// Settings that options give, else variables, else LLVM's defaults.
 pub(super) struct Settings {

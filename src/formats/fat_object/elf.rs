@@ -9,11 +9,11 @@ use std::ops::Range;
 use super::strings::Strings;
 use super::{NewSection, Plan, Planner, section_name};
 use crate::error::Malformed;
-use crate::formats::elf_edit::read::{
+use crate::formats::elf::edit::read::{
     Class, E_EHSIZE, E_PHENTSIZE, E_PHNUM, E_PHOFF, Header, Object, P_FILESZ, P_OFFSET, SHF_ALLOC, SHT_NOBITS, SHT_PROGBITS,
     SHT_REL, SHT_RELA, SHT_STRTAB, SHT_SYMTAB, ST_NAME, string,
 };
-use crate::formats::elf_edit::{Changed, Edit, Edited, Numbers, change, renumber, tables};
+use crate::formats::elf::edit::{Changed, Edit, Edited, Numbers, change, renumber, tables};
 use crate::formats::slice;
 
 /// Left out of linked files.
@@ -94,7 +94,7 @@ fn align_table(class: Class, header: &mut Header) {
     let unloaded = header.flags & SHF_ALLOC == 0;
     let relocations = matches!(header.kind, SHT_REL | SHT_RELA) && unloaded;
     if header.kind == SHT_SYMTAB || relocations {
-        header.align = if class.wide { 8 } else { 4 };
+        header.align = if class.is_64 { 8 } else { 4 };
     }
 }
 
@@ -215,8 +215,8 @@ fn lay_out(data: &[u8], object: &Object<'_>, mut sections: Vec<Out<'_>>, names: 
         header.offset = start;
         end = if header.kind == SHT_NOBITS || header.kind == 0 { start } else { start + header.size };
     }
-    let table_at = end.next_multiple_of(if class.wide { 8 } else { 4 });
-    if !class.wide && table_at > u64::from(u32::MAX) {
+    let table_at = end.next_multiple_of(if class.is_64 { 8 } else { 4 });
+    if !class.is_64 && table_at > u64::from(u32::MAX) {
         return Err(Malformed::new("too large for a 32-bit object", 0));
     }
     let headers: Vec<Header> = sections.iter().map(|section| section.header).collect();

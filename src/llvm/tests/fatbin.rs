@@ -12,10 +12,10 @@
 
 use super::image_section as section_header;
 use super::*;
-use crate::copy::Composed;
+use crate::io::rope::Composed;
+use crate::link::register::image_object::{self, StreamedImage};
 use crate::model::OffloadKind;
-use crate::wrap;
-use crate::wrap::image_object::{self, StreamedImage};
+use crate::registration;
 use std::fs::File;
 use std::path::Path;
 
@@ -247,7 +247,7 @@ fn ledger(dir: &Path, kind: OffloadKind, generation: Generation, apart: bool) ->
     }
     if apart {
         let image = StreamedImage { symbol, contents: Composed::of_file(at("image"))? };
-        image_object::write(&mut File::create(at("image.o"))?, X86, wrap::image_section(kind, false), &[image], 0)?;
+        image_object::write(&mut File::create(at("image.o"))?, X86, registration::image_section(kind, false), &[image], 0)?;
         cc.arg(at("image.o"));
     }
     let output = cc.output()?;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
-use offld::cache::{Cache, Digest, RemoteSettings, Store};
+use offld::store::{Cache, Digest, RemoteSettings, Store};
 
 use super::support::{Outcome, Work, expect_equal, expect_in, missing, passed, test};
 use servers::{PASSWORD, Server, Strange, program};
@@ -168,7 +168,7 @@ fn over(url: &str) -> Outcome {
         assert!(store.record(Digest(index as u128 + 1)).is_some());
         assert!(store.fetch_blob(Digest::of(blob), &to).is_ok_and(|there| there) && std::fs::read(&to)? == *blob);
     }
-    expect_equal("remote hits", &blobs.len().to_string(), &store.stats().get(offld::cache::Event::RemoteHit).to_string())?;
+    expect_equal("remote hits", &blobs.len().to_string(), &store.stats().get(offld::store::Event::RemoteHit).to_string())?;
     passed()
 }
 

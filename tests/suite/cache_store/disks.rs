@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use libtest_mimic::{Failed, Trial};
-use offld::cache::{Digest, Event, Store};
+use offld::store::{Digest, Event, Store};
 
 use super::{MIB, fetched, noise, told};
 use crate::faults::full_disk::Disk;

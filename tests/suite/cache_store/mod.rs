@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use libtest_mimic::{Failed, Trial};
-use offld::cache::{Digest, Event, Store};
+use offld::store::{Digest, Event, Store};
 
 use crate::support::{Outcome, Work, expect_equal, expect_in, passed, run, run_failing, test};
 pub use worker::worker;

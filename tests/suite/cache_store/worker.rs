@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
-use offld::cache::{Digest, Event, Store};
+use offld::store::{Digest, Event, Store};
 
 use super::{Cache, MIB, fetched, file, noise, told};
 use crate::support::{Outcome, expect_equal, passed, test};

@@ -1,0 +1,137 @@
+//! Where the parts of an edited object stand in the new file: the ELF header, the sections in the order they stood in, each at
+//! its alignment, then the section headers.
+
+use super::Numbers;
+use super::read::{Class, E_SHNUM, E_SHOFF, E_SHSTRNDX, Header, Object, SHN_LORESERVE, SHN_XINDEX, SHT_NOBITS, Section};
+use crate::error::Malformed;
+use std::borrow::Cow;
+use std::io::{self, Write};
+
+/// No section of an object is aligned further than a page in the file, whatever it asks for in memory.
+const MAX_FILE_ALIGN: u64 = 4096;
+
+/// A section as it is to be.
+pub(in crate::formats) struct Edited<'a> {
+    pub header: Header,
+    pub body: Cow<'a, [u8]>,
+}
+
+impl<'a> Edited<'a> {
+    pub fn unchanged(section: &Section<'a>) -> Self {
+        Edited { header: section.header, body: Cow::Borrowed(section.body) }
+    }
+}
+
+/// An edited object, ready to be written. It lends what has not changed.
+#[derive(Debug)]
+pub struct Rewritten<'a> {
+    /// Where each part starts, ascending; zeros fill the gaps.
+    parts: Vec<(u64, Cow<'a, [u8]>)>,
+}
+
+impl<'a> Rewritten<'a> {
+    pub(super) fn unchanged(data: &'a [u8]) -> Self {
+        Rewritten { parts: vec![(0, Cow::Borrowed(data))] }
+    }
+
+    /// The size of the new file.
+    pub fn size(&self) -> u64 {
+        self.parts.last().map_or(0, |(at, bytes)| at + bytes.len() as u64)
+    }
+
+    /// Writes the new file.
+    pub fn write_to(&self, out: &mut impl Write) -> io::Result<()> {
+        let mut at = 0;
+        for (start, bytes) in &self.parts {
+            // A gap is less than an alignment.
+            out.write_all(&[0; MAX_FILE_ALIGN as usize][..(start - at) as usize])?;
+            out.write_all(bytes)?;
+            at = start + bytes.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// The new file in memory.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut file = Vec::with_capacity(self.size() as usize);
+        for (start, bytes) in &self.parts {
+            file.resize(*start as usize, 0);
+            file.extend_from_slice(bytes);
+        }
+        file
+    }
+}
+
+/// Lays out the sections that stay and numbers them anew.
+pub(super) fn lay_out<'a>(object: &Object<'a>, numbers: &Numbers, edited: Vec<Edited<'a>>) -> Result<Rewritten<'a>, Malformed> {
+    let mut kept: Vec<(usize, Edited<'a>)> =
+        edited.into_iter().enumerate().filter(|(index, _)| numbers.of(*index).is_some()).collect();
+    for (_, section) in &mut kept {
+        renumber(&mut section.header, numbers)?;
+    }
+    kept.sort_by_key(|(index, section)| (section.header.offset, *index));
+    let mut parts = vec![(0, Cow::Owned(object.head.to_vec()))];
+    let mut end = object.head.len() as u64;
+    for (index, section) in &mut kept {
+        if *index == 0 {
+            continue;
+        }
+        if section.header.kind == SHT_NOBITS {
+            section.header.offset = end;
+            continue;
+        }
+        let start = end.next_multiple_of(file_align(section.header.align));
+        section.header.offset = start;
+        section.header.size = section.body.len() as u64;
+        end = start + section.header.size;
+        parts.push((start, std::mem::take(&mut section.body)));
+    }
+    kept.sort_by_key(|(index, _)| *index);
+    let table_at = end.next_multiple_of(8);
+    if !object.class.is_64 && table_at > u64::from(u32::MAX) {
+        return Err(Malformed::new("too large for a 32-bit object", 0));
+    }
+    let headers: Vec<Header> = kept.iter().map(|(_, section)| section.header).collect();
+    let names = u64::from(numbers.of(object.names).unwrap_or(0));
+    let (head, table) = tables(object.class, object.head.to_vec(), headers, names, table_at);
+    parts[0].1 = Cow::Owned(head);
+    parts.push((table_at, Cow::Owned(table)));
+    Ok(Rewritten { parts })
+}
+
+fn file_align(align: u64) -> u64 {
+    if align.is_power_of_two() { align.min(MAX_FILE_ALIGN) } else { 1 }
+}
+
+/// Gives a section's link and info the new numbers of the sections they lead to.
+pub(in crate::formats) fn renumber(header: &mut Header, numbers: &Numbers) -> Result<(), Malformed> {
+    let fault = Malformed::new("a section that is needed by another cannot be removed", header.offset);
+    if header.kind != 0 {
+        header.link = numbers.of(header.link as usize).ok_or(fault)?;
+    }
+    if header.info_is_section() && header.kind != 0 {
+        header.info = numbers.of(header.info as usize).ok_or(fault)?;
+    }
+    Ok(())
+}
+
+/// The ELF header and the section headers. Numbers too large for the former stand in the null section's.
+pub(in crate::formats) fn tables(
+    class: Class,
+    mut head: Vec<u8>,
+    mut headers: Vec<Header>,
+    names: u64,
+    table_at: u64,
+) -> (Vec<u8>, Vec<u8>) {
+    let count = headers.len() as u64;
+    if let Some(null) = headers.first_mut() {
+        null.size = if count >= SHN_LORESERVE { count } else { 0 };
+        null.link = if names >= SHN_LORESERVE { names as u32 } else { 0 };
+    }
+    class.set(&mut head, &E_SHOFF, table_at);
+    class.set(&mut head, &E_SHNUM, if count >= SHN_LORESERVE { 0 } else { count });
+    class.set(&mut head, &E_SHSTRNDX, if names >= SHN_LORESERVE { SHN_XINDEX } else { names });
+    let mut table = Vec::with_capacity(headers.len() * class.section_header_size());
+    headers.iter().for_each(|header| header.append(class, &mut table));
+    (head, table)
+}

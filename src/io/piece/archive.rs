@@ -1,0 +1,58 @@
+//! Archives of pieces: members are copied from their files, so that they are never in memory.
+
+use std::collections::HashMap;
+use std::io::{self, Seek, SeekFrom, Write};
+
+use super::Piece;
+use crate::formats::archive::{Member, write};
+use crate::io::outputs::Output;
+use crate::llvm::BitcodeSymbols;
+use crate::sys::session::Session;
+
+/// Writes a GNU archive of `members`, each with its name, to `out`. Native objects and bitcode are in its index; of bitcode that LLVM
+/// cannot read it is warned.
+pub fn write_archive<'a>(
+    members: impl IntoIterator<Item = (&'a str, &'a Piece)>,
+    out: &mut Output,
+    session: &Session,
+) -> io::Result<()> {
+    let members: Vec<(&str, &Piece)> = members.into_iter().collect();
+    for (name, piece) in &members {
+        if let Some(error) = BitcodeSymbols::fault(piece.bytes()) {
+            session.shell.warn(&format!("'{name}': {error}"));
+        }
+    }
+    let pieces = members.iter().map(|(_, piece)| (place(piece.bytes()), *piece)).collect();
+    let members = members.into_iter().map(|(name, piece)| Member { name: name.to_owned(), bytes: Box::new(piece) });
+    write::<BitcodeSymbols>(members.collect(), &mut ByPiece { out, pieces })
+}
+
+/// Writes what is a whole piece by copying it.
+struct ByPiece<'a> {
+    out: &'a mut Output,
+    pieces: HashMap<(usize, usize), &'a Piece>,
+}
+
+/// Where bytes stand in memory, and how many they are.
+fn place(bytes: &[u8]) -> (usize, usize) {
+    (bytes.as_ptr().addr(), bytes.len())
+}
+
+impl Write for ByPiece<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.pieces.get(&place(bytes)) {
+            Some(piece) => piece.copy_to(self.out).map(|()| bytes.len()),
+            None => self.out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+impl Seek for ByPiece<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.out.seek(to)
+    }
+}

@@ -1,0 +1,178 @@
+//! What a compiler looks at to decide on a linker's line: the folders of its installation, of the system's and of the user's where it
+//! looks for start files, libraries, GCC's installations, toolkits. Which of the files it finds there it does not say, so every folder
+//! that may gain or lose one is watched. Asking once too often costs little.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use super::linker_command::INPUT;
+use super::stamp::Stamp;
+use crate::store::{Digest, KeyBuilder};
+
+/// Below a root: the system's, a sysroot, the folder of a toolchain.
+const BELOW: [&str; 18] = [
+    "",
+    "bin",
+    "lib",
+    "lib32",
+    "lib64",
+    "libx32",
+    "opt",
+    "opt/rh",
+    "usr",
+    "usr/bin",
+    "usr/lib",
+    "usr/lib32",
+    "usr/lib64",
+    "usr/libx32",
+    "usr/local",
+    "usr/local/lib",
+    "usr/local/bin",
+    "share",
+];
+/// Where GCC's installations are: below each of these one for a triple, and in it one for a version.
+const GCC: [&str; 6] = ["lib/gcc", "lib64/gcc", "lib/gcc-cross", "usr/lib/gcc", "usr/lib64/gcc", "usr/lib/gcc-cross"];
+/// What tells the distribution, by which a compiler chooses defaults.
+const RELEASE: [&str; 6] = [
+    "/etc/os-release",
+    "/etc/lsb-release",
+    "/etc/debian_version",
+    "/etc/redhat-release",
+    "/etc/SuSE-release",
+    "/etc/alpine-release",
+];
+
+/// Folders and files, as they are now.
+pub(super) struct Surroundings {
+    /// Stands for all of them.
+    pub(super) digest: Digest,
+    /// Whether none has changed so recently that a further change might not show.
+    pub(super) at_rest: bool,
+}
+
+/// What the compiler at `compiler` looks at when it is given `args`; `now`: when that was, or soon will be.
+pub(super) fn of(compiler: &Path, args: &[OsString], now: SystemTime) -> Surroundings {
+    let mut places = BTreeSet::new();
+    for folder in roots(compiler, args) {
+        below(&folder, &mut places);
+    }
+    places.extend(RELEASE.map(PathBuf::from));
+    places.extend(told(args));
+    let mut parts = KeyBuilder::default();
+    let mut at_rest = true;
+    for place in &places {
+        let Ok(meta) = std::fs::metadata(place) else { continue };
+        parts.add(place.as_os_str().as_bytes());
+        parts.add(meta.mtime().to_le_bytes()).add(meta.mtime_nsec().to_le_bytes()).add(meta.ino().to_le_bytes());
+        at_rest &= Stamp::of(place).is_ok_and(|stamp| stamp.at_rest(now));
+    }
+    Surroundings { digest: parts.digest(), at_rest }
+}
+
+/// The system's root, the compiler's installation by both of its names, and whatever folders the line names.
+fn roots(compiler: &Path, args: &[OsString]) -> BTreeSet<PathBuf> {
+    let mut roots = BTreeSet::from([PathBuf::from("/")]);
+    let real = compiler.canonicalize().ok();
+    for path in [Some(compiler.to_path_buf()), real].into_iter().flatten() {
+        roots.extend(path.parent().and_then(Path::parent).map(Path::to_path_buf));
+    }
+    roots.extend(told(args).into_iter().filter(|path| path.is_dir()));
+    roots
+}
+
+/// The places the compiler is told to look at. Not those that it hands on to the linker: it does not look there itself, and they change
+/// with every build.
+fn told(args: &[OsString]) -> Vec<PathBuf> {
+    let mut paths = Vec::new();
+    let mut before: &[u8] = b"";
+    for word in args.iter().map(|arg| arg.as_bytes()) {
+        let handed_on = [&b"-Xlinker"[..], b"-L", b"-o", b"-l", b"-dumpdir"].contains(&before);
+        let option = word.starts_with(b"-") && ![&b"-L"[..], b"-Wl,", b"-l"].iter().any(|prefix| word.starts_with(prefix));
+        // The time of the stand-in for the inputs changes with whatever is written to it.
+        if !handed_on && word != INPUT.as_bytes() && (option || before.starts_with(b"-")) {
+            paths.extend(paths_in(OsStr::from_bytes(word)));
+        }
+        before = word;
+    }
+    paths
+}
+
+/// The paths that a word may name: itself, what follows a `=`, and what follows the letter of `-B`.
+fn paths_in(word: &OsStr) -> Vec<PathBuf> {
+    let bytes = word.as_bytes();
+    let mut parts: Vec<&[u8]> = bytes.split(|byte| *byte == b'=').collect();
+    if bytes.starts_with(b"-") && bytes.len() > 2 {
+        parts.push(&bytes[2..]);
+    }
+    let named = parts.into_iter().filter(|part| part.contains(&b'/') || *part == b"." || *part == b"..");
+    named.map(|part| PathBuf::from(OsStr::from_bytes(part))).filter(|path| path.exists()).collect()
+}
+
+fn below(root: &Path, places: &mut BTreeSet<PathBuf>) {
+    places.extend(BELOW.iter().map(|part| root.join(part)));
+    for folder in GCC.iter().map(|part| root.join(part)) {
+        for triple in folders(&folder) {
+            places.extend(folders(&triple));
+            places.insert(triple);
+        }
+        places.insert(folder);
+    }
+    // Folders of one machine's libraries, and the compiler's own resources: `lib/x86_64-linux-gnu`, `lib/clang/22/lib/linux`.
+    for lib in ["lib", "usr/lib"].map(|part| root.join(part)) {
+        places.extend(folders(&lib).into_iter().filter(|path| is_triple(path)));
+    }
+    for version in folders(&root.join("lib/clang")) {
+        places.extend(folders(&version.join("lib")));
+        places.extend([version.join("lib"), version]);
+    }
+    places.insert(root.join("lib/clang"));
+}
+
+fn is_triple(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_bytes().iter().filter(|byte| **byte == b'-').count() >= 2)
+}
+
+fn folders(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_file())).map(|entry| entry.path()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_installation_shows() {
+        let dir = tempfile::tempdir().unwrap();
+        let compiler = dir.path().join("bin/clang");
+        std::fs::create_dir_all(dir.path().join("lib/gcc/x86_64-linux-gnu/12")).unwrap();
+        let digest = || of(&compiler, &[], SystemTime::now()).digest;
+        let before = digest();
+        assert_eq!(digest(), before);
+        std::fs::create_dir(dir.path().join("lib/gcc/x86_64-linux-gnu/13")).unwrap();
+        let with_another = digest();
+        assert_ne!(with_another, before);
+        std::fs::write(dir.path().join("lib/gcc/x86_64-linux-gnu/13/crtbeginS.o"), "").unwrap();
+        assert_ne!(digest(), with_another);
+    }
+
+    #[test]
+    fn folders_of_the_line_are_watched() {
+        let dir = tempfile::tempdir().unwrap();
+        let sysroot = dir.path().to_str().unwrap();
+        let watched = |words: &[&str]| {
+            let args: Vec<OsString> = words.iter().map(OsString::from).collect();
+            let before = of(Path::new("/nowhere/bin/clang"), &args, SystemTime::now()).digest;
+            let new = tempfile::Builder::new().tempfile_in(dir.path()).unwrap();
+            let after = of(Path::new("/nowhere/bin/clang"), &args, SystemTime::now()).digest;
+            drop(new);
+            after != before
+        };
+        assert!(watched(&[&format!("--sysroot={sysroot}")]) && watched(&[&format!("-B{sysroot}")]) && watched(&["-B", sysroot]));
+        assert!(!watched(&[&format!("-L{sysroot}")]) && !watched(&["-L", sysroot]) && !watched(&["-Xlinker", sysroot]));
+    }
+}

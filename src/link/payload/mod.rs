@@ -1,0 +1,158 @@
+//! Packs linked images the way their runtime wants them: an OffloadBinary for each OpenMP image, of which only the head is made
+//! here; one fatbinary for CUDA; one bundle for HIP; SYCL's linker has packed its images itself.
+
+mod cuda;
+mod hip;
+mod openmp;
+
+use std::ops::Range;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use crate::args::request::LinkRequest;
+use crate::formats::compressed;
+use crate::io::rope::Composed;
+use crate::link::device::{Linked, of_kind};
+use crate::model::{Generation, OffloadKind};
+use crate::sys::session::Session;
+
+/// Everything one registration hands to its runtime.
+#[derive(Debug)]
+pub struct Payload {
+    /// The runtime.
+    pub kind: OffloadKind,
+    /// The entry table.
+    pub generation: Generation,
+    /// The images, in order.
+    pub images: Vec<PayloadImage>,
+}
+
+/// One image, put together of the files that the device links left: it is nowhere in one piece before it is in a host object.
+#[derive(Debug)]
+pub struct PayloadImage {
+    /// All that the program holds of it.
+    pub contents: Composed,
+    /// What of it the runtime is handed.
+    pub image: Range<u64>,
+}
+
+impl PayloadImage {
+    /// An image that the runtime is handed whole.
+    fn whole(contents: Composed) -> Self {
+        let image = 0..contents.size();
+        PayloadImage { contents, image }
+    }
+}
+
+/// What the line says about packing.
+pub struct BundleContext<'a> {
+    /// File name of the link's output, the stem of temporary names.
+    pub out_base: String,
+    /// Where CUDA is (`--cuda-path=`).
+    pub cuda_path: Option<&'a Path>,
+    /// Whether the host's pointers have 64 bits.
+    pub host_is_64_bit: bool,
+    /// `--compress`.
+    pub compress: bool,
+    /// `--compression-level=`, as given.
+    pub compression_level: Option<&'a str>,
+}
+
+impl<'a> BundleContext<'a> {
+    /// What `request` says, for a host with this triple.
+    pub fn new(request: &'a LinkRequest, out_base: &str, host_triple: &str) -> Self {
+        const NARROW: [&str; 6] = ["i386", "i486", "i586", "i686", "arm", "riscv32"];
+        let arch = host_triple.split('-').next().unwrap_or_default();
+        BundleContext {
+            out_base: out_base.to_owned(),
+            cuda_path: request.cuda_path.as_deref(),
+            host_is_64_bit: !NARROW.iter().any(|narrow| arch == *narrow || (*narrow == "arm" && arch.starts_with("armv"))),
+            compress: request.compress,
+            compression_level: request.compression_level.as_deref(),
+        }
+    }
+
+    /// How a bundle is compressed; the level is LLVM's default when none is given.
+    fn compression(&self) -> Result<compressed::Options> {
+        let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let workers = u32::try_from(workers).unwrap_or(1);
+        let mut options = compressed::Options { workers, ..compressed::Options::default() };
+        if let Some(text) = self.compression_level {
+            options.level = text.parse().with_context(|| format!("--compression-level={text} is not a number"))?;
+        }
+        Ok(options)
+    }
+}
+
+/// The payloads of a link: kinds in registration order, generations in order within a kind (decision 2).
+pub fn bundle(linked: &[Linked], context: &BundleContext<'_>, session: &Session) -> Result<Vec<Payload>> {
+    let mut payloads = Vec::new();
+    for kind in OffloadKind::ALL {
+        let images = of_kind(linked, kind);
+        let mut generations: Vec<Generation> = images.iter().map(|image| image.generation).collect();
+        generations.sort();
+        generations.dedup();
+        if kind == OffloadKind::Sycl {
+            // SYCL's runtime reads its entries from the registration itself, so there is but one for all releases.
+            generations.drain(..generations.len().saturating_sub(1));
+        }
+        for generation in generations {
+            let of_this = |image: &&Linked| kind == OffloadKind::Sycl || image.generation == generation;
+            let images: Vec<&Linked> = images.iter().copied().filter(of_this).collect();
+            payloads.push(match kind {
+                OffloadKind::OpenMp => openmp::payload(&images, generation, session)?,
+                OffloadKind::Cuda => cuda::payload(&images, generation, context, session)?,
+                OffloadKind::Hip => hip::payload(&images, generation, context, session)?,
+                OffloadKind::Sycl => {
+                    let images = images.iter().map(|image| Ok(PayloadImage::whole(Composed::of_file(image.path.clone())?)));
+                    let images = images.collect::<Result<_>>()?;
+                    Payload { kind, generation, images }
+                }
+            });
+        }
+    }
+    Ok(payloads)
+}
+
+/// `--emit-fatbin-only`: the one payload of a link as the output, and no host link (fault F28). The file appears whole or not at all.
+pub fn emit(payloads: &[Payload], output: &Path, session: &Session) -> Result<()> {
+    let [payload] = payloads else {
+        let kinds: Vec<&str> = payloads.iter().map(|payload| payload.kind.name()).collect();
+        match kinds.len() {
+            0 => bail!("--emit-fatbin-only: there is no device code in the inputs, so there is no fat binary to write"),
+            _ => bail!(
+                "--emit-fatbin-only writes one fat binary, and the inputs have device code of several kinds: {}",
+                kinds.join(", ")
+            ),
+        }
+    };
+    let [image] = payload.images.as_slice() else {
+        bail!(
+            "Expected a single bundled image for direct fat binary output: there are {} {} images",
+            payload.images.len(),
+            payload.kind.name()
+        );
+    };
+    session.runner.edit(output, &|output| write_out(image, output))
+}
+
+fn write_out(image: &PayloadImage, output: &Path) -> Result<()> {
+    let told = || format!("cannot write `{}`", output.display());
+    if std::fs::metadata(output).is_ok_and(|meta| !meta.is_file()) {
+        // A device or a pipe is written to, never replaced.
+        let mut out = std::fs::File::options().write(true).open(output).with_context(told)?;
+        return image.contents.write_to(&mut out).with_context(told);
+    }
+    let folder = output.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    let mut out = tempfile::Builder::new().permissions(mode(0o666)).tempfile_in(folder).with_context(told)?;
+    image.contents.write_at(out.as_file_mut(), 0).with_context(told)?;
+    out.as_file().set_len(image.contents.size()).with_context(told)?;
+    out.persist(output).with_context(told)?;
+    Ok(())
+}
+
+/// A new file's permissions, less what the user's mask takes away.
+fn mode(bits: u32) -> std::fs::Permissions {
+    std::os::unix::fs::PermissionsExt::from_mode(bits)
+}

@@ -1,0 +1,50 @@
+//! What a line names: its inputs, those that Windows objects name in turn, and the folders they are looked for in. The line asks
+//! here so that its page stays one.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use crate::args::link_exe;
+use crate::args::request::{InputSpec, LinkRequest};
+use crate::link::host;
+use crate::link::inputs;
+use crate::link::inputs::search::{Naming, Search};
+use crate::link::scan;
+use crate::sys::session::{self, Session};
+
+/// The line's inputs, and for Windows the libraries that its objects name in turn, which linkers search after all others. An input
+/// that cannot be read names none; opening it again will say why it cannot.
+pub(super) fn inputs_of<'r>(request: &'r LinkRequest, search: &Search) -> Cow<'r, [InputSpec]> {
+    let mut specs = Cow::Borrowed(request.inputs.as_slice());
+    if host::naming(request) == Naming::Unix || request.no_default_libraries {
+        return specs;
+    }
+    let left_out = |name: &OsStr| request.without_libraries.iter().any(|without| link_exe::is_left_out(name, without));
+    let mut known = HashSet::new();
+    let mut named = request.default_libraries.clone();
+    loop {
+        named.retain(|name| known.insert(name.to_ascii_lowercase()) && !left_out(name));
+        named.retain(|name| search.library(name, false).is_some());
+        specs.to_mut().extend(named.into_iter().map(InputSpec::library));
+        let Ok(inputs) = inputs::open(&specs, search) else { return specs };
+        named = scan::default_libraries(&inputs).into_iter().map(OsString::from).collect();
+        if named.iter().all(|name| known.contains(&name.to_ascii_lowercase())) {
+            return specs;
+        }
+    }
+}
+
+/// Where the line's libraries are looked for: its own folders, for link.exe those of `LIB`, and what linkers have built in.
+pub(super) fn search(request: &LinkRequest) -> Search {
+    let naming = host::naming(request);
+    let mut folders = request.library_dirs.clone();
+    if naming == Naming::LinkExe {
+        let lib = Session::env(session::LIB).unwrap_or_default();
+        folders.extend(
+            lib.as_bytes().split(|byte| *byte == b';').filter(|part| !part.is_empty()).map(|part| OsStr::from_bytes(part).into()),
+        );
+    }
+    Search::new(&folders, request.sysroot.as_deref(), naming, &host::multiarch(request))
+}

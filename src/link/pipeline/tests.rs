@@ -1,0 +1,137 @@
+//! The seams of the line: whichever step fails, the error is that step's, nothing later runs, and no temporary file is left.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::*;
+use crate::args::Role;
+use crate::error;
+use crate::formats::offload_binary;
+use crate::model::ImageKind;
+use crate::sys::run::{Cmd, Run};
+use crate::sys::scratch::Scratch;
+use crate::sys::shell::Shell;
+use crate::sys::signals::Signals;
+use crate::sys::trace::{Trace, Usage};
+
+/// What a runner does instead of the step at which it fails.
+#[derive(Clone, Copy)]
+enum Fault {
+    Error,
+    /// It says that all went well, and writes nothing.
+    NoOutput,
+}
+
+/// A runner that fails at its step `at`, counted from 0, and does the others by writing their outputs.
+struct FailsAt {
+    at: usize,
+    fault: Fault,
+    calls: AtomicUsize,
+    steps: Arc<Mutex<Vec<String>>>,
+}
+
+impl Run for FailsAt {
+    fn run(&self, cmd: &Cmd) -> Result<Usage> {
+        let objects = cmd.args.iter().map(Path::new).filter(|path| path.extension().is_some_and(|end| end == "o"));
+        objects.for_each(|object| assert!(object.is_file(), "{} is given {}", cmd.step, object.display()));
+        self.steps.lock().unwrap_or_else(PoisonError::into_inner).push(cmd.step.clone());
+        if self.calls.fetch_add(1, Ordering::SeqCst) != self.at {
+            if let Some(output) = &cmd.output {
+                std::fs::write(output, "image")?;
+            }
+            return Ok(Usage::default());
+        }
+        match self.fault {
+            Fault::Error => bail!("{} failed: on purpose", cmd.step),
+            Fault::NoOutput => Ok(Usage::default()),
+        }
+    }
+
+    fn replace(&self, cmd: &Cmd) -> Result<()> {
+        self.run(cmd).map(drop)
+    }
+}
+
+/// The steps of the link below, in the order in which they run one at a time: the larger image first.
+const STEPS: [&str; 3] =
+    ["device link for amdgcn-amd-amdhsa (gfx908)", "device link for amdgcn-amd-amdhsa (gfx90a)", "host link"];
+
+/// How a link of two images ends whose step `at` fails, the steps that were begun, and what is left of temporary files.
+fn ended(at: usize, fault: Fault) -> (Result<()>, Vec<String>, usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, bytes: &[u8]| -> PathBuf {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    };
+    let pack = |arch: &str, image: &str| {
+        let strings = [("triple", "amdgcn-amd-amdhsa"), ("arch", arch)];
+        offload_binary::write(ImageKind::Object, 1, 0, &strings, image.as_bytes())
+    };
+    let inputs = [file("a", &pack("gfx90a", "small")), file("b", &pack("gfx908", "a larger one"))];
+    // Its name says its version, so that nobody asks it.
+    let clang = file("clang-22", b"");
+    std::fs::set_permissions(&clang, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let temps = folder.path().join("temps");
+    std::fs::create_dir(&temps).unwrap();
+
+    let words = ["--linker-path=/ld", "--wrapper-jobs=1", "--host-triple=x86_64-unknown-linux-gnu", "-o", "x"];
+    let mut argv: Vec<OsString> = words.map(OsString::from).to_vec();
+    argv.push(format!("--offld-clang={}", clang.display()).into());
+    argv.extend(inputs.map(PathBuf::into_os_string));
+    let ledger = Ledger::parse(Role::Wrapper, argv).unwrap();
+    let request = LinkRequest::new(&ledger).unwrap();
+    let steps = Arc::new(Mutex::new(Vec::new()));
+    let runner = FailsAt { at, fault, calls: AtomicUsize::new(0), steps: Arc::clone(&steps) };
+    let session = Session {
+        shell: Arc::new(Shell::from_write("offld", Box::new(std::io::sink()))),
+        runner: Box::new(runner),
+        scratch: Arc::new(Scratch::new(temps.clone(), false)),
+        signals: Arc::new(Signals::default()),
+        trace: Trace::new(None, 0, "offld"),
+    };
+    let result = link(&ledger, &request, None, &session, false);
+    drop(session);
+    let left = std::fs::read_dir(&temps).unwrap().count();
+    let steps = steps.lock().unwrap().clone();
+    (result, steps, left)
+}
+
+#[test]
+fn the_error_is_that_of_the_step_that_failed() {
+    for (at, step) in STEPS.iter().enumerate() {
+        let (result, _, left) = ended(at, Fault::Error);
+        let error = result.expect_err(step);
+        assert_eq!(error::chain(&error), format!("{step} failed: on purpose"));
+        assert_eq!(left, 0, "temporary files after step {at}");
+    }
+}
+
+#[test]
+fn nothing_runs_after_a_failed_device_link_but_other_device_links() {
+    for (at, step) in STEPS.iter().enumerate() {
+        let (_, steps, _) = ended(at, Fault::Error);
+        assert!(steps.contains(&(*step).to_owned()));
+        assert_eq!(steps.contains(&"host link".to_owned()), *step == "host link", "{steps:?}");
+    }
+}
+
+#[test]
+fn f27_a_runner_that_leaves_no_image() {
+    for (at, arch) in [(0, "gfx908"), (1, "gfx90a")] {
+        let (result, _, left) = ended(at, Fault::NoOutput);
+        let error = error::chain(&result.expect_err(arch));
+        assert!(error.starts_with(&format!("the device link for amdgcn-amd-amdhsa ({arch}) left no image")), "{error}");
+        assert_eq!(left, 0);
+    }
+}
+
+#[test]
+fn all_steps_in_order_and_nothing_left() {
+    let (result, steps, left) = ended(STEPS.len(), Fault::Error);
+    result.unwrap();
+    assert_eq!(steps, STEPS);
+    assert_eq!(left, 0);
+}

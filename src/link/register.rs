@@ -1,0 +1,251 @@
+//! The stage that makes host objects: payloads become plans, plans become objects in the temp folder. Small images sit in the
+//! module; large ones never pass through LLVM but are streamed into an object of their own (decision 9).
+
+pub mod image_object;
+#[cfg(test)]
+mod tests;
+pub mod warm_up;
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use rayon::prelude::*;
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::formats::offload_binary;
+use crate::io::bytes::Bytes;
+use crate::io::rope::Composed;
+use crate::link::payload::Payload;
+use crate::llvm;
+use crate::model::{ImageKind, OffloadKind};
+use crate::registration::{self, ImagePlace, Images, Plan, PlannedImage, SyclImage};
+use crate::registration::{openmp, sycl};
+use crate::sys::session::Session;
+use image_object::StreamedImage;
+
+/// Images of one registration up to this many bytes in all sit in the module.
+const INLINE_LIMIT: u64 = 1 << 20;
+/// An image from this size on is in an object by itself.
+const LARGE: u64 = 8 << 20;
+
+/// What the stage is told about the link.
+pub struct WrapContext<'a> {
+    /// The host's triple.
+    pub host_triple: &'a str,
+    /// The output as the user named it.
+    pub output: &'a Path,
+    /// `-r`.
+    pub relocatable: bool,
+    /// `--print-wrapped-module`.
+    pub print: bool,
+    /// `--save-temps`: the module is kept as bitcode, too.
+    pub keep_bitcode: bool,
+}
+
+/// An error unless objects can be made for the host `triple`.
+pub fn check_host(triple: &str) -> Result<()> {
+    llvm::check_host(triple)
+}
+
+/// The objects to add to the host link, in order.
+pub fn make(payloads: &[Payload], context: &WrapContext<'_>, session: &Session) -> Result<Vec<PathBuf>> {
+    let mut objects = Vec::new();
+    for (index, payload) in payloads.iter().enumerate() {
+        session.signals.check()?;
+        objects.append(&mut host_objects(payload, context, session)?);
+        // The images are in objects now; one of several runtimes may still be needed for the next.
+        let later = |file: &Path| payloads[index + 1..].iter().flat_map(files).any(|other| other == file);
+        files(payload).filter(|file| !later(file)).for_each(|file| session.scratch.discard(file));
+    }
+    Ok(objects)
+}
+
+/// The files that a payload's images are made of.
+fn files(payload: &Payload) -> impl Iterator<Item = &Path> {
+    payload.images.iter().flat_map(|image| image.contents.files())
+}
+
+fn host_objects(payload: &Payload, context: &WrapContext<'_>, session: &Session) -> Result<Vec<PathBuf>> {
+    let base = context.output.file_name().unwrap_or(context.output.as_os_str()).to_string_lossy().into_owned();
+    let stem = format!("{base}.{}.image", payload.kind.name());
+    let (plan, streamed) = planned(payload, context)?;
+    if context.print {
+        session.shell.line(llvm::print_module(&plan)?.trim_end());
+    }
+    if context.keep_bitcode {
+        write(&session.scratch.path(&format!("{stem}.wrapper"), "bc")?, &llvm::compile_bitcode(&plan)?)?;
+    }
+    let wrapper = session.scratch.path(&format!("{stem}.wrapper"), "o")?;
+    write(&wrapper, &llvm::compile(&plan)?)?;
+    let mut objects = vec![wrapper];
+    if !streamed.is_empty() {
+        objects.append(&mut stream_images(payload, &plan, &streamed, &stem, session)?);
+    }
+    Ok(objects)
+}
+
+/// The plan for `payload`, and the images that it only refers to.
+fn planned(payload: &Payload, context: &WrapContext<'_>) -> Result<(Plan, Vec<StreamedImage>)> {
+    let mut sycl = Vec::new();
+    let mut sources: Vec<StreamedImage> = Vec::new();
+    for image in &payload.images {
+        match payload.kind {
+            OffloadKind::Sycl => {
+                for file in image.contents.files() {
+                    sources.append(&mut sycl_images(file, &mut sycl)?);
+                }
+            }
+            _ => sources.push(StreamedImage { symbol: String::new(), contents: image.contents.clone() }),
+        }
+    }
+    let inline = sources.iter().map(|source| source.contents.size()).sum::<u64>() <= INLINE_LIMIT;
+    let tag = if inline { 0 } else { tag(payload, context)? };
+    let mut places = Vec::new();
+    for (index, source) in sources.iter_mut().enumerate() {
+        if inline {
+            places.push(ImagePlace::Inline(read_whole(&source.contents)?));
+        } else {
+            source.symbol = format!("{}.{tag:016x}.{index}", symbol_prefix(payload.kind));
+            places.push(ImagePlace::External { symbol: source.symbol.clone(), size: source.contents.size() });
+        }
+    }
+    let plan = Plan {
+        host_triple: context.host_triple.to_owned(),
+        generation: payload.generation,
+        images: images(payload, places, sycl)?,
+        relocatable: context.relocatable,
+    };
+    Ok((plan, if inline { Vec::new() } else { sources }))
+}
+
+/// What each kind is told about its images, besides where they are.
+fn images(payload: &Payload, places: Vec<ImagePlace>, sycl: Vec<SyclFacts>) -> Result<Images> {
+    let one = |mut places: Vec<ImagePlace>| match (places.pop(), places.pop()) {
+        (Some(place), None) => Ok(place),
+        _ => bail!("{} takes one file with the code for all devices, not {}", payload.kind.name(), payload.images.len()),
+    };
+    Ok(match payload.kind {
+        OffloadKind::OpenMp => {
+            let planned = payload.images.iter().zip(places).map(|(image, place)| PlannedImage {
+                place,
+                parts: openmp::whole(image.image.start, image.image.end),
+                offload_arch: None,
+            });
+            Images::OpenMp(planned.collect())
+        }
+        OffloadKind::Cuda => Images::Cuda(one(places)?),
+        OffloadKind::Hip => Images::Hip(one(places)?),
+        OffloadKind::Sycl => {
+            let image = |(place, facts): (ImagePlace, SyclFacts)| SyclImage {
+                place,
+                image_kind: facts.image_kind,
+                triple: facts.triple,
+                symbols: facts.symbols,
+            };
+            Images::Sycl(places.into_iter().zip(sycl).map(image).collect())
+        }
+    })
+}
+
+/// What an OffloadBinary says of a SYCL image.
+struct SyclFacts {
+    image_kind: ImageKind,
+    triple: String,
+    symbols: Vec<String>,
+}
+
+/// The images in a file of OffloadBinaries, which is what SYCL's device linker makes: for the runtime they come out of those.
+fn sycl_images(file: &Path, facts: &mut Vec<SyclFacts>) -> Result<Vec<StreamedImage>> {
+    let bytes = Bytes::of(file)?;
+    let mut sources = Vec::new();
+    for image in offload_binary::read_all(bytes.as_slice()).with_context(|| format!("the linked image `{}`", file.display()))? {
+        facts.push(SyclFacts {
+            image_kind: image.image_kind,
+            triple: image.triple().into_owned(),
+            symbols: sycl::kernels(&image),
+        });
+        let mut contents = Composed::default();
+        // An image that had to be inflated is nowhere in the file.
+        match image.at {
+            0 => contents.push_bytes(image.image.into_owned()),
+            at => contents.push_file(file.to_path_buf(), at, image.image.len() as u64),
+        }
+        sources.push(StreamedImage { symbol: String::new(), contents });
+    }
+    Ok(sources)
+}
+
+fn symbol_prefix(kind: OffloadKind) -> &'static str {
+    match kind {
+        OffloadKind::OpenMp => ".omp_offloading.device_image",
+        OffloadKind::Cuda => ".cuda.fatbin_image",
+        OffloadKind::Hip => ".hip.fatbin_image",
+        OffloadKind::Sycl => ".sycl_offloading.data",
+    }
+}
+
+/// Objects for `images`, in their order; all at a time are written that there are cores for. A large image has one of its own: the system
+/// does not write a file from two threads at once.
+fn stream_images(
+    payload: &Payload,
+    plan: &Plan,
+    images: &[StreamedImage],
+    stem: &str,
+    session: &Session,
+) -> Result<Vec<PathBuf>> {
+    let is_large = |image: &StreamedImage| image.contents.size() >= LARGE;
+    let groups: Vec<&[StreamedImage]> = images.chunk_by(|one, next| !is_large(one) && !is_large(next)).collect();
+    let paths = groups.iter().map(|_| session.scratch.path(stem, "o")).collect::<Result<Vec<_>>>()?;
+    let in_all = images.iter().map(|image| image.contents.size()).fold(0, u64::saturating_add);
+    let section = registration::image_section(payload.kind, plan.relocatable);
+    let write = |images: &[StreamedImage], path: &Path| {
+        session.signals.check()?;
+        let mut out = File::create(path).with_context(|| format!("cannot write `{}`", path.display()))?;
+        image_object::write(&mut out, &plan.host_triple, section, images, in_all)
+            .with_context(|| format!("cannot write `{}`", path.display()))
+    };
+    let written: Vec<Result<()>> = groups.par_iter().zip(&paths).map(|(images, path)| write(images, path)).collect();
+    written.into_iter().collect::<Result<()>>()?;
+    Ok(paths)
+}
+
+fn read_whole(contents: &Composed) -> Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(usize::try_from(contents.size())?);
+    contents.write_to(&mut bytes).context("cannot read a linked image")?;
+    Ok(bytes)
+}
+
+/// Tells the hidden symbols of one link's images from those of any other that ends up in the same program. Only relocatable outputs
+/// can meet there: theirs is a hash of the images and of the output's name, so the same link gives the same bytes. Everything else
+/// needs but to tell two registrations of one link apart, which may have the same images; no image is read for that.
+fn tag(payload: &Payload, context: &WrapContext<'_>) -> Result<u64> {
+    let mut hash = Hash(Xxh3::new());
+    hash.0.update(&[payload.kind as u8, payload.generation as u8]);
+    if context.relocatable {
+        hash.0.update(context.output.as_os_str().as_encoded_bytes());
+        for image in &payload.images {
+            image.contents.write_to(&mut hash).context("cannot read a linked image")?;
+        }
+    }
+    Ok(hash.0.digest())
+}
+
+/// A hash of what is written.
+struct Hash(Xxh3);
+
+impl Write for Hash {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    std::fs::write(path, bytes).with_context(|| format!("cannot write `{}`", path.display()))
+}

@@ -1,0 +1,128 @@
+//! Images as an object of their own, streamed: memory does not grow with the images (fault F32; decision 9). The object's
+//! skeleton is written with holes for the images' bodies, which the system then copies from their files.
+//!
+//! Registration code refers to the images by hidden symbols (`ImagePlace::External`).
+
+mod coff;
+mod elf;
+
+#[cfg(test)]
+mod tests;
+
+use crate::io::rope::Composed;
+use crate::model::ObjectFormat;
+use crate::registration::ImageSection;
+use anyhow::{Context as _, Result, bail};
+use object::write::WritableBuffer;
+use std::fs::File;
+use std::io::{BufWriter, Seek, Write};
+
+/// An image whose bytes are in files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamedImage {
+    /// The hidden symbol at its start, as registration code names it.
+    pub symbol: String,
+    /// All of it.
+    pub contents: Composed,
+}
+
+/// Writes the object that holds `images` in `section`, for a host, to `out`, from its start. `in_all`: the size of the images of all
+/// objects, if there are more than these in that section of the program.
+pub fn write(out: &mut File, host_triple: &str, section: ImageSection, images: &[StreamedImage], in_all: u64) -> Result<()> {
+    let layout = Layout::new(images, section, in_all)?;
+    out.set_len(0)?;
+    out.rewind()?;
+    let mut holes = Holes { out: BufWriter::new(&mut *out), result: Ok(()) };
+    let places = match Host::of(host_triple)? {
+        Host::Elf(machine) => elf::skeleton(&mut holes, machine, &layout),
+        Host::Coff(machine) => coff::skeleton(&mut holes, machine, &layout),
+    }?;
+    holes.finish()?;
+    for (image, place) in images.iter().zip(places) {
+        // The bytes are copied inside the kernel, or shared where the file system can.
+        image.contents.write_at(out, place)?;
+    }
+    Ok(())
+}
+
+/// No file system has larger files; below it sums do not overflow.
+const LARGEST: u64 = 1 << 62;
+
+/// What the skeletons share: where the images are when they stand one after another, each aligned.
+struct Layout<'a> {
+    images: &'a [StreamedImage],
+    section: ImageSection,
+    offsets: Vec<u64>,
+    size: u64,
+    /// The size of that section in the program, as far as we know.
+    in_all: u64,
+}
+
+impl<'a> Layout<'a> {
+    fn new(images: &'a [StreamedImage], section: ImageSection, in_all: u64) -> Result<Self> {
+        let mut offsets = Vec::new();
+        let mut size = 0u64;
+        for image in images {
+            let end = size.checked_add(image.contents.size());
+            let end = end.and_then(|end| end.checked_next_multiple_of(section.align.into())).filter(|end| *end <= LARGEST);
+            let Some(end) = end else { bail!("`{}` is too large", image.symbol) };
+            offsets.push(size);
+            size = end;
+        }
+        Ok(Layout { images, section, offsets, size, in_all: in_all.max(size) })
+    }
+}
+
+/// The kind of a host's objects, and what they say the machine is.
+enum Host {
+    Elf(elf::Machine),
+    Coff(coff::Machine),
+}
+
+impl Host {
+    fn of(triple: &str) -> Result<Self> {
+        let arch = triple.split('-').next().unwrap_or_default();
+        let found = match ObjectFormat::of(triple) {
+            ObjectFormat::MachO => bail!("the host `{triple}` has Mach-O objects, in which no offload entries can be embedded"),
+            ObjectFormat::Coff => coff::Machine::of(arch).map(Host::Coff),
+            ObjectFormat::Elf => elf::Machine::of(arch, triple.ends_with("x32")).map(Host::Elf),
+        };
+        found.with_context(|| format!("no image object can be written for the host `{triple}`"))
+    }
+}
+
+/// A file in which zeros are holes.
+struct Holes<'a> {
+    out: BufWriter<&'a mut File>,
+    result: std::io::Result<()>,
+}
+
+impl Holes<'_> {
+    fn finish(mut self) -> std::io::Result<()> {
+        self.result?;
+        self.out.flush()
+    }
+
+    fn attempt(&mut self, write: impl FnOnce(&mut BufWriter<&mut File>) -> std::io::Result<()>) {
+        if self.result.is_ok() {
+            self.result = write(&mut self.out);
+        }
+    }
+}
+
+impl WritableBuffer for Holes<'_> {
+    fn reserve(&mut self, _size: u64) -> Result<(), ()> {
+        Ok(())
+    }
+
+    fn write_bytes(&mut self, bytes: &[u8]) {
+        self.attempt(|out| out.write_all(bytes));
+    }
+
+    fn write_zeros(&mut self, count: u64) {
+        self.attempt(|out| {
+            let count = i64::try_from(count).map_err(|_| std::io::ErrorKind::FileTooLarge)?;
+            out.seek_relative(count)
+        });
+    }
+}

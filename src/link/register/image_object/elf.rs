@@ -1,0 +1,131 @@
+//! The skeleton of an ELF object of images.
+
+use super::{Holes, Layout, StreamedImage};
+use crate::io::rope::GRAIN;
+use anyhow::Result;
+use object::write::elf::{FileHeader, SectionHeader, Sym, Writer};
+use object::{Endianness, elf};
+
+/// `SHT_LLVM_OFFLOADING`.
+const SHT_LLVM_OFFLOADING: elf::SectionType = elf::SectionType(0x6fff_4c0b);
+/// `SHF_X86_64_LARGE`: may be placed beyond what 32-bit displacements reach, so that the rest of the program stays within.
+const SHF_X86_64_LARGE: elf::SectionFlags = elf::SectionFlags(0x1000_0000);
+/// Images of this size are large (decision 9).
+const LARGE: u64 = 1 << 30;
+
+/// What an ELF header says of the machine.
+#[derive(Clone, Copy)]
+pub(super) struct Machine {
+    is_64: bool,
+    endian: Endianness,
+    machine: elf::Machine,
+    /// Flags that linkers compare: those of the Linux distributions.
+    flags: u32,
+}
+
+impl Machine {
+    /// The machine that a triple starts with.
+    pub(super) fn of(arch: &str, x32: bool) -> Option<Self> {
+        let (is_64, endian, machine, flags) = match arch {
+            "x86_64" | "amd64" => (!x32, Endianness::Little, elf::EM_X86_64, 0),
+            "i386" | "i486" | "i586" | "i686" => (false, Endianness::Little, elf::EM_386, 0),
+            "aarch64" | "arm64" => (true, Endianness::Little, elf::EM_AARCH64, 0),
+            "aarch64_be" => (true, Endianness::Big, elf::EM_AARCH64, 0),
+            // ELFv2.
+            "powerpc64le" | "ppc64le" => (true, Endianness::Little, elf::EM_PPC64, 2),
+            // 0: no ABI in particular.
+            "powerpc64" | "ppc64" => (true, Endianness::Big, elf::EM_PPC64, 0),
+            // Compressed instructions, doubles in registers.
+            "riscv64" => (true, Endianness::Little, elf::EM_RISCV, 5),
+            "riscv32" => (false, Endianness::Little, elf::EM_RISCV, 5),
+            "s390x" => (true, Endianness::Big, elf::EM_S390, 0),
+            // Doubles in registers, version 1 of the object format.
+            "loongarch64" => (true, Endianness::Little, elf::EM_LOONGARCH, 0x43),
+            _ => return None,
+        };
+        Some(Machine { is_64, endian, machine, flags })
+    }
+}
+
+/// Writes all but the images; returns where each of them is to be. They are in sections of their own, which linkers put together: so
+/// each can stand where it is copied fastest.
+pub(super) fn skeleton(out: &mut Holes<'_>, machine: Machine, layout: &Layout<'_>) -> Result<Vec<u64>> {
+    let mut elf = Writer::new(machine.endian, machine.is_64, out);
+    let align = u64::from(layout.section.align);
+    elf.reserve_file_header();
+    let mut places = Vec::new();
+    for image in layout.images {
+        let from = elf.reserve(0, align);
+        elf.reserve_until(place(from, image, align));
+        places.push(elf.reserve(image.contents.size(), align));
+    }
+    let end = elf.reserve(0, 1);
+    let section_name = elf.add_section_name(layout.section.name.as_bytes());
+    let stack_name = elf.add_section_name(b".note.GNU-stack");
+    let sections: Vec<_> = places.iter().map(|_| elf.reserve_section_index()).collect();
+    elf.reserve_section_index();
+    elf.reserve_symtab_section_index();
+    elf.reserve_strtab_section_index();
+    elf.reserve_shstrtab_section_index();
+    elf.reserve_null_symbol_index();
+    let names: Vec<_> = layout.images.iter().map(|image| elf.add_string(image.symbol.as_bytes())).collect();
+    for section in &sections {
+        elf.reserve_symbol_index(Some(*section));
+    }
+    elf.reserve_symtab();
+    elf.reserve_strtab()?;
+    elf.reserve_shstrtab()?;
+    elf.reserve_section_headers();
+
+    let (e_machine, e_flags) = (machine.machine, elf::FileFlags(machine.flags));
+    elf.write_file_header(&FileHeader { e_type: elf::ET_REL, e_machine, e_flags, ..FileHeader::default() })?;
+    elf.pad_until(end);
+    elf.write_null_symbol();
+    for ((image, section), name) in layout.images.iter().zip(sections).zip(names) {
+        elf.write_symbol(&Sym {
+            section: Some(section.0),
+            st_shndx: elf::SHN_UNDEF,
+            st_name: elf.string_offset(Some(name)),
+            st_info: elf::SymbolInfo::new(elf::STB_GLOBAL, elf::STT_OBJECT),
+            st_other: elf::SymbolOther::default().with_visibility(elf::STV_HIDDEN),
+            st_value: 0,
+            st_size: image.contents.size(),
+        });
+    }
+    elf.write_strtab();
+    elf.write_shstrtab();
+
+    // Linkers make one section of all, which is large or is not.
+    let large = machine.machine == elf::EM_X86_64 && layout.in_all >= LARGE;
+    elf.write_null_section_header();
+    for (image, place) in layout.images.iter().zip(&places) {
+        elf.write_section_header(&SectionHeader {
+            sh_name: elf.section_name_offset(Some(section_name)),
+            sh_type: if layout.section.listed { SHT_LLVM_OFFLOADING } else { elf::SHT_PROGBITS },
+            sh_flags: if large { elf::SHF_ALLOC | SHF_X86_64_LARGE } else { elf::SHF_ALLOC },
+            sh_offset: *place,
+            sh_size: image.contents.size(),
+            sh_addralign: align,
+            ..SectionHeader::default()
+        });
+    }
+    elf.write_section_header(&no_stack(elf.section_name_offset(Some(stack_name)), end));
+    elf.write_symtab_section_header(1);
+    elf.write_strtab_section_header();
+    elf.write_shstrtab_section_header();
+    Ok(places)
+}
+
+/// `.note.GNU-stack`: the stack need not be executable on our account.
+fn no_stack(sh_name: u32, sh_offset: u64) -> SectionHeader {
+    SectionHeader { sh_name, sh_type: elf::SHT_PROGBITS, sh_offset, sh_addralign: 1, ..SectionHeader::default() }
+}
+
+/// The place for an image in the file, not before `from`.
+fn place(from: u64, image: &StreamedImage, align: u64) -> u64 {
+    let best = image.contents.best_offset();
+    if !best.is_multiple_of(align) {
+        return from;
+    }
+    from + best.wrapping_sub(from) % GRAIN
+}

@@ -1,0 +1,244 @@
+//! What is written is read back by `object`, and linked by the linkers that are here.
+
+use super::*;
+use crate::formats::offload_binary;
+use crate::io::rope::GRAIN;
+use crate::model::{ImageKind, OffloadKind};
+use crate::registration::image_section;
+use object::{Object, ObjectSection, ObjectSymbol};
+use std::error::Error;
+use std::path::Path;
+use std::process::Command;
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+const X86: &str = "x86_64-unknown-linux-gnu";
+const HOSTS: &[&str] = &[
+    X86,
+    "i686-unknown-linux-gnu",
+    "aarch64-unknown-linux-gnu",
+    "powerpc64le-unknown-linux-gnu",
+    "riscv64-unknown-linux-gnu",
+    "s390x-unknown-linux-gnu",
+    "loongarch64-unknown-linux-gnu",
+    "x86_64-pc-windows-msvc",
+    "i686-pc-windows-msvc",
+    "aarch64-pc-windows-msvc",
+];
+
+fn frame(size: u64) -> offload_binary::Frame {
+    offload_binary::frame(ImageKind::Object, 1, 0, &[("triple", "t"), ("arch", "a")], size)
+}
+
+fn streamed(dir: &Path, symbol: &str, bytes: &[u8]) -> std::io::Result<StreamedImage> {
+    let body = dir.join(symbol);
+    std::fs::write(&body, bytes)?;
+    let frame = frame(bytes.len() as u64);
+    let mut contents = Composed::default();
+    contents.push_bytes(frame.head);
+    contents.push_file(body, 0, frame.image_size);
+    contents.pad_to(frame.total_size);
+    Ok(StreamedImage { symbol: symbol.to_owned(), contents })
+}
+
+fn object(dir: &Path, host: &str, relocatable: bool, images: &[StreamedImage]) -> Result<Vec<u8>, Box<dyn Error>> {
+    let path = dir.join("images.o");
+    let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path)?;
+    write(&mut file, host, image_section(OffloadKind::OpenMp, relocatable), images, 0)?;
+    Ok(std::fs::read(path)?)
+}
+
+#[test]
+fn every_host_reads_it_back() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let images = [streamed(dir.path(), "one", b"IMAGE-ONE")?, streamed(dir.path(), "a.longer.name", &[7; 70_000])?];
+    for host in HOSTS {
+        let bytes = object(dir.path(), host, false, &images)?;
+        let file = object::File::parse(&bytes[..])?;
+        let mut data = Vec::new();
+        let prefix = if *host == "i686-pc-windows-msvc" { "_" } else { "" };
+        for image in &images {
+            let name = format!("{prefix}{}", image.symbol);
+            let symbol = file.symbols().find(|symbol| symbol.name() == Ok(&name)).ok_or(*host)?;
+            let section = file.section_by_index(symbol.section_index().ok_or(*host)?)?;
+            assert_eq!((section.name()?, section.align(), symbol.is_global()), (".llvm.offloading", 8, true), "{host}");
+            let start = usize::try_from(symbol.address())?;
+            data.extend(&section.data()?[start..][..usize::try_from(image.contents.size())?]);
+        }
+        let read = offload_binary::read_all(&data)?;
+        assert_eq!((read[0].image.as_ref(), read[1].image.as_ref()), (&b"IMAGE-ONE"[..], &[7; 70_000][..]));
+        // A linker puts the sections together, and what is between them must be nothing.
+        let sizes = file.sections().filter(|section| section.name() == Ok(".llvm.offloading")).map(|section| section.size());
+        assert_eq!((read.len(), sizes.sum::<u64>()), (2, data.len() as u64), "{host}");
+    }
+    Ok(())
+}
+
+#[test]
+fn elf_says_what_llvms_objects_say() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let images = [streamed(dir.path(), "one", b"IMAGE-ONE")?];
+    for (relocatable, name, kind) in [(false, ".llvm.offloading", 0x6fff_4c0b), (true, ".llvm.offloading.relocatable", 1)] {
+        let bytes = object(dir.path(), X86, relocatable, &images)?;
+        let file = object::read::elf::ElfFile64::<object::Endianness>::parse(&bytes[..])?;
+        let section = file.section_by_name(name).ok_or(name)?;
+        let header = section.elf_section_header();
+        let endian = file.endian();
+        assert_eq!((header.sh_type.get(endian).0, header.sh_flags.get(endian).0), (kind, 2));
+        let symbol = file.symbols().find(|symbol| symbol.name() == Ok("one")).ok_or("no symbol")?;
+        assert_eq!(symbol.elf_symbol().st_other.0, object::elf::STV_HIDDEN.0);
+        assert!(file.section_by_name(".note.GNU-stack").is_some());
+    }
+    let flags = |host| -> Result<_, Box<dyn Error>> {
+        let bytes = object(dir.path(), host, false, &images)?;
+        let object::FileFlags::Elf { e_flags, .. } = object::File::parse(&bytes[..])?.flags() else { return Err("COFF".into()) };
+        Ok(e_flags.0)
+    };
+    assert_eq!(flags("riscv64-unknown-linux-gnu")?, 5);
+    assert_eq!(flags("powerpc64le-unknown-linux-gnu")?, 2);
+    assert_eq!(flags("loongarch64-unknown-linux-gnu")?, 0x43);
+    Ok(())
+}
+
+#[test]
+fn f33_large_images_are_marked_on_x86_64() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    // A hole: the object does not take up the space.
+    let mut contents = Composed::default();
+    contents.pad_to(1 << 30);
+    let image = StreamedImage { symbol: "large".to_owned(), contents };
+    let path = dir.path().join("large.o");
+    let small = StreamedImage { symbol: "small".to_owned(), contents: Composed::default() };
+    for (host, flags, image, in_all) in [
+        (X86, 0x1000_0002, &image, 0),
+        ("aarch64-unknown-linux-gnu", 2, &image, 0),
+        // One of several objects.
+        (X86, 2, &small, (1 << 30) - 1),
+        (X86, 0x1000_0002, &small, 1 << 30),
+    ] {
+        let mut file = File::create(&path)?;
+        write(&mut file, host, image_section(OffloadKind::OpenMp, false), std::slice::from_ref(image), in_all)?;
+        let cache = object::ReadCache::new(File::open(&path)?);
+        let file = object::read::elf::ElfFile64::<object::Endianness, _>::parse(&cache)?;
+        let section = file.section_by_name(".llvm.offloading").ok_or("no section")?;
+        assert_eq!(section.elf_section_header().sh_flags.get(file.endian()).0, flags, "{host}");
+        assert_eq!(section.size(), image.contents.size());
+    }
+    Ok(())
+}
+
+#[test]
+fn each_kind_has_its_section() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let images = [streamed(dir.path(), "one", b"IMAGE-ONE")?, streamed(dir.path(), "two", b"IMAGE-TWO!")?];
+    let path = dir.path().join("images.o");
+    let kinds = [
+        (OffloadKind::Cuda, ".nv_fatbin", 16),
+        (OffloadKind::Hip, ".hip_fatbin", 4096),
+        (OffloadKind::Sycl, ".sycl_offloading", 8),
+    ];
+    for host in HOSTS {
+        for (kind, name, align) in kinds {
+            write(&mut File::create(&path)?, host, image_section(kind, false), &images, 0)?;
+            let bytes = std::fs::read(&path)?;
+            let file = object::File::parse(&bytes[..])?;
+            let section = file.section_by_name(name).ok_or(*host)?;
+            assert_eq!(section.align(), align, "{host} {name}");
+            if let object::SectionFlags::Elf { sh_flags, .. } = section.flags() {
+                assert_eq!((sh_flags.0, section.kind()), (2, object::SectionKind::ReadOnlyData), "{host} {name}");
+            }
+            let symbol = file.symbols().find(|symbol| symbol.name().is_ok_and(|name| name.ends_with("two"))).ok_or(*host)?;
+            let section = file.section_by_index(symbol.section_index().ok_or(*host)?)?;
+            assert_eq!((section.name()?, symbol.address() % align), (name, 0), "{host}");
+            let image = section.data()?.get(usize::try_from(symbol.address())?..).ok_or(*host)?;
+            assert_eq!(offload_binary::read_all(image)?[0].image.as_ref(), b"IMAGE-TWO!", "{host} {name}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn images_stand_where_they_are_copied_fastest() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let body = vec![7; 3 * usize::try_from(GRAIN)?];
+    let images =
+        [streamed(dir.path(), "one", &body)?, streamed(dir.path(), "two", &body[1..])?, streamed(dir.path(), "small", b"-")?];
+    let bytes = object(dir.path(), X86, false, &images)?;
+    let file = object::File::parse(&bytes[..])?;
+    let sections = file.sections().filter(|section| section.name() == Ok(".llvm.offloading"));
+    let places = sections.map(|section| section.file_range().map_or(0, |(at, _)| at)).collect::<Vec<_>>();
+    let head = images[0].contents.size() - body.len() as u64;
+    assert_eq!((places.len(), (places[0] + head) % GRAIN, (places[1] + head) % GRAIN), (3, 0, 0));
+    assert!(places[2] < places[1] + 4 * GRAIN);
+    Ok(())
+}
+
+#[test]
+fn part_of_a_file_is_an_image_too() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let body = dir.path().join("body");
+    std::fs::write(&body, b"....IMAGE....")?;
+    let mut contents = Composed::default();
+    contents.push_file(body, 4, 5);
+    let part = StreamedImage { symbol: "part".to_owned(), contents };
+    let bytes = object(dir.path(), X86, false, &[part])?;
+    let file = object::File::parse(&bytes[..])?;
+    assert_eq!(file.section_by_name(".llvm.offloading").ok_or("no section")?.data()?, b"IMAGE");
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_written_is_an_error() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let good = streamed(dir.path(), "one", b"IMAGE-ONE")?;
+    let error = |host: &str, image: StreamedImage| match object(dir.path(), host, false, &[image]) {
+        Ok(_) => String::new(),
+        Err(error) => error.to_string(),
+    };
+    let sized = |size: u64| {
+        let mut contents = Composed::default();
+        contents.push_file(dir.path().join("one"), 0, size);
+        StreamedImage { contents, ..good.clone() }
+    };
+    assert!(error(X86, sized(12)).ends_with("one: 9 bytes, where 12 were expected"));
+    assert!(error(X86, sized(u64::MAX)).contains("`one` is too large"));
+    assert!(error("arm64-apple-macosx", good.clone()).contains("Mach-O"));
+    assert!(error("avr-none", good.clone()).contains("`avr-none`"));
+    assert!(error("x86_64-pc-windows-msvc", sized(1 << 32)).contains("more than COFF can hold"));
+    Ok(())
+}
+
+#[test]
+fn linkers_link_it() -> Outcome {
+    if cfg!(not(all(target_arch = "x86_64", target_os = "linux"))) || which::which("cc").is_err() {
+        eprintln!("skipped: it takes a C compiler on x86-64 Linux");
+        return Ok(());
+    }
+    let dir = tempfile::tempdir()?;
+    let at = |name: &str| dir.path().join(name);
+    let images = [streamed(dir.path(), "one", b"IMAGE-ONE")?, streamed(dir.path(), "two", b"IMAGE-TWO!")?];
+    object(dir.path(), X86, false, &images)?;
+    let head = frame(9).head.len();
+    let source = format!(
+        "#include <stdio.h>\nextern const char one[], two[];\n\
+         int main(void) {{ printf(\"%.9s %.10s\", one + {head}, two + {head}); return 0; }}\n"
+    );
+    std::fs::write(at("main.c"), source)?;
+    for linker in ["bfd", "lld", "gold", "mold"] {
+        let mut cc = Command::new("cc");
+        cc.args([at("main.c"), at("images.o")]).arg(format!("-fuse-ld={linker}")).arg("-o").arg(at("program"));
+        if which::which(format!("ld.{linker}")).is_err() {
+            eprintln!("skipped: no ld.{linker}");
+            continue;
+        }
+        let output = cc.output()?;
+        assert!(output.status.success(), "{linker}: {}", String::from_utf8_lossy(&output.stderr));
+        let output = Command::new(at("program")).output()?;
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "IMAGE-ONE IMAGE-TWO!", "{linker}");
+        let program = std::fs::read(at("program"))?;
+        let file = object::File::parse(&program[..])?;
+        let section = file.section_by_name(".llvm.offloading").ok_or(linker)?;
+        assert_eq!(offload_binary::read_all(section.data()?)?.len(), 2, "{linker}");
+    }
+    Ok(())
+}

@@ -1,0 +1,143 @@
+//! From payloads to plans, for each kind, small and large.
+
+use super::*;
+use crate::link::payload::PayloadImage;
+use crate::model::Generation;
+use std::error::Error;
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+fn plan_of(payload: &Payload) -> Result<(Plan, Vec<StreamedImage>)> {
+    planned(payload, &context("a.out", false))
+}
+
+fn context(output: &str, relocatable: bool) -> WrapContext<'_> {
+    let output = Path::new(output);
+    WrapContext { host_triple: "x86_64-unknown-linux-gnu", output, relocatable, print: false, keep_bitcode: false }
+}
+
+fn payload(kind: OffloadKind, dir: &Path, files: &[&[u8]]) -> Result<Payload, Box<dyn Error>> {
+    let mut images = Vec::new();
+    for (index, bytes) in files.iter().enumerate() {
+        let body = dir.join(format!("image{index}"));
+        std::fs::write(&body, bytes)?;
+        images.push(PayloadImage { contents: Composed::of_file(body)?, image: 0..bytes.len() as u64 });
+    }
+    Ok(Payload { kind, generation: Generation::Llvm21, images })
+}
+
+fn sycl_binary(triple: &str, symbols: &str, image: &[u8]) -> Vec<u8> {
+    let strings = [("triple", triple), ("symbols", symbols)];
+    offload_binary::write(ImageKind::Object, OffloadKind::Sycl as u16, 0, &strings, image)
+}
+
+#[test]
+fn cuda_and_hip_take_one_file() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    for kind in [OffloadKind::Cuda, OffloadKind::Hip] {
+        let (plan, streamed) = plan_of(&payload(kind, dir.path(), &[b"FILE"])?)?;
+        let place = ImagePlace::Inline(b"FILE".to_vec());
+        assert_eq!(plan.images, if kind == OffloadKind::Cuda { Images::Cuda(place) } else { Images::Hip(place) });
+        assert_eq!(streamed, []);
+        for files in [&[][..], &[&b"ONE"[..], b"TWO"]] {
+            assert!(plan_of(&payload(kind, dir.path(), files)?).is_err());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn f29_sycl_takes_all_images_of_all_files() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let first = [sycl_binary("spirv64", "k1\nk2\n", b"ONE"), sycl_binary("spirv64", "", b"TWO")].concat();
+    let second = sycl_binary("spirv64_gen", "k1", b"THREE");
+    let (plan, _) = plan_of(&payload(OffloadKind::Sycl, dir.path(), &[&first, &second])?)?;
+    let image = |triple: &str, symbols: &[&str], bytes: &[u8]| SyclImage {
+        place: ImagePlace::Inline(bytes.to_vec()),
+        image_kind: ImageKind::Object,
+        triple: triple.to_owned(),
+        symbols: symbols.iter().map(|&symbol| symbol.to_owned()).collect(),
+    };
+    let wanted =
+        vec![image("spirv64", &["k1", "k2"], b"ONE"), image("spirv64", &[], b"TWO"), image("spirv64_gen", &["k1"], b"THREE")];
+    assert_eq!(plan.images, Images::Sycl(wanted));
+    // A dry run's files are empty.
+    let (plan, _) = plan_of(&payload(OffloadKind::Sycl, dir.path(), &[b""])?)?;
+    assert_eq!(plan.images, Images::Sycl(Vec::new()));
+    let error = plan_of(&payload(OffloadKind::Sycl, dir.path(), &[b"SPIR-V"])?).err().ok_or("no error")?;
+    assert!(format!("{error:#}").contains("image0`: +0x0: not an offload binary"), "{error:#}");
+    Ok(())
+}
+
+#[test]
+fn f32_large_images_are_streamed_from_where_they_are() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let large = vec![7; (1 << 20) + 1];
+    let file = [sycl_binary("spirv64", "k1", &large), sycl_binary("spirv64", "k2", b"SMALL")].concat();
+    let (plan, streamed) = plan_of(&payload(OffloadKind::Sycl, dir.path(), &[&file])?)?;
+    let Images::Sycl(images) = plan.images else { return Err("not SYCL".into()) };
+    for (image, source) in images.iter().zip(&streamed) {
+        assert_eq!(image.place, ImagePlace::External { symbol: source.symbol.clone(), size: source.contents.size() });
+        assert!(source.symbol.starts_with(".sycl_offloading.data."), "{}", source.symbol);
+    }
+    let bytes: Vec<Vec<u8>> = streamed.iter().map(|image| read_whole(&image.contents)).collect::<Result<_>>()?;
+    assert_eq!(bytes, [large.clone(), b"SMALL".to_vec()]);
+
+    let mut names = Vec::new();
+    for kind in [OffloadKind::Cuda, OffloadKind::Hip] {
+        for generation in [Generation::Llvm15, Generation::Llvm21] {
+            let (_, streamed) = plan_of(&Payload { generation, ..payload(kind, dir.path(), &[&large])? })?;
+            names.push(streamed[0].symbol.clone());
+        }
+    }
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), 4, "{names:?}");
+    Ok(())
+}
+
+#[test]
+fn symbols_of_relocatable_outputs_are_distinct_and_always_the_same() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let tags = |relocatable: bool| -> Result<Vec<u64>, Box<dyn Error>> {
+        let mut tags = Vec::new();
+        for (output, bytes) in [("a.o", "one"), ("a.o", "two"), ("b.o", "one")] {
+            for _ in 0..2 {
+                tags.push(tag(&payload(OffloadKind::Hip, dir.path(), &[bytes.as_bytes()])?, &context(output, relocatable))?);
+            }
+        }
+        assert!(tags.chunks(2).all(|twice| twice[0] == twice[1]));
+        tags.sort_unstable();
+        tags.dedup();
+        Ok(tags)
+    };
+    assert_eq!((tags(true)?.len(), tags(false)?.len()), (3, 1));
+    // No image is read for a name that no other program sees.
+    let gone = payload(OffloadKind::Hip, dir.path(), &[b"one"])?;
+    std::fs::remove_file(dir.path().join("image0"))?;
+    assert!(tag(&gone, &context("a.out", false)).is_ok() && tag(&gone, &context("a.o", true)).is_err());
+    Ok(())
+}
+
+#[test]
+fn large_images_have_objects_of_their_own_in_the_order_of_the_images() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let sizes = [LARGE, 5, 6, LARGE - 1, LARGE + 1, LARGE].map(usize::try_from);
+    let bytes = sizes.into_iter().enumerate().map(|(at, size)| Ok(vec![at as u8; size?])).collect::<Result<Vec<_>>>()?;
+    let files: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
+    let payload = payload(OffloadKind::OpenMp, dir.path(), &files)?;
+    let (plan, streamed) = plan_of(&payload)?;
+    let shell = std::sync::Arc::new(crate::sys::shell::Shell::from_write("test", Box::new(io::sink())));
+    let session = Session::new(shell, crate::sys::session::SessionOptions::default());
+    let objects = stream_images(&payload, &plan, &streamed, "a.out.openmp.image", &session)?;
+    let mut found = Vec::new();
+    for path in &objects {
+        let bytes = std::fs::read(path)?;
+        let file = object::File::parse(&bytes[..])?;
+        let sections = object::Object::sections(&file);
+        let sections = sections.filter(|section| object::ObjectSection::name(section) == Ok(".llvm.offloading"));
+        found.push(sections.map(|section| Ok(object::ObjectSection::data(&section)?[0])).collect::<object::Result<Vec<u8>>>()?);
+    }
+    assert_eq!(found, [&[0][..], &[1, 2, 3], &[4], &[5]]);
+    Ok(())
+}

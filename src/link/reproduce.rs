@@ -1,0 +1,199 @@
+//! `--reproduce`: a tar with everything that a link reads, and a script that repeats the link on another machine, by offld or by
+//! LLVM's wrapper. It is written before anything can go wrong, so that a link that fails can be handed to somebody else. It
+//! changes nothing of the link itself, and reads no device code but to tell which compiler and which CPU it is for.
+//!
+//! In the tar: `root/`, every file by its absolute path; `needed/`, what a linker reads of the libraries that only libraries need;
+//! `response.txt`, the line with its paths below `root/`; `original.txt`, the line as given; `run.sh`; `versions.txt`.
+
+mod archive;
+mod line;
+mod needed;
+mod root;
+mod texts;
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::args::request::{InputName, InputSpec, LinkRequest};
+use crate::args::response;
+use crate::args::{Ledger, Role, What};
+use crate::formats::bitcode_ident;
+use crate::formats::magic::{Magic, magic};
+use crate::io::bytes::Bytes;
+use crate::link::host;
+use crate::link::inputs::search::{Naming, Search};
+use crate::link::inputs::{self, Files, Inputs};
+use crate::link::scan::{self, DeviceImage};
+use crate::sys::session::{self, Session};
+use crate::sys::toolchain::{self, Compiler};
+use crate::target::Target;
+use archive::Content;
+use line::Line;
+use root::Root;
+
+/// The folder for the libraries that only libraries need.
+const NEEDED: &str = "needed";
+
+/// A link that is about to begin.
+pub struct Link<'a> {
+    /// The line.
+    pub ledger: &'a Ledger,
+    /// What it asks for.
+    pub request: &'a LinkRequest,
+    /// Its inputs, and those that they name in turn.
+    pub inputs: &'a dyn Fn() -> Cow<'a, [InputSpec]>,
+    /// Where what it names is looked for.
+    pub search: &'a Search,
+    /// The host linker.
+    pub linker: &'a Path,
+}
+
+/// Writes what is asked for: by `--reproduce` for this link, by `OFFLD_REPRODUCE` for every link with device code.
+pub fn write(link: &Link<'_>) -> Result<()> {
+    let Some(target) = target(link.request) else { return Ok(()) };
+    let inputs = inputs::open(&(link.inputs)(), link.search);
+    let found = inputs.as_ref().ok().map(scan::scan);
+    // Device code that cannot be read is a reason to repeat the link, not to leave it out.
+    let has_none = link.request.override_images.is_empty() && matches!(&found, Some(Ok(found)) if found.is_empty());
+    if has_none && matches!(target, archive::Target::Folder(..)) {
+        return Ok(());
+    }
+    let found = found.and_then(Result::ok).unwrap_or_default();
+    let tools = Tools::of(link, inputs.as_ref().unwrap_or(&Inputs::default()), &found);
+    let entries = entries(link, &tools)?;
+    archive::write(&entries, &target).context("cannot write the reproduction of this link")
+}
+
+fn target(request: &LinkRequest) -> Option<archive::Target> {
+    if let Some(file) = &request.reproduce {
+        return Some(archive::Target::File(file.clone()));
+    }
+    let folder = Session::env(session::OFFLD_REPRODUCE)?;
+    Some(archive::Target::Folder(folder.into(), output(request).to_string_lossy().into_owned()))
+}
+
+/// The output's name.
+fn output(request: &LinkRequest) -> &OsStr {
+    request.output.as_deref().and_then(Path::file_name).unwrap_or(OsStr::new("a.out"))
+}
+
+/// All entries of the tar.
+fn entries(link: &Link<'_>, tools: &Tools) -> Result<BTreeMap<PathBuf, Content>> {
+    let root = Root::here()?;
+    let opened = inputs::files(&(link.inputs)(), link.search);
+    let mut line = Line::new(&root, link.search);
+    line.append(link.ledger);
+    complete(&mut line, link, tools, &opened, &root)?;
+    let files = files(link, tools, opened, &line)?;
+
+    let shared = files.iter().filter(|path| is_shared(path)).cloned().collect();
+    let libraries = needed::libraries(shared, &run_time_folders(link), link.search);
+    let triple = tools.host_triple.as_ref().map(|triple| OsString::from(format!("--host-triple={triple}")));
+    // As whoever runs the script will read it: there the triple stands on the line itself.
+    let style = response::style_of(link.request.role, triple.as_slice());
+    let facts = texts::Facts {
+        role: link.request.role,
+        linker: link.linker,
+        output: output(link.request),
+        host_triple: triple.as_slice(),
+        offld_only: &line.offld_only,
+    };
+    let file = |path: PathBuf| (root.place(&path), Content::File(path));
+    let library = |(name, path)| (Path::new(NEEDED).join::<OsString>(name), Content::Interface(path));
+    let texts = [
+        ("run.sh", Content::Script(texts::script(&facts))),
+        ("response.txt", Content::Text(response::spill(&line.words, style))),
+        ("original.txt", Content::Text(texts::original(root.current(), link.ledger.given()))),
+        ("versions.txt", Content::Text(texts::versions(tools.compiler.as_ref(), link.linker))),
+    ];
+    let texts = texts.into_iter().map(|(name, content)| (PathBuf::from(name), content));
+    Ok(files.into_iter().map(file).chain(libraries.into_iter().map(library)).chain(texts).collect())
+}
+
+/// Every file of the link, by every name it is called by.
+fn files(link: &Link<'_>, tools: &Tools, opened: Files, line: &Line<'_>) -> Result<BTreeSet<PathBuf>> {
+    let mut files: BTreeSet<PathBuf> = link.ledger.response_files().iter().chain(&line.files).cloned().collect();
+    files.extend(opened.opened.into_iter().map(|file| file.path));
+    files.extend(needed::opened(line.scripts.iter().cloned().map(InputName::File), link.search));
+    if !tools.runtime.is_empty() {
+        // With the folder in it, the line finds libraries that it does not find without.
+        let whole = Ledger::parse(Role::Ld, [link.ledger.tokens(), &tools.runtime].concat())?;
+        let request = LinkRequest::new(&whole)?;
+        let multiarch = host::multiarch(&request);
+        let search = Search::new(&request.library_dirs, request.sysroot.as_deref(), Naming::Unix, &multiarch);
+        files.extend(inputs::files(&request.inputs, &search).opened.into_iter().map(|file| file.path));
+    }
+    if let Some(compiler) = &tools.compiler {
+        files.extend(tools.cpus.iter().flat_map(|cpu| needed::of_compiler(compiler, cpu, link.request.sysroot.as_deref())));
+    }
+    Ok(files)
+}
+
+/// Adds to the line what it takes to find below `root/` what the original finds without being told.
+fn complete(line: &mut Line<'_>, link: &Link<'_>, tools: &Tools, opened: &Files, root: &Root) -> Result<()> {
+    line.append(&Ledger::parse(Role::Ld, tools.runtime.clone())?);
+    if link.request.output.is_none() {
+        line.output_in_front(output(link.request));
+    }
+    if tools.host_triple.as_ref().is_some_and(|triple| triple.contains("windows")) {
+        return Ok(());
+    }
+    for folder in &opened.script_folders {
+        line.folder("-L", folder);
+    }
+    if opened.opened.iter().any(|file| file.by_script && file.path.is_relative()) {
+        // A script named it as seen from the folder of the link, which is another one now.
+        line.folder("-L", root.current());
+    }
+    line.words.push(format!("-rpath-link={NEEDED}").into());
+    line.words.extend(tools.cpus.iter().map(|cpu| format!("--device-linker={cpu}=-rpath-link={NEEDED}").into()));
+    if link.request.sysroot.is_none() {
+        // Absolute names in scripts such as libc.so are looked up below it.
+        line.words.push(format!("--sysroot={}", root::ROOT).into());
+    }
+    Ok(())
+}
+
+/// Where GNU ld looks first for the libraries that libraries need.
+fn run_time_folders(link: &Link<'_>) -> Vec<PathBuf> {
+    let is_link_path = |what: What| matches!(what, What::Known(row) if row.name == "rpath-link");
+    let link_paths = link.ledger.args().iter().filter(|arg| is_link_path(arg.what)).filter_map(|arg| arg.value.as_ref());
+    link_paths.chain(&link.request.rpaths).flat_map(|folders| needed::split(folders)).collect()
+}
+
+fn is_shared(path: &Path) -> bool {
+    Bytes::open(path).is_ok_and(|bytes| magic(bytes.as_slice()) == Magic::ElfShared)
+}
+
+/// What the link finds out about its tools. What it cannot find out, the link itself reports.
+struct Tools {
+    compiler: Option<Compiler>,
+    host_triple: Option<String>,
+    /// What the line of `ld.offld` gets for OpenMP: said, so that LLVM's wrapper, which adds nothing, links the same.
+    runtime: Vec<OsString>,
+    /// The CPUs that are devices and whose links get files of the host.
+    cpus: BTreeSet<String>,
+}
+
+impl Tools {
+    fn of(link: &Link<'_>, inputs: &Inputs, found: &[DeviceImage<'_>]) -> Tools {
+        let need = found.iter().filter_map(|image| bitcode_ident::producer_major(&image.bytes)).max();
+        let compiler = toolchain::device_compiler(link.request.offld_clang.as_deref(), need).ok().map(|choice| choice.compiler);
+        let facts = scan::host_facts(inputs, true).unwrap_or_default();
+        let host_triple = host::triple(link.request, &facts).ok();
+        let is_registered = !found.is_empty() && link.request.override_images.is_empty() && !host::is_wrapped(&facts, inputs);
+        let runtime = compiler.as_ref().filter(|_| is_registered);
+        let images: Vec<&DeviceImage<'_>> = found.iter().collect();
+        let runtime =
+            runtime.and_then(|compiler| host::openmp_runtime(link.request, inputs, &facts, &images, link.search, compiler).ok());
+        let host_machine = host_triple.as_ref().and_then(|triple| triple.split('-').next());
+        let targets = found.iter().map(|image| Target::new(&image.triple, &image.arch));
+        let cpus = targets.filter(|target| target.is_cpu() && Some(target.arch_name()) == host_machine);
+        let cpus = cpus.map(|target| target.triple).collect();
+        Tools { compiler, host_triple, runtime: runtime.unwrap_or_default().words, cpus }
+    }
+}

@@ -1,0 +1,142 @@
+//! The tar: written whole or not at all, and the same bytes for the same contents: entries in order, no times, no owners. A file
+//! with several names is one, as on disk: linkers and offld take an archive that is named twice for one.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::Permissions;
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use tar::{Builder, EntryType, Header};
+use tempfile::NamedTempFile;
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::formats::elf::interface;
+use crate::io::bytes::Bytes;
+
+/// What an entry holds.
+pub(super) enum Content {
+    /// A file.
+    File(PathBuf),
+    /// What a linker reads of a shared library.
+    Interface(PathBuf),
+    /// A text.
+    Text(Vec<u8>),
+    /// A script that can be run.
+    Script(Vec<u8>),
+}
+
+/// Where the tar goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Target {
+    /// To this file.
+    File(PathBuf),
+    /// Into this folder, by the name of the output and a hash of the tar: links that differ do not meet.
+    Folder(PathBuf, String),
+}
+
+/// Writes the tar of `entries`.
+pub(super) fn write(entries: &BTreeMap<PathBuf, Content>, target: &Target) -> Result<()> {
+    let folder = match target {
+        Target::File(file) if file.exists() && !file.is_file() => bail!("`{}` is not a regular file", file.display()),
+        Target::File(file) => file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new(".")),
+        Target::Folder(folder, _) => {
+            std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder `{}`", folder.display()))?;
+            folder
+        }
+    };
+    let told = || format!("cannot write a file in `{}`", folder.display());
+    // What the umask objects of it, as for any file that a linker writes.
+    let mode = Permissions::from_mode(0o666);
+    let mut file = tempfile::Builder::new().prefix(".offld-").permissions(mode).tempfile_in(folder).with_context(told)?;
+    let hash = fill(&mut file, entries)?;
+    let path = match target {
+        Target::File(file) => file.clone(),
+        Target::Folder(folder, name) => folder.join(format!("{name}-{hash:016x}.tar")),
+    };
+    file.persist(&path).with_context(|| format!("cannot write `{}`", path.display()))?;
+    Ok(())
+}
+
+/// Writes all entries; the hash of the whole.
+fn fill(file: &mut NamedTempFile, entries: &BTreeMap<PathBuf, Content>) -> Result<u64> {
+    let hashed = Hashed { file: BufWriter::new(file.as_file_mut()), hash: Xxh3::new() };
+    let mut writer = Writer { tar: Builder::new(hashed), seen: HashMap::new() };
+    for (place, content) in entries {
+        writer.entry(place, content).with_context(|| format!("cannot add `{}`", place.display()))?;
+    }
+    let mut hashed = writer.tar.into_inner()?;
+    hashed.flush()?;
+    Ok(hashed.hash.digest())
+}
+
+struct Writer<W: Write> {
+    tar: Builder<W>,
+    /// Where files are already, by device and inode.
+    seen: HashMap<(u64, u64), PathBuf>,
+}
+
+impl<W: Write> Writer<W> {
+    fn entry(&mut self, place: &Path, content: &Content) -> Result<()> {
+        match content {
+            Content::File(path) => return self.file(place, path),
+            Content::Interface(path) => {
+                let bytes = Bytes::open(path)?;
+                let interface = interface::interface(bytes.as_slice());
+                self.bytes(place, 0o644, interface.as_deref().unwrap_or(bytes.as_slice()))?;
+            }
+            Content::Text(text) => self.bytes(place, 0o644, text)?,
+            Content::Script(text) => self.bytes(place, 0o755, text)?,
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, place: &Path, path: &Path) -> Result<()> {
+        let meta = std::fs::metadata(path)?;
+        if let Some(first) = self.seen.get(&(meta.dev(), meta.ino())) {
+            let mut header = header(0o644, 0);
+            header.set_entry_type(EntryType::Link);
+            self.tar.append_link(&mut header, place, first)?;
+            return Ok(());
+        }
+        self.seen.insert((meta.dev(), meta.ino()), place.to_path_buf());
+        // Programs may be inputs, and stay programs; what else a file's mode says depends on who built it.
+        let mode = if meta.mode() & 0o111 == 0 { 0o644 } else { 0o755 };
+        self.bytes(place, mode, Bytes::open(path)?.as_slice())?;
+        Ok(())
+    }
+
+    fn bytes(&mut self, place: &Path, mode: u32, bytes: &[u8]) -> io::Result<()> {
+        self.tar.append_data(&mut header(mode, bytes.len() as u64), place, bytes)
+    }
+}
+
+/// A header without anything of this machine in it.
+fn header(mode: u32, size: u64) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_mode(mode);
+    header.set_size(size);
+    header.set_mtime(0);
+    header.set_uid(0);
+    header.set_gid(0);
+    header
+}
+
+/// A file and the hash of what was written to it.
+struct Hashed<W> {
+    file: W,
+    hash: Xxh3,
+}
+
+impl<W: Write> Write for Hashed<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.hash.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}

@@ -1,0 +1,140 @@
+//! The texts of a reproduction: the script that repeats the link, the line as it was given, and the versions of the tools.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use super::line::OUT;
+use crate::args::Role;
+use crate::sys::run;
+use crate::sys::toolchain::Compiler;
+
+/// What the script needs to know.
+pub(super) struct Facts<'a> {
+    /// Whose line it is.
+    pub(super) role: Role,
+    /// The linker of the original link.
+    pub(super) linker: &'a Path,
+    /// Its output's name.
+    pub(super) output: &'a OsStr,
+    /// The option for the host's triple, if it is known.
+    pub(super) host_triple: &'a [OsString],
+    /// Our options that LLVM's wrapper does not know.
+    pub(super) offld_only: &'a [OsString],
+}
+
+/// `run.sh`.
+pub(super) fn script(facts: &Facts<'_>) -> Vec<u8> {
+    let output = [OsStr::new(OUT), facts.output].join(OsStr::new("/"));
+    let personality = match facts.role {
+        Role::Wrapper => "clang-linker-wrapper",
+        Role::Ld => "ld",
+    };
+    // A link that only writes a bundle has none, but whoever repeats it may want one named.
+    let linker = if facts.linker.as_os_str().is_empty() { OsStr::new("ld") } else { facts.linker.as_os_str() };
+    let values: [(&[u8], Vec<u8>); 6] = [
+        (b"@LINKER@", quoted(linker)),
+        (b"@OUTPUT@", one_line(&output)),
+        (b"@OUT@", OUT.into()),
+        (b"@HOST_TRIPLE@", all_quoted(facts.host_triple)),
+        (b"@OFFLD_ONLY@", all_quoted(facts.offld_only)),
+        (b"@PERSONALITY@", personality.into()),
+    ];
+    let mut text = Vec::new();
+    let mut rest: &[u8] = include_bytes!("run.sh");
+    while let Some((byte, after)) = rest.split_first() {
+        match values.iter().find(|(name, _)| rest.starts_with(name)) {
+            Some((name, value)) => {
+                text.extend_from_slice(value);
+                rest = &rest[name.len()..];
+            }
+            None => {
+                text.push(*byte);
+                rest = after;
+            }
+        }
+    }
+    text
+}
+
+/// `original.txt`: what can be pasted into a shell to do the original link again.
+pub(super) fn original(folder: &Path, given: &[OsString]) -> Vec<u8> {
+    let mut text = b"cd ".to_vec();
+    text.extend(quoted(folder.as_os_str()));
+    text.push(b'\n');
+    text.extend(quoted(&std::env::args_os().next().unwrap_or_default()));
+    for word in given {
+        text.push(b' ');
+        text.extend(quoted(word));
+    }
+    text.push(b'\n');
+    text
+}
+
+/// `versions.txt`.
+pub(super) fn versions(compiler: Option<&Compiler>, linker: &Path) -> Vec<u8> {
+    let mut text = format!("offld {}\n", env!("CARGO_PKG_VERSION")).into_bytes();
+    tool(&mut text, "device compiler", compiler.map(|compiler| compiler.path.as_path()));
+    tool(&mut text, "host linker", Some(linker).filter(|linker| !linker.as_os_str().is_empty()));
+    text
+}
+
+fn tool(text: &mut Vec<u8>, what: &str, path: Option<&Path>) {
+    let Some(path) = path else { return text.extend(format!("{what}: none found\n").bytes()) };
+    let answer = run::answer(path, &["--version"]).unwrap_or_default();
+    text.extend(format!("{what}: {}", one_line(path.as_os_str()).escape_ascii()).bytes());
+    text.extend(format!(" ({})\n", answer.lines().next().unwrap_or("of a version it does not tell")).bytes());
+}
+
+fn all_quoted(words: &[OsString]) -> Vec<u8> {
+    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(&b' ')
+}
+
+/// A word of a POSIX shell, byte for byte.
+fn quoted(word: &OsStr) -> Vec<u8> {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-+=./,:@%".contains(byte);
+    let bytes = word.as_bytes();
+    if !bytes.is_empty() && bytes.iter().all(plain) {
+        return bytes.to_vec();
+    }
+    let mut text = vec![b'\''];
+    for byte in bytes {
+        match byte {
+            b'\'' => text.extend_from_slice(br"'\''"),
+            byte => text.push(*byte),
+        }
+    }
+    text.push(b'\'');
+    text
+}
+
+/// For a comment, which a line break would end.
+fn one_line(text: &OsStr) -> Vec<u8> {
+    text.as_bytes().iter().map(|byte| if *byte == b'\n' { b'?' } else { *byte }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_place_of_the_script_is_filled() {
+        let facts = Facts {
+            role: Role::Ld,
+            linker: Path::new("/a b/ld"),
+            output: OsStr::new("x"),
+            host_triple: &[],
+            offld_only: &["--wrapper-why".into()],
+        };
+        let text = String::from_utf8(script(&facts)).unwrap();
+        assert!(text.contains("linker='/a b/ld'\n") && text.contains("set -- ld \"$@\""), "{text}");
+        assert!(text.contains("set -- --wrapper-why \"$@\""), "{text}");
+        assert_eq!(text.matches('@').count(), text.matches("$@").count() + text.matches("@response.txt").count());
+    }
+
+    #[test]
+    fn words_are_quoted_byte_for_byte() {
+        assert_eq!(quoted(OsStr::from_bytes(b"it's \xff")), b"'it'\\''s \xff'");
+        assert_eq!(quoted(OsStr::new("")), b"''");
+    }
+}

@@ -1,0 +1,171 @@
+//! COFF objects, big ones too: the sections that hold device images, and the symbols, entry tables and linker directives of the host
+//! code (spec link-driver.md 3.3).
+
+use std::borrow::Cow;
+
+use anyhow::{Context, Result, anyhow, bail};
+use object::read::coff::{CoffFile, CoffHeader, Symbol, SymbolTable};
+use object::{Object, ObjectSection, SymbolIndex, pe};
+
+use super::object::Shares;
+use super::{Definition, DeviceImage, HostFacts, Machine, Need, PLAIN_BOUNDS, packaged};
+use crate::formats::coff::drectve::{self, Directives};
+use crate::link::inputs::InputObject;
+use crate::model::Generation;
+
+/// The start of the names of sections that images are in.
+const IMAGES: &str = ".llvm.offloading";
+/// Where a relocatable link keeps images that are linked already (fault F17).
+const RELOCATABLE: &str = ".llvm.offloading.relocatable";
+/// What entry tables are called, up to the `$` and what linkers sort their parts by; none but the first says more than the release.
+const TABLES: [&str; 4] = ["llvm_offload_entries", "omp_offloading_entries", "cuda_offloading_entries", "hip_offloading_entries"];
+const DIRECTIVES: &str = ".drectve";
+
+/// The device images of an object: in sections whose name starts `.llvm.offloading`.
+pub(super) fn images(index: usize, input_object: &InputObject) -> Result<Vec<DeviceImage<'_>>> {
+    let mut found = Vec::new();
+    let mut shares = Shares::of(input_object.data());
+    for section in sections(input_object.data()).with_context(|| input_object.origin.to_string())? {
+        if section.name.starts_with(IMAGES) && section.name != RELOCATABLE {
+            let origin = input_object.origin.in_section(section.name);
+            shares.take(section.contents).with_context(|| origin.to_string())?;
+            found.append(&mut packaged(index, &origin, section.contents)?);
+        }
+    }
+    Ok(found)
+}
+
+/// What an object asks of the linker.
+pub(super) fn directives(data: &[u8]) -> Result<Directives> {
+    let mut text = Vec::new();
+    let mut shares = Shares::of(data);
+    for section in sections(data)?.iter().filter(|section| section.name == DIRECTIVES) {
+        shares.take(section.contents)?;
+        text.extend_from_slice(section.contents);
+        text.push(b' ');
+    }
+    Ok(drectve::read(&text))
+}
+
+struct Section<'a> {
+    /// Counted from 1, as symbols do.
+    number: usize,
+    /// Empty when it is no text; those we look for are.
+    name: &'a str,
+    contents: &'a [u8],
+}
+
+fn sections(data: &[u8]) -> Result<Vec<Section<'_>>> {
+    fn list<'a, C: CoffHeader>(file: &CoffFile<'a, &'a [u8], C>) -> Result<Vec<Section<'a>>> {
+        let mut all = Vec::new();
+        for section in file.sections() {
+            let name = std::str::from_utf8(section.name_bytes()?).unwrap_or_default();
+            let contents = section.data().map_err(|error| anyhow!("{name}: {error}"))?;
+            all.push(Section { number: section.index().0, name, contents });
+        }
+        Ok(all)
+    }
+    if is_big(data) {
+        list(&CoffFile::<&[u8], pe::AnonObjectHeaderBigobj>::parse(data)?)
+    } else {
+        list(&CoffFile::<&[u8]>::parse(data)?)
+    }
+}
+
+fn is_big(data: &[u8]) -> bool {
+    matches!(object::FileKind::parse(data), Ok(object::FileKind::CoffBig))
+}
+
+/// What an object says of itself.
+pub(super) fn facts(data: &[u8]) -> Result<HostFacts<'_>> {
+    if data.len() < 20 {
+        bail!("too short for a COFF object");
+    }
+    let mut facts = if is_big(data) {
+        symbols(&CoffFile::<&[u8], pe::AnonObjectHeaderBigobj>::parse(data)?, data)?
+    } else {
+        symbols(&CoffFile::<&[u8]>::parse(data)?, data)?
+    };
+    let directives = directives(data)?;
+    let included = directives.include.into_iter().map(|name| Need { name: Cow::Owned(name.into_bytes()), weak: false });
+    facts.undefined.extend(included);
+    facts.alternate_names =
+        directives.alternate_names.into_iter().map(|(from, to)| (from.into_bytes(), to.into_bytes())).collect();
+    Ok(facts)
+}
+
+fn symbols<'a, C: CoffHeader>(file: &CoffFile<'a, &'a [u8], C>, data: &'a [u8]) -> Result<HostFacts<'a>> {
+    let machine = file.coff_header().machine();
+    let mut facts = HostFacts { machine: Some(Machine::Coff(machine)), ..HostFacts::default() };
+    let mut tables: Vec<(Section<'_>, u64)> = sections(data)?.into_iter().filter(is_table).map(|table| (table, 0)).collect();
+    let table = file.coff_symbol_table();
+    for (index, symbol) in table.iter() {
+        let weak = symbol.storage_class() == pe::IMAGE_SYM_CLASS_WEAK_EXTERNAL;
+        if !weak && symbol.storage_class() != pe::IMAGE_SYM_CLASS_EXTERNAL {
+            continue;
+        }
+        let name = Cow::Borrowed(symbol.name(table.strings())?);
+        facts.refers_to_bounds |= is_bound(&name, machine);
+        if let Ok(number) = usize::try_from(symbol.section_number().0) {
+            tables.iter_mut().filter(|(table, _)| table.number == number).for_each(|(_, entries)| *entries += 1);
+        }
+        let defined = match symbol.section_number() {
+            _ if weak => has_default(table, index)?,
+            // One with a size is common: the linker makes room for it.
+            pe::IMAGE_SYM_UNDEFINED => symbol.value() != 0,
+            _ => true,
+        };
+        if defined {
+            facts.defined.push(Definition { name, weak, common: false });
+        } else {
+            facts.undefined.push(Need { name, weak });
+        }
+    }
+    facts.generation = tables.iter().find_map(|(table, entries)| generation(table, *entries, machine));
+    Ok(facts)
+}
+
+/// Whether a weak external is what clang makes of a weak definition: an alias of one in this object, that another one takes the place
+/// of. All others are references that are content with something else, and linkers pull nothing for them.
+fn has_default<'a, C: CoffHeader>(table: &SymbolTable<'a, &'a [u8], C>, index: SymbolIndex) -> Result<bool> {
+    let Ok(how) = table.aux_weak_external(index) else { return Ok(false) };
+    let search = how.weak_search_type.get(object::LittleEndian);
+    if search != pe::IMAGE_WEAK_EXTERN_SEARCH_ALIAS && search != pe::IMAGE_WEAK_EXTERN_ANTI_DEPENDENCY {
+        return Ok(false);
+    }
+    let default = table.symbol(how.default_symbol())?;
+    Ok(match default.section_number() {
+        pe::IMAGE_SYM_UNDEFINED => false,
+        // Where nothing is found, the reference is null.
+        pe::IMAGE_SYM_ABSOLUTE => default.value() != 0,
+        _ => true,
+    })
+}
+
+/// Whether a symbol is a bound of an entry table. On COFF it is whoever registers the table who defines them.
+fn is_bound(name: &[u8], machine: pe::Machine) -> bool {
+    let name = match name {
+        [b'_', rest @ ..] if machine == pe::IMAGE_FILE_MACHINE_I386 => rest,
+        _ => name,
+    };
+    PLAIN_BOUNDS.iter().any(|bound| bound.as_bytes() == name)
+}
+
+fn is_table(section: &Section<'_>) -> bool {
+    let stem = section.name.split('$').next().unwrap_or_default();
+    TABLES.contains(&stem) && !section.contents.is_empty()
+}
+
+/// The generation of a table: that of the one with the new name, else by the size of an entry, each of which has a symbol.
+fn generation(table: &Section<'_>, entries: u64, machine: pe::Machine) -> Option<Generation> {
+    if table.name.starts_with(TABLES[0]) {
+        return Some(Generation::Llvm21);
+    }
+    let narrow = if machine == pe::IMAGE_FILE_MACHINE_I386 { 20 } else { 32 };
+    let size = table.contents.len() as u64;
+    let is_narrow = match size.checked_div(entries) {
+        Some(each) => each == narrow,
+        None => size.is_multiple_of(narrow),
+    };
+    Some(if is_narrow { Generation::Llvm15 } else { Generation::Llvm20 })
+}

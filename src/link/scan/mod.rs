@@ -1,0 +1,197 @@
+//! Finds the device images in the host objects, and what the host objects say of themselves. Images are found in every object,
+//! in parallel, in command-line order; the symbol tables are read only when there are images at all, so that a link without
+//! device code costs next to nothing.
+
+pub mod bitcode;
+mod coff;
+pub mod object;
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use anyhow::{Context, Result};
+use rayon::prelude::*;
+
+use crate::args::link_exe;
+use crate::formats::coff::drectve::Directives;
+use crate::formats::magic::Magic;
+use crate::formats::offload_binary;
+use crate::link::inputs::{InputObject, Inputs, worth_threads};
+use crate::model::{Generation, ImageKind, OffloadKinds, Origin};
+
+/// A device image in a host object.
+#[derive(Debug)]
+pub struct DeviceImage<'a> {
+    /// Which of `Inputs::objects` holds it.
+    pub input_object: usize,
+    /// What an error names.
+    pub origin: Origin,
+    /// The device's triple, as stored.
+    pub triple: String,
+    /// The architecture or target id, as stored; empty or `generic` for any.
+    pub arch: String,
+    /// The runtimes it is for.
+    pub kinds: OffloadKinds,
+    /// What the bytes are said to be.
+    pub image_kind: ImageKind,
+    /// Set for images of LLVM 14, which have a section each and no header.
+    pub raw_section: bool,
+    /// The bytes, borrowed from the input unless they had to be inflated or read out of bitcode.
+    pub bytes: Cow<'a, [u8]>,
+}
+
+/// Every device image in the inputs, in command-line order.
+pub fn scan(inputs: &Inputs) -> Result<Vec<DeviceImage<'_>>> {
+    let each: Vec<Result<Vec<DeviceImage<'_>>>> =
+        if worth_threads(inputs.objects.iter().map(|input_object| input_object.data().len())) {
+            inputs
+                .objects
+                .par_iter()
+                .enumerate()
+                .with_min_len(16)
+                .map(|(index, input_object)| images_of(index, input_object))
+                .collect()
+        } else {
+            inputs.objects.iter().enumerate().map(|(index, input_object)| images_of(index, input_object)).collect()
+        };
+    let mut all = Vec::new();
+    for found in each {
+        all.append(&mut found?);
+    }
+    Ok(all)
+}
+
+/// Whether there is device code, or something that may be some and cannot be read. Stops where it finds it.
+pub fn has_images(inputs: &Inputs) -> bool {
+    let may_have = |(index, input_object)| !images_of(index, input_object).is_ok_and(|found| found.is_empty());
+    if worth_threads(inputs.objects.iter().map(|input_object| input_object.data().len())) {
+        inputs.objects.par_iter().enumerate().with_min_len(16).any(may_have)
+    } else {
+        inputs.objects.iter().enumerate().any(may_have)
+    }
+}
+
+fn images_of(index: usize, input_object: &InputObject) -> Result<Vec<DeviceImage<'_>>> {
+    match input_object.kind {
+        Magic::Elf => object::elf_images(index, input_object),
+        Magic::Coff => coff::images(index, input_object),
+        Magic::Bitcode => bitcode::images(index, input_object),
+        Magic::OffloadBinary => packaged(index, &input_object.origin, input_object.data()),
+        Magic::ElfShared | Magic::Archive | Magic::Text | Magic::Other => Ok(Vec::new()),
+    }
+}
+
+/// The images in `data`, one or more OffloadBinaries back to back.
+pub(crate) fn packaged<'a>(input_object: usize, origin: &Origin, data: &'a [u8]) -> Result<Vec<DeviceImage<'a>>> {
+    let images = offload_binary::read_all(data).with_context(|| origin.to_string())?;
+    let found = images.into_iter().map(|image| {
+        let (triple, arch) = (image.triple().into_owned(), image.arch().into_owned());
+        let kinds = OffloadKinds::from_stored(image.offload_kind, &triple);
+        let (image_kind, bytes) = (image.image_kind, image.image);
+        DeviceImage { input_object, origin: origin.clone(), triple, arch, kinds, image_kind, raw_section: false, bytes }
+    });
+    Ok(found.collect())
+}
+
+/// The libraries that COFF objects name for themselves, in order, without repetition, and without those that others rule out. An object
+/// that cannot be read names none here; the scan will say so.
+pub fn default_libraries(inputs: &Inputs) -> Vec<String> {
+    let objects: Vec<&InputObject> = inputs.objects.iter().filter(|input_object| input_object.kind == Magic::Coff).collect();
+    let each: Vec<Directives> =
+        objects.par_iter().map(|input_object| coff::directives(input_object.data()).unwrap_or_default()).collect();
+    let mut seen = HashSet::new();
+    let mut names: Vec<String> = each.iter().flat_map(|directives| &directives.default_libraries).cloned().collect();
+    names.retain(|name| seen.insert(name.to_ascii_lowercase()));
+    let without: Vec<&String> = each.iter().flat_map(|directives| &directives.without_libraries).collect();
+    names.retain(|name| !without.iter().any(|other| link_exe::is_left_out(name.as_ref(), other.as_ref())));
+    names
+}
+
+/// What a host object says of itself, for deciding what the host link takes and how images are registered.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct HostFacts<'a> {
+    /// Global symbols it defines.
+    pub defined: Vec<Definition<'a>>,
+    /// Symbols it needs from elsewhere.
+    pub undefined: Vec<Need<'a>>,
+    /// The generation of its entry table, if it has one.
+    pub generation: Option<Generation>,
+    /// Whether it refers to the plain bounds of an entry table: another wrapper's object (decision 6).
+    pub refers_to_bounds: bool,
+    /// What symbols stand for that nobody defines (COFF's `/alternatename:`).
+    pub alternate_names: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The ELF machine or COFF machine of the object, where it has one.
+    pub machine: Option<Machine>,
+}
+
+/// A symbol that an object defines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Definition<'a> {
+    /// Its name.
+    pub name: Cow<'a, [u8]>,
+    /// A weak or common definition gives way to another.
+    pub weak: bool,
+    /// A common symbol (`int x;` in older C): linkers look for a definition with a value.
+    pub common: bool,
+}
+
+/// A symbol that an object needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Need<'a> {
+    /// Its name.
+    pub name: Cow<'a, [u8]>,
+    /// A weak reference is content with nothing.
+    pub weak: bool,
+}
+
+/// The machine of a native object, enough to name a host triple by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Machine {
+    /// ELF: machine number, 64-bit, little endian.
+    Elf(::object::elf::Machine, bool, bool),
+    /// COFF machine number.
+    Coff(::object::pe::Machine),
+}
+
+/// The names of the symbols a linker puts around the entry tables that wrappers refer to.
+pub const PLAIN_BOUNDS: [&str; 4] = [
+    "__start_llvm_offload_entries",
+    "__start_omp_offloading_entries",
+    "__start_cuda_offloading_entries",
+    "__start_hip_offloading_entries",
+];
+
+/// The facts of every input_object, by index; of members of archives only when those are `wanted`.
+pub fn host_facts(inputs: &Inputs, wanted: bool) -> Result<Vec<HostFacts<'_>>> {
+    let objects = inputs.objects.par_iter();
+    let each: Vec<Result<HostFacts<'_>>> = objects
+        .map(|input_object| if wanted || !input_object.lazy { facts_of(input_object) } else { Ok(HostFacts::default()) })
+        .collect();
+    each.into_iter().collect()
+}
+
+/// What the shared libraries of the line leave open for others to define, by library. One that cannot be read objects nothing open here:
+/// the linker will say so.
+pub fn shared_needs(inputs: &Inputs) -> Vec<(String, Vec<Vec<u8>>)> {
+    let libraries = inputs.files.iter().filter(|file| file.kind == Magic::ElfShared);
+    libraries.map(|file| (file.path.display().to_string(), object::shared_needs(file.data()).unwrap_or_default())).collect()
+}
+
+fn facts_of(input_object: &InputObject) -> Result<HostFacts<'_>> {
+    match input_object.kind {
+        Magic::Elf => object::elf_facts(input_object.data()).with_context(|| input_object.origin.to_string()),
+        Magic::Coff => coff::facts(input_object.data()).with_context(|| input_object.origin.to_string()),
+        Magic::Bitcode => bitcode::facts(input_object.data()).with_context(|| input_object.origin.to_string()),
+        _ => Ok(HostFacts::default()),
+    }
+}
+
+/// The symbols of a device image: an ELF object or bitcode; other images have none that can be read.
+pub fn device_symbols<'f>(found: &'f DeviceImage<'_>) -> Result<HostFacts<'f>> {
+    let data: &[u8] = &found.bytes;
+    match crate::formats::magic::magic(data) {
+        Magic::Elf => object::elf_facts(data).with_context(|| format!("{}: device object", found.origin)),
+        Magic::Bitcode => bitcode::facts(data).with_context(|| format!("{}: device bitcode", found.origin)),
+        _ => Ok(HostFacts::default()),
+    }
+}

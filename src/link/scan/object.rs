@@ -1,0 +1,275 @@
+//! Native objects: the sections that hold device images, and the symbols and entry tables of the host code (spec
+//! link-driver.md 3.3; LLVM 14's named sections: containers.md 4.4). ELF of any class, byte order and machine.
+
+use std::borrow::Cow;
+
+use anyhow::{Context, Result, anyhow};
+use object::Endianness;
+use object::elf::{self, FileHeader32, FileHeader64};
+use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
+
+use super::{Definition, DeviceImage, HostFacts, Machine, Need, PLAIN_BOUNDS, packaged};
+use crate::link::inputs::InputObject;
+use crate::model::{Generation, ImageKind, OffloadKind, OffloadKinds, Origin};
+
+/// The section type of fat objects; the name of such a section means nothing.
+const SHT_LLVM_OFFLOADING: elf::SectionType = elf::SectionType(0x6fff_4c0b);
+/// Where a relocatable link keeps images that are linked already (fault F17).
+const RELOCATABLE: &str = ".llvm.offloading.relocatable";
+/// No triple and architecture are longer.
+const LONGEST_NAME: usize = 4096;
+/// What LLVM 14 puts before `<triple>.<arch>`.
+const NAMED_SECTION: &str = ".llvm.offloading.";
+const ELFCLASS32: u8 = 1;
+
+/// The device images of an ELF object.
+pub(super) fn elf_images(index: usize, input_object: &InputObject) -> Result<Vec<DeviceImage<'_>>> {
+    match input_object.data().get(4) {
+        Some(&ELFCLASS32) => images::<FileHeader32<Endianness>>(index, input_object),
+        _ => images::<FileHeader64<Endianness>>(index, input_object),
+    }
+}
+
+fn images<'a, Elf: FileHeader<Endian = Endianness>>(index: usize, input_object: &'a InputObject) -> Result<Vec<DeviceImage<'a>>> {
+    let data = input_object.data();
+    let (endian, sections) = open::<Elf>(data).with_context(|| input_object.origin.to_string())?;
+    let mut found = Vec::new();
+    let mut shares = Shares::of(data);
+    for section in sections.iter() {
+        let kind = section.sh_type(endian);
+        if kind != SHT_LLVM_OFFLOADING && kind != elf::SHT_PROGBITS {
+            continue;
+        }
+        let name = sections.section_name(endian, section).unwrap_or_default();
+        let name = std::str::from_utf8(name).unwrap_or_default();
+        if name == RELOCATABLE || (kind == elf::SHT_PROGBITS && !name.starts_with(NAMED_SECTION)) {
+            continue;
+        }
+        if name.len() > LONGEST_NAME {
+            return Err(anyhow!("{}: a section of device code has a name of {} bytes", input_object.origin, name.len()));
+        }
+        let origin = input_object.origin.in_section(name);
+        let contents = section.data(endian, data).map_err(|error| anyhow!("{origin}: {error}"))?;
+        shares.take(contents).with_context(|| origin.to_string())?;
+        let allocated = section.sh_flags(endian).contains(elf::SHF_ALLOC);
+        if kind == elf::SHT_PROGBITS {
+            found.extend(llvm14_image(index, &origin, name, contents));
+        } else if !allocated || contents.starts_with(&[0x10, 0xff, 0x10, 0xad]) {
+            // An allocated section with anything else is a linked image of another wrapper, not an input.
+            found.append(&mut packaged(index, &origin, contents)?);
+        }
+    }
+    Ok(found)
+}
+
+/// How many bytes of a file may still be looked at as sections. Sections that share bytes could make a small file ask for any amount
+/// of memory, and no compiler writes them.
+pub(super) struct Shares(usize);
+
+impl Shares {
+    pub fn of(data: &[u8]) -> Self {
+        Shares(data.len())
+    }
+
+    /// Looks at the bytes of one more section.
+    pub fn take(&mut self, section: &[u8]) -> Result<()> {
+        self.0 = self.0.checked_sub(section.len()).ok_or(anyhow!("sections share their bytes"))?;
+        Ok(())
+    }
+}
+
+type Opened<'a, Elf> = (Endianness, SectionTable<'a, Elf>);
+
+fn open<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<Opened<'_, Elf>> {
+    let parsed = Elf::parse(data).and_then(|header| {
+        let endian = header.endian()?;
+        Ok((endian, header.sections(endian, data)?))
+    });
+    parsed.map_err(|error| anyhow!("{error} (the file has {:#x} bytes)", data.len()))
+}
+
+/// The image in a section of LLVM 14, `.llvm.offloading.<triple>.<arch>[.<name>]`; none when the name is not of that form.
+pub(super) fn llvm14_image<'a>(input_object: usize, origin: &Origin, section: &str, bytes: &'a [u8]) -> Option<DeviceImage<'a>> {
+    let mut parts = section.strip_prefix(NAMED_SECTION)?.splitn(3, '.');
+    let (triple, arch) = (parts.next()?, parts.next()?);
+    if !triple.contains('-') || bytes.is_empty() {
+        return None;
+    }
+    let image_kind = if bytes.starts_with(b"BC\xc0\xde") { ImageKind::Bitcode } else { ImageKind::Object };
+    Some(DeviceImage {
+        input_object,
+        origin: origin.clone(),
+        triple: triple.to_owned(),
+        arch: arch.to_owned(),
+        kinds: OffloadKinds::default().with(OffloadKind::OpenMp),
+        image_kind,
+        raw_section: true,
+        bytes: Cow::Borrowed(bytes),
+    })
+}
+
+/// What an ELF object says of itself.
+pub(super) fn elf_facts(data: &[u8]) -> Result<HostFacts<'_>> {
+    match data.get(4) {
+        Some(&ELFCLASS32) => facts::<FileHeader32<Endianness>>(data),
+        _ => facts::<FileHeader64<Endianness>>(data),
+    }
+}
+
+fn facts<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<HostFacts<'_>> {
+    let (endian, sections) = open::<Elf>(data)?;
+    let header = Elf::parse(data)?;
+    let machine = Machine::Elf(header.e_machine(endian), header.is_class_64(), endian == Endianness::Little);
+    let mut facts = HostFacts { machine: Some(machine), ..HostFacts::default() };
+    let symbols = sections.symbols(endian, data, elf::SHT_SYMTAB)?;
+    let tables = entry_tables(endian, &sections);
+    facts.generation = tables.iter().find(|table| table.new_name).map(|_| Generation::Llvm21);
+    for (index, symbol) in symbols.enumerate() {
+        if symbol.st_bind() == elf::STB_LOCAL {
+            continue;
+        }
+        let name = symbols.symbol_name(endian, symbol)?;
+        if name.is_empty() {
+            continue;
+        }
+        let section = symbols.symbol_section(endian, symbol, index)?;
+        if facts.generation.is_none() && section.is_some_and(|section| tables.iter().any(|table| table.section == section.0)) {
+            facts.generation = generation_of_entry(symbol.st_size(endian).into());
+        }
+        let weak = symbol.st_bind() == elf::STB_WEAK;
+        if symbol.st_shndx(endian) == elf::SHN_UNDEF {
+            facts.refers_to_bounds |= is_bound(name);
+            facts.undefined.push(Need { name: Cow::Borrowed(name), weak });
+        } else {
+            let common = symbol.st_shndx(endian) == elf::SHN_COMMON;
+            let weak = weak || common || symbol.st_bind() == elf::STB_GNU_UNIQUE;
+            facts.defined.push(Definition { name: Cow::Borrowed(name), weak, common });
+        }
+    }
+    let mut shares = Shares::of(data);
+    for section in sections.iter() {
+        if sections.section_name(endian, section).is_ok_and(|name| name.starts_with(b".gnu.lto_.symtab.")) {
+            let table = section.data(endian, data)?;
+            shares.take(table)?;
+            gcc_symbols(table, &mut facts);
+        }
+    }
+    if facts.generation.is_none() {
+        facts.generation = tables.first().and_then(|table| generation_of_size(table.size, header.is_class_64()));
+    }
+    Ok(facts)
+}
+
+/// The symbols of GCC's intermediate code (`gcc -flto`), which are in no other table: name, group, kind, visibility, size, slot. What
+/// is cut short ends the table.
+fn gcc_symbols<'a>(mut table: &'a [u8], facts: &mut HostFacts<'a>) {
+    const VISIBILITY_SIZE_SLOT: usize = 1 + 8 + 4;
+    while let Some((name, rest)) = cut_at_zero(table) {
+        let Some((_group, [kind, rest @ ..])) = cut_at_zero(rest) else { return };
+        let name = Cow::Borrowed(name);
+        match kind {
+            0 | 1 | 4 => facts.defined.push(Definition { name, weak: *kind != 0, common: *kind == 4 }),
+            2 | 3 => facts.undefined.push(Need { name, weak: *kind == 3 }),
+            _ => {}
+        }
+        table = rest.get(VISIBILITY_SIZE_SLOT..).unwrap_or_default();
+    }
+}
+
+fn cut_at_zero(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let len = bytes.iter().position(|byte| *byte == 0)?;
+    Some((&bytes[..len], &bytes[len + 1..]))
+}
+
+/// What a shared library expects others to define.
+pub(super) fn shared_needs(data: &[u8]) -> Result<Vec<Vec<u8>>> {
+    fn read<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let (endian, sections) = open::<Elf>(data)?;
+        let symbols = sections.symbols(endian, data, elf::SHT_DYNSYM)?;
+        let open =
+            symbols.iter().filter(|symbol| symbol.st_bind() == elf::STB_GLOBAL && symbol.st_shndx(endian) == elf::SHN_UNDEF);
+        let mut shares = Shares::of(data);
+        let names = open.map(|symbol| {
+            let name = symbols.symbol_name(endian, symbol)?;
+            shares.take(name)?;
+            Ok(name.to_vec())
+        });
+        names.collect()
+    }
+    match data.get(4) {
+        Some(&ELFCLASS32) => read::<FileHeader32<Endianness>>(data),
+        _ => read::<FileHeader64<Endianness>>(data),
+    }
+}
+
+struct EntryTable {
+    section: usize,
+    size: u64,
+    new_name: bool,
+}
+
+/// The sections of an object that hold entries, of any kind and generation.
+fn entry_tables<Elf: FileHeader<Endian = Endianness>>(endian: Endianness, sections: &SectionTable<'_, Elf>) -> Vec<EntryTable> {
+    let tables = sections.iter().enumerate().filter_map(|(section, header)| {
+        let new_name = match sections.section_name(endian, header).ok()? {
+            b"llvm_offload_entries" => true,
+            b"omp_offloading_entries" | b"cuda_offloading_entries" | b"hip_offloading_entries" => false,
+            _ => return None,
+        };
+        let size = header.sh_size(endian).into();
+        (size > 0).then_some(EntryTable { section, size, new_name })
+    });
+    tables.collect()
+}
+
+/// The generation whose entries are `size` bytes each, in a section with an old name.
+fn generation_of_entry(size: u64) -> Option<Generation> {
+    match size {
+        32 | 20 => Some(Generation::Llvm15),
+        56 | 44 => Some(Generation::Llvm20),
+        _ => None,
+    }
+}
+
+/// The generation of a table without symbols; a size that fits both layouts is taken for the older one, which was used longer.
+fn generation_of_size(size: u64, wide: bool) -> Option<Generation> {
+    let (old, new) = if wide { (32, 56) } else { (20, 44) };
+    match (size % old, size % new) {
+        (0, _) => Some(Generation::Llvm15),
+        (_, 0) => Some(Generation::Llvm20),
+        _ => None,
+    }
+}
+
+fn is_bound(name: &[u8]) -> bool {
+    PLAIN_BOUNDS.iter().any(|bound| bound.as_bytes() == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sections_may_not_share_their_bytes() {
+        let file = [0; 100];
+        let mut shares = Shares::of(&file);
+        assert!(shares.take(&file[..60]).is_ok() && shares.take(&file[60..]).is_ok());
+        assert!(shares.take(&file[..1]).is_err());
+    }
+
+    #[test]
+    fn symbols_of_gccs_intermediate_code() {
+        // What gcc 12 writes for `int kernel(int); int main() { return kernel(3); }`, and a common symbol.
+        let entry = |name: &str, kind: u8| [name.as_bytes(), &[0, 0, kind], &[0; 13]].concat();
+        let table = [entry("main", 0), entry("kernel", 2), entry("x", 4), entry("maybe", 3)].concat();
+        let mut facts = HostFacts::default();
+        gcc_symbols(&table, &mut facts);
+        let defined: Vec<_> = facts.defined.iter().map(|symbol| (symbol.name.as_ref(), symbol.weak, symbol.common)).collect();
+        assert_eq!(defined, [(&b"main"[..], false, false), (b"x", true, true)]);
+        let needed: Vec<_> = facts.undefined.iter().map(|symbol| (symbol.name.as_ref(), symbol.weak)).collect();
+        assert_eq!(needed, [(&b"kernel"[..], false), (b"maybe", true)]);
+        for len in 0..table.len() {
+            gcc_symbols(&table[..len], &mut HostFacts::default());
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! What symbol resolution takes out of archives: by the host link (from the host symbol tables), and by device code that needs
+//! other device code. Independent of the order of objects and archives, and on the side of taking (decision 3).
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+
+use anyhow::Result;
+
+use super::{SelectOptions, symbols};
+use crate::link::scan::{DeviceImage, HostFacts};
+
+/// For each input_object that is lazy and that the host link takes: why.
+pub(super) fn host_pulls(
+    facts: &[HostFacts<'_>],
+    lazy: &[bool],
+    origins: &[String],
+    options: &SelectOptions,
+) -> Vec<Option<String>> {
+    let mut pulled = vec![None; facts.len()];
+    if !lazy.contains(&true) {
+        return pulled;
+    }
+    let all = facts.iter().flat_map(|facts| &facts.defined);
+    let common = all.filter(|symbol| symbol.common).map(|symbol| symbol.name.as_ref()).collect();
+    let mut resolver = Resolver { common, ..Resolver::default() };
+    for (from, to) in &options.alternate_names {
+        resolver.alternate(from.as_bytes(), to.as_bytes(), LINE);
+    }
+    for (input_object, facts) in facts.iter().enumerate() {
+        if lazy[input_object] { resolver.offer(input_object, facts) } else { resolver.include(facts, &origins[input_object]) }
+    }
+    for root in &options.roots {
+        resolver.need(Cow::Borrowed(root.as_bytes()), LINE);
+    }
+    for (library, symbols) in &options.shared {
+        symbols.iter().for_each(|symbol| resolver.need(Cow::Borrowed(symbol), library));
+    }
+    while let Some(Wanted { name, by, is_common }) = resolver.wanted.pop_front() {
+        let offered = if is_common { &resolver.initialized } else { &resolver.offered };
+        let input_object = offered.get(name.as_ref()).copied();
+        if !is_common {
+            for alias in aliases(&name, &options.wrapped) {
+                resolver.need(Cow::Owned(alias), by);
+            }
+            for (to, by) in resolver.alternates.get(name.as_ref()).cloned().unwrap_or_default() {
+                resolver.need(Cow::Borrowed(to), by);
+            }
+        }
+        let Some(input_object) =
+            input_object.filter(|&input_object| pulled[input_object].is_none() && !resolver.strong.contains(name.as_ref()))
+        else {
+            continue;
+        };
+        pulled[input_object] = Some(format!("the host link pulls it for `{}`, needed by {by}", String::from_utf8_lossy(&name)));
+        resolver.include(&facts[input_object], &origins[input_object]);
+    }
+    pulled
+}
+
+/// Who needs what no input does.
+const LINE: &str = "the command line";
+
+/// With `--wrap=s`, needing `s` means `__wrap_s`, and needing `__real_s` means `s`.
+fn aliases(name: &[u8], wrapped: &[String]) -> Vec<Vec<u8>> {
+    let mut also = Vec::new();
+    for symbol in wrapped {
+        if symbol.as_bytes() == name {
+            also.push([b"__wrap_", name].concat());
+        }
+        if name.strip_prefix(b"__real_") == Some(symbol.as_bytes()) {
+            also.push(symbol.clone().into_bytes());
+        }
+    }
+    also
+}
+
+/// A symbol that another stands for, and who says so.
+type Alternate<'f> = (&'f [u8], &'f str);
+
+/// A symbol that is looked for, and for whom. One that is common has a place already; a definition with a value is preferred.
+struct Wanted<'f> {
+    name: Cow<'f, [u8]>,
+    by: &'f str,
+    is_common: bool,
+}
+
+/// Who offers what, what is defined, and what is still to be looked for. Names are borrowed: large links have millions.
+#[derive(Default)]
+struct Resolver<'f> {
+    /// Names that are common symbols somewhere.
+    common: HashSet<&'f [u8]>,
+    /// The first lazy input_object that defines a symbol.
+    offered: HashMap<&'f [u8], usize>,
+    /// The first lazy input_object that gives what is a common symbol elsewhere a value.
+    initialized: HashMap<&'f [u8], usize>,
+    /// Strong definitions in what is linked.
+    strong: HashSet<&'f [u8]>,
+    /// What a symbol stands for as well, and who says so.
+    alternates: HashMap<&'f [u8], Vec<Alternate<'f>>>,
+    asked: HashSet<Cow<'f, [u8]>>,
+    wanted: VecDeque<Wanted<'f>>,
+}
+
+impl<'f> Resolver<'f> {
+    fn offer(&mut self, input_object: usize, facts: &'f HostFacts<'_>) {
+        for symbol in &facts.defined {
+            self.offered.entry(&symbol.name).or_insert(input_object);
+            if !symbol.common && self.common.contains(symbol.name.as_ref()) {
+                self.initialized.entry(&symbol.name).or_insert(input_object);
+            }
+        }
+    }
+
+    fn include(&mut self, facts: &'f HostFacts<'_>, origin: &'f str) {
+        self.strong.extend(facts.defined.iter().filter(|symbol| !symbol.weak).map(|symbol| symbol.name.as_ref()));
+        let common = facts.defined.iter().filter(|symbol| symbol.common);
+        self.wanted.extend(common.map(|symbol| Wanted { name: Cow::Borrowed(&symbol.name), by: origin, is_common: true }));
+        for symbol in facts.undefined.iter().filter(|symbol| !symbol.weak) {
+            self.need(Cow::Borrowed(&symbol.name), origin);
+        }
+        for (from, to) in &facts.alternate_names {
+            self.alternate(from, to, origin);
+        }
+    }
+
+    fn need(&mut self, name: Cow<'f, [u8]>, by: &'f str) {
+        if self.asked.insert(name.clone()) {
+            self.wanted.push_back(Wanted { name, by, is_common: false });
+        }
+    }
+
+    /// Who needs `from` may come to need `to`: whether anybody defines `from` is known only at the end.
+    fn alternate(&mut self, from: &'f [u8], to: &'f [u8], by: &'f str) {
+        self.alternates.entry(from).or_default().push((to, by));
+        if self.asked.contains(from) {
+            self.need(Cow::Borrowed(to), by);
+        }
+    }
+}
+
+/// Adds to `members` those of `waiting` that define what the members leave undefined, again and again until nothing more is
+/// needed. Returns the ones taken and why.
+pub(super) fn device_pulls(
+    found: &[DeviceImage<'_>],
+    members: &mut BTreeSet<usize>,
+    waiting: &[usize],
+) -> Result<BTreeMap<usize, String>> {
+    let mut tables: BTreeMap<usize, HostFacts<'_>> = BTreeMap::new();
+    for &at in members.iter().chain(waiting) {
+        tables.insert(at, symbols(&found[at])?);
+    }
+    let mut offered: HashMap<Cow<'_, [u8]>, usize> = HashMap::new();
+    for &at in waiting {
+        for symbol in &tables[&at].defined {
+            offered.entry(symbol.name.clone()).or_insert(at);
+        }
+    }
+    let mut defined: HashSet<Cow<'_, [u8]>> = HashSet::new();
+    let mut queue: VecDeque<usize> = members.iter().copied().collect();
+    for at in &queue {
+        defined.extend(tables[at].defined.iter().map(|symbol| symbol.name.clone()));
+    }
+    let mut taken = BTreeMap::new();
+    while let Some(at) = queue.pop_front() {
+        for symbol in tables[&at].undefined.iter().filter(|symbol| !symbol.weak) {
+            let Some(&provider) = offered.get(&symbol.name) else { continue };
+            if defined.contains(&symbol.name) || !members.insert(provider) {
+                continue;
+            }
+            let name = String::from_utf8_lossy(&symbol.name);
+            taken
+                .insert(provider, format!("it defines the device symbol `{name}`, which {} objects undefined", found[at].origin));
+            defined.extend(tables[&provider].defined.iter().map(|symbol| symbol.name.clone()));
+            queue.push_back(provider);
+        }
+    }
+    Ok(taken)
+}

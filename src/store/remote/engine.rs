@@ -1,0 +1,199 @@
+//! What keeps a remote from holding up a link: the one thread that waits for it, how long others wait for that thread, and the
+//! switch that takes the remote out for the rest of the process.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+
+use super::service::{Failure, Kind};
+use super::{RemoteSettings, WarnFn};
+
+/// How much later than the question's own limit its asker gives up: the thread may be busy.
+const GRACE: Duration = Duration::from_millis(200);
+
+/// The thread, started by the first question.
+pub struct Engine {
+    name: String,
+    tell: WarnFn,
+    each: Duration,
+    whole: Duration,
+    thread: OnceLock<Option<Handle>>,
+    off: AtomicBool,
+    no_writes: AtomicBool,
+    told_of_wrong: AtomicBool,
+    troubled: AtomicBool,
+    waits: Mutex<Waits>,
+}
+
+/// How long somebody has waited so far. Several who wait at the same time count once.
+struct Waits {
+    waiting: usize,
+    since: Instant,
+    spent: Duration,
+}
+
+impl Engine {
+    /// An engine at rest.
+    pub fn new(settings: &RemoteSettings, tell: WarnFn) -> Engine {
+        Engine {
+            name: settings.shown(),
+            tell,
+            each: settings.each,
+            whole: settings.whole,
+            thread: OnceLock::new(),
+            off: AtomicBool::new(false),
+            no_writes: AtomicBool::new(settings.read_only),
+            told_of_wrong: AtomicBool::new(false),
+            troubled: AtomicBool::new(false),
+            waits: Mutex::new(Waits { waiting: 0, since: Instant::now(), spent: Duration::ZERO }),
+        }
+    }
+
+    /// Whether questions are still asked.
+    pub fn reads(&self) -> bool {
+        !self.off.load(Ordering::SeqCst)
+    }
+
+    /// Whether anything is still written.
+    pub fn writes(&self) -> bool {
+        self.reads() && !self.no_writes.load(Ordering::SeqCst)
+    }
+
+    /// The answer to a question of the link's, which waits for it; none where nothing is there, or nobody to ask. After trouble,
+    /// none is asked any more.
+    pub fn ask<T: Send + 'static>(&self, question: impl Future<Output = Result<T, Failure>> + Send + 'static) -> Option<T> {
+        let left = self.start_waiting();
+        let answer = if left.is_zero() { Err(self.late(self.whole)) } else { self.run(question, left) };
+        self.stop_waiting();
+        match answer {
+            Ok(answer) => Some(answer),
+            Err(failure) => {
+                if failure.kind != Kind::Missing {
+                    self.switch_off(&failure.cause);
+                }
+                None
+            }
+        }
+    }
+
+    /// Writes in the background; whether it worked. A remote that refuses is only read from here on.
+    pub fn write(&self, work: impl Future<Output = Result<(), Failure>> + Send + 'static) -> bool {
+        if !self.writes() {
+            return false;
+        }
+        let Err(failure) = self.run(work, self.each) else { return true };
+        if failure.kind == Kind::Late {
+            self.switch_off(&failure.cause);
+        } else if self.reads() && !self.no_writes.swap(true, Ordering::SeqCst) {
+            self.tell(&format!("is not written any further: {}", failure.cause));
+        }
+        false
+    }
+
+    /// Waits until `done` hears that its other end is gone, as long as the link may wait at all, and `stop` does not say that it is
+    /// to end. What is not done then is given up.
+    pub fn wait_for_end(&self, done: &mpsc::Receiver<()>, stop: &dyn Fn() -> bool) {
+        let left = self.start_waiting();
+        let until = Instant::now() + left;
+        while self.reads() && !stop() {
+            let now = Instant::now();
+            if now >= until {
+                self.switch_off(&format!("what it was sent is not there after {:?}; it is given up", self.whole));
+                break;
+            }
+            if done.recv_timeout(GRACE.min(until - now)) != Err(RecvTimeoutError::Timeout) {
+                break;
+            }
+        }
+        self.stop_waiting();
+    }
+
+    /// Says once in a process that something there is not what its name says.
+    pub fn wrong(&self, name: &str) {
+        if !self.told_of_wrong.swap(true, Ordering::SeqCst) {
+            self.tell(&format!("holds wrong or incomplete data as `{name}`, which is not used"));
+        }
+    }
+
+    fn switch_off(&self, cause: &str) {
+        if !self.off.swap(true, Ordering::SeqCst) {
+            self.tell(&format!("is not used any further: {cause}"));
+        }
+    }
+
+    fn tell(&self, what: &str) {
+        self.troubled.store(true, Ordering::SeqCst);
+        (self.tell)(&format!("the shared cache at {} {what}", self.name));
+    }
+
+    /// Whether anything was told.
+    pub fn troubled(&self) -> bool {
+        self.troubled.load(Ordering::SeqCst)
+    }
+
+    fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Failure>> + Send + 'static,
+        left: Duration,
+    ) -> Result<T, Failure> {
+        let thread = self.thread.get_or_init(start).as_ref();
+        let Some(thread) = thread.filter(|_| self.reads()) else {
+            return Err(Failure { kind: Kind::Other, cause: "no thread for it can be started".to_owned() });
+        };
+        let limit = self.each.min(left);
+        let (answer, answered) = mpsc::sync_channel(1);
+        thread.spawn(async move {
+            let _ = answer.send(tokio::time::timeout(limit, work).await);
+        });
+        match answered.recv_timeout(limit + GRACE) {
+            Ok(Ok(result)) => result,
+            _ => Err(self.late(if limit < self.each { self.whole } else { self.each })),
+        }
+    }
+
+    fn late(&self, limit: Duration) -> Failure {
+        let cause = if limit == self.each {
+            format!("no full answer within {limit:?}")
+        } else {
+            format!("this link has waited {limit:?} for it in all")
+        };
+        Failure { kind: Kind::Late, cause }
+    }
+
+    /// How much longer the link may wait.
+    fn start_waiting(&self) -> Duration {
+        let mut waits = self.waits();
+        let now = Instant::now();
+        if waits.waiting == 0 {
+            waits.since = now;
+        }
+        waits.waiting += 1;
+        self.whole.saturating_sub(waits.spent + (now - waits.since))
+    }
+
+    fn stop_waiting(&self) {
+        let mut waits = self.waits();
+        waits.waiting -= 1;
+        if waits.waiting == 0 {
+            let waited = waits.since.elapsed();
+            waits.spent += waited;
+        }
+    }
+
+    fn waits(&self) -> std::sync::MutexGuard<'_, Waits> {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A thread that drives whatever is spawned on it until the process ends.
+fn start() -> Option<Handle> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+    let handle = runtime.handle().clone();
+    let run = move || runtime.block_on(std::future::pending::<()>());
+    std::thread::Builder::new().name("offld-remote".to_owned()).spawn(run).ok()?;
+    Some(handle)
+}

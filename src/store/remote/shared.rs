@@ -1,0 +1,124 @@
+//! A remote by what the cache wants of it: records and blobs, read while the link waits, written while it goes on.
+//!
+//! A record is the object `r/<key>`. A blob is the objects `b/<name>`, `b/<name>.1`, `b/<name>.2`…
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Result;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::engine::Engine;
+use super::frame::{self, LONGEST, PART};
+use super::service::Service;
+use super::upload::{Job, Uploads};
+use super::{RemoteSettings, WarnFn};
+use crate::store::Digest;
+
+/// The second level of a cache.
+pub struct Remote {
+    engine: Arc<Engine>,
+    service: Arc<Service>,
+    uploads: Uploads,
+}
+
+/// The name of a part of a blob; the first has the head's.
+pub fn part_name(blob: Digest, part: u64) -> String {
+    if part == 0 { format!("b/{blob}") } else { format!("b/{blob}.{part}") }
+}
+
+impl Remote {
+    /// A remote as `settings` say; an error where they make no sense. Nothing is connected, and no thread runs, before the first
+    /// question. Trouble goes to `tell`, a line for each kind of it.
+    pub fn open(settings: &RemoteSettings, tell: WarnFn) -> Result<Remote> {
+        let service = Arc::new(Service::open(settings)?);
+        Ok(Remote { engine: Arc::new(Engine::new(settings, tell)), service, uploads: Uploads::default() })
+    }
+
+    /// The record of `key`; none where there is none, or none that is right.
+    pub fn record(&self, key: Digest) -> Option<Vec<u8>> {
+        let name = format!("r/{key}");
+        self.object(&name).map(|(_, bytes)| bytes)
+    }
+
+    /// Writes the blob `name` to the new file `to`; whether it is there. One that is not all there, or not what its name says, leaves
+    /// no file.
+    pub fn fetch_blob(&self, name: Digest, to: &Path) -> bool {
+        let Some((whole, first)) = self.object(&part_name(name, 0)) else { return false };
+        let fetched = self.write_blob(name, whole, first, to);
+        if !matches!(fetched, Ok(true)) {
+            let _ = std::fs::remove_file(to);
+        }
+        fetched.unwrap_or(false)
+    }
+
+    fn write_blob(&self, name: Digest, whole: u64, first: Vec<u8>, to: &Path) -> io::Result<bool> {
+        let mut file = File::create(to)?;
+        let mut hash = Xxh3::new();
+        let mut written = 0;
+        let (size, mut bytes) = (first.len(), first);
+        for part in 1.. {
+            hash.update(&bytes);
+            file.write_all(&bytes)?;
+            written += bytes.len() as u64;
+            // A part that is short is the last one, or else not all is there.
+            if written >= whole || bytes.len() < size || size == 0 {
+                break;
+            }
+            match self.object(&part_name(name, part)) {
+                Some((again, next)) if again == whole => bytes = next,
+                _ => return Ok(false),
+            }
+        }
+        let right = written == whole && hash.digest128() == name.0;
+        if !right {
+            self.engine.wrong(&part_name(name, 0));
+        }
+        Ok(right)
+    }
+
+    /// Sends the record of `key`, later; what was there is replaced. One that is too long for an object is not sent.
+    pub fn put_record(&self, key: Digest, bytes: &[u8]) {
+        if bytes.len() <= PART {
+            let name = format!("r/{key}");
+            let object = frame::encode(&name, bytes.len() as u64, bytes);
+            self.send(Job::Object(name, object));
+        }
+    }
+
+    /// Sends the blob `name`, the contents of `file`, later. Until then nobody writes to `file`; its name may go.
+    pub fn put_blob(&self, name: Digest, file: File) {
+        self.send(Job::Blob(name, file));
+    }
+
+    fn send(&self, job: Job) {
+        if self.engine.writes() {
+            self.uploads.add(job, &self.engine, &self.service);
+        }
+    }
+
+    /// Waits until everything is sent, or the link has waited long enough, or `stop` says that it is to end.
+    pub fn finish(&self, stop: &dyn Fn() -> bool) {
+        self.uploads.finish(&self.engine, stop);
+    }
+
+    /// Whether there was any trouble with it so far.
+    pub fn troubled(&self) -> bool {
+        self.engine.troubled()
+    }
+
+    fn object(&self, name: &str) -> Option<(u64, Vec<u8>)> {
+        if !self.engine.reads() {
+            return None;
+        }
+        let (service, asked) = (Arc::clone(&self.service), name.to_owned());
+        let object = self.engine.ask(async move { service.read(&asked, LONGEST).await })?;
+        let decoded = frame::decode(name, &object);
+        if decoded.is_none() {
+            self.engine.wrong(name);
+        }
+        decoded
+    }
+}

@@ -1,0 +1,113 @@
+//! What is shown of a remote, what is understood of settings, and what an object looks like.
+
+use super::*;
+
+#[test]
+fn nothing_that_could_be_a_credential_is_shown() {
+    let shown = |url: &str| shown(OsStr::new(url));
+    assert_eq!(shown("redis://user:secret@host:1/2?prefix=p"), "redis://host:1/2?prefix=p");
+    assert_eq!(shown("https://host/path"), "https://host/path");
+    assert_eq!(shown("s3://bucket/p?region=r&token=secret&endpoint=http://e"), "s3://bucket/p?region=r&endpoint=http://e");
+    assert_eq!(shown("file:///folder"), "file:///folder");
+    // Broken ones: nobody has escaped the password.
+    for url in ["redis://u:se/cret@host", "redis://u:se?cret@host", "redis://u:se#cret@host", "redis://u:se@cret@host"] {
+        assert_eq!(shown(url), "redis://host", "{url}");
+    }
+    assert_eq!(shown("u:secret@host"), "an address that is no URL");
+}
+
+#[test]
+fn timeouts_are_seconds_above_nothing() {
+    let seconds = |text: &str| seconds(OsStr::new(text));
+    assert_eq!(seconds("0.25"), Some(Duration::from_millis(250)));
+    assert_eq!(seconds(" 3 "), Some(Duration::from_secs(3)));
+    for wrong in ["", "0", "-1", "nan", "inf", "1e99", "2s"] {
+        assert_eq!(seconds(wrong), None, "{wrong}");
+    }
+}
+
+#[cfg(not(feature = "remote-cache"))]
+#[test]
+fn without_the_feature_it_says_so() {
+    let error = Remote::open(&RemoteSettings::new("redis://user:secret@host"), Arc::new(|_| {})).err().unwrap().to_string();
+    assert!(error.contains("`remote-cache`") && !error.contains("secret"), "{error}");
+}
+
+#[cfg(feature = "remote-cache")]
+mod with_it {
+    use super::super::frame::{self, LONGEST, PART};
+    use super::*;
+
+    fn refused(url: &str) -> String {
+        let error = Remote::open(&RemoteSettings::new(url), Arc::new(|_| {})).err();
+        format!("{:#}", error.unwrap_or_else(|| panic!("{url} is taken")))
+    }
+
+    #[test]
+    fn urls_that_make_no_sense_say_what_is_wrong() {
+        let cases = [
+            ("secret", "is no URL"),
+            ("ftp://u:secret@host", "`ftp` is none of"),
+            ("redis:///1", "no host is named"),
+            ("redis://u:secret@host/db", "no number of a database"),
+            ("redis://host?secrets=1", "no option `secrets` for redis"),
+            ("s3:///prefix", "no bucket is named"),
+            ("file://host/path", "three slashes"),
+            ("http://host/?prefix=1", "no option `prefix` for http"),
+        ];
+        for (url, told) in cases {
+            let error = refused(url);
+            assert!(error.contains(told) && !error.contains("secret@") && !error.contains(":secret"), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn nothing_runs_until_something_is_asked() {
+        let tell: WarnFn = Arc::new(|text| panic!("{text}"));
+        let ours = |task: &std::fs::DirEntry| {
+            std::fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.starts_with("offld-remote"))
+        };
+        let threads = || std::fs::read_dir("/proc/self/task").unwrap().flatten().filter(ours).count();
+        let before = threads();
+        for url in ["redis://user:pw@192.0.2.1:6379/3?prefix=p", "s3://bucket/prefix?region=r", "https://h/p", "file:///nowhere"]
+        {
+            Remote::open(&RemoteSettings::new(url), WarnFn::clone(&tell)).unwrap().finish(&|| false);
+        }
+        assert_eq!(threads(), before);
+        assert!(!std::path::Path::new("/nowhere").exists());
+    }
+
+    #[test]
+    fn objects_are_what_they_were() {
+        let text = b"the same again and again, the same again and again, the same again and again".repeat(3);
+        let noise: Vec<u8> = (0..997u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        for bytes in [&text[..], &noise, b""] {
+            let object = frame::encode("b/1", 12, bytes);
+            assert!(object.len() <= 33 + bytes.len());
+            assert_eq!(frame::decode("b/1", &object), Some((12, bytes.to_vec())));
+            assert_eq!(frame::decode("b/2", &object), None, "by another name");
+            for cut in 0..object.len() {
+                assert_eq!(frame::decode("b/1", &object[..cut]), None, "cut at {cut}");
+            }
+            for at in 0..object.len() {
+                let mut damaged = object.clone();
+                damaged[at] ^= 0x10;
+                // Formats have bits without a meaning.
+                let decoded = frame::decode("b/1", &damaged);
+                assert!(decoded.is_none_or(|decoded| decoded == (12, bytes.to_vec())), "damaged at {at}");
+            }
+        }
+        assert!(frame::encode("b/1", 1, &text).len() < text.len());
+    }
+
+    #[test]
+    fn what_claims_to_be_large_takes_no_memory() {
+        let bomb = zstd::bulk::compress(&vec![0; PART + 1], 1).unwrap();
+        let mut object = frame::encode("b/1", 1, &[0; 100]);
+        assert_eq!(object[8], 1, "packed");
+        object.truncate(33);
+        object.extend_from_slice(&bomb);
+        assert!(object.len() < LONGEST);
+        assert_eq!(frame::decode("b/1", &object), None);
+    }
+}

@@ -1,0 +1,200 @@
+//! Where the cache of a link is and how large it may be: as the command line says, else the environment, else in the user's own cache
+//! folder. What a cache holds becomes part of programs, so a folder that nobody has named and that is not the user's own is not used.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::sys::session::{HOME, OFFLD_CACHE, OFFLD_CACHE_SIZE, Session, XDG_CACHE_HOME};
+
+/// How large a cache may be where nobody says: 5 GiB.
+pub const DEFAULT_LIMIT: u64 = 5 << 30;
+/// Values that turn the cache off, and those that ask for the user's own folder. A folder of such a name is `./off`.
+const OFF: [&str; 4] = ["off", "no", "false", "0"];
+const ON: [&str; 4] = ["on", "yes", "true", "1"];
+
+/// What holds for a link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setting {
+    /// The folder of the cache; none when there is to be none.
+    pub root: Option<PathBuf>,
+    /// How many bytes it may hold.
+    pub limit: u64,
+    /// Why there is none, where there is none: `OFFLD_CACHE=off`.
+    pub why_off: Option<String>,
+}
+
+impl Setting {
+    fn off(why: impl Into<String>) -> Setting {
+        Setting { root: None, limit: 0, why_off: Some(why.into()) }
+    }
+}
+
+/// The setting of this process. `option` is the value of `--wrapper-cache`, which overrides `OFFLD_CACHE`.
+///
+/// Never fails: what cannot be followed turns the cache off, and `why_off` says so.
+pub fn resolve(option: Option<&OsStr>) -> Setting {
+    resolve_in(option, &Session::env)
+}
+
+fn resolve_in(option: Option<&OsStr>, env: &dyn Fn(&str) -> Option<OsString>) -> Setting {
+    let limit = match env(OFFLD_CACHE_SIZE).map(|value| parse_size(&value)) {
+        None => DEFAULT_LIMIT,
+        Some(Ok(0)) => return Setting::off(format!("{OFFLD_CACHE_SIZE}=0")),
+        Some(Ok(limit)) => limit,
+        Some(Err(error)) => return Setting::off(format!("{OFFLD_CACHE_SIZE}: {error}")),
+    };
+    let named = option.map(|value| ("--wrapper-cache", value.to_owned()));
+    let named = named.or_else(|| env(OFFLD_CACHE).map(|value| (OFFLD_CACHE, value)));
+    let root = match named {
+        Some((by, value)) if is_one_of(&value, &OFF) => Err(format!("{by}={}", value.display())),
+        // Whoever names a folder knows whose it is.
+        Some((by, value)) if !is_one_of(&value, &ON) => {
+            std::path::absolute(&value).map_err(|error| format!("{by}={}: {error}", value.display()))
+        }
+        _ => default_folder(env),
+    };
+    match root {
+        Ok(root) => Setting { root: Some(root), limit, why_off: None },
+        Err(why) => Setting::off(why),
+    }
+}
+
+fn is_one_of(value: &OsStr, words: &[&str]) -> bool {
+    words.iter().any(|word| value.eq_ignore_ascii_case(word))
+}
+
+/// The user's own folder, or why it cannot be used.
+fn default_folder(env: &dyn Fn(&str) -> Option<OsString>) -> Result<PathBuf, String> {
+    let absolute = |name: &str| env(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    // A relative one counts as not set: so says XDG's specification.
+    let parent = absolute(XDG_CACHE_HOME).or_else(|| Some(absolute(HOME)?.join(".cache")));
+    let parent = parent.ok_or_else(|| format!("neither {XDG_CACHE_HOME} nor {HOME} is an absolute path"))?;
+    let folder = parent.join("offld");
+    match distrust(&folder, rustix::process::geteuid().as_raw()) {
+        Some(why) => Err(why),
+        None => Ok(folder),
+    }
+}
+
+/// Why `user` should not use `folder`, if it is there: others could put their code into what is linked. Root trusts whoever it has been
+/// given the home of, since containers run as root in homes of others.
+fn distrust(folder: &Path, user: u32) -> Option<String> {
+    let meta = std::fs::metadata(folder).ok()?;
+    let why = if !meta.is_dir() {
+        "is not a folder"
+    } else if meta.uid() != user && user != 0 {
+        "belongs to another user"
+    } else if meta.mode() & 0o002 != 0 {
+        "can be written to by everybody"
+    } else {
+        return None;
+    };
+    Some(format!("`{}` {why} (name a folder with {OFFLD_CACHE}=)", folder.display()))
+}
+
+/// A size as people write it: a number of bytes, or of `K`, `M`, `G` or `T`, which are powers of 1024; `5G`, `1.5g`, `500MB`, `2GiB`.
+///
+/// # Errors
+/// Anything else.
+pub fn parse_size(text: &OsStr) -> Result<u64> {
+    let shown = || format!("`{}` is no size: expected a number of bytes, or something like 500M or 5G", text.display());
+    let all = text.to_str().with_context(shown)?.trim();
+    let digits = all.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(all.len());
+    let (number, unit) = all.split_at_checked(digits).with_context(shown)?;
+    let power = match unit.to_ascii_uppercase().as_str() {
+        "" | "B" => 0,
+        "K" | "KB" | "KIB" => 10,
+        "M" | "MB" | "MIB" => 20,
+        "G" | "GB" | "GIB" => 30,
+        "T" | "TB" | "TIB" => 40,
+        _ => bail!(shown()),
+    };
+    let bytes = match number.parse::<u64>() {
+        Ok(number) => number.checked_mul(1 << power),
+        Err(_) => {
+            let bytes = number.parse::<f64>().ok().map(|number| number * (1u64 << power) as f64);
+            bytes.filter(|bytes| *bytes >= 0.0 && *bytes < u64::MAX as f64).map(|bytes| bytes as u64)
+        }
+    };
+    bytes.with_context(shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// What holds with this option in this environment: the folder, or why there is none.
+    fn setting(option: Option<&str>, environment: &[(&str, &str)]) -> Result<PathBuf, String> {
+        let env = |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
+        let setting = resolve_in(option.map(OsStr::new), &env);
+        assert_eq!(setting.root.is_none(), setting.why_off.is_some());
+        setting.root.ok_or_else(|| setting.why_off.unwrap())
+    }
+
+    #[test]
+    fn the_option_then_the_variable_then_the_home() {
+        let home = ("HOME", "/home/nobody-here");
+        assert_eq!(setting(None, &[home]), Ok("/home/nobody-here/.cache/offld".into()));
+        assert_eq!(setting(None, &[home, ("XDG_CACHE_HOME", "/x")]), Ok("/x/offld".into()));
+        assert_eq!(setting(None, &[home, ("XDG_CACHE_HOME", "x")]), Ok("/home/nobody-here/.cache/offld".into()));
+        assert_eq!(setting(None, &[home, ("OFFLD_CACHE", "/c")]), Ok("/c".into()));
+        assert_eq!(setting(Some("/o"), &[home, ("OFFLD_CACHE", "/c")]), Ok("/o".into()));
+        assert_eq!(setting(Some("./off"), &[]), Ok(std::env::current_dir().unwrap().join("off")));
+        for on in ["on", "YES", "1", "true"] {
+            assert_eq!(setting(Some(on), &[home, ("OFFLD_CACHE", "off")]), Ok("/home/nobody-here/.cache/offld".into()));
+        }
+    }
+
+    #[test]
+    fn off_and_why() {
+        let home = ("HOME", "/home/nobody-here");
+        assert_eq!(setting(Some("off"), &[home]), Err("--wrapper-cache=off".into()));
+        for off in ["off", "OFF", "no", "0", "false"] {
+            assert_eq!(setting(None, &[home, ("OFFLD_CACHE", off)]), Err(format!("OFFLD_CACHE={off}")));
+        }
+        assert_eq!(setting(Some(""), &[home]), Err("--wrapper-cache=: cannot make an empty path absolute".into()));
+        assert_eq!(setting(None, &[]), Err("neither XDG_CACHE_HOME nor HOME is an absolute path".into()));
+        assert_eq!(setting(None, &[home, ("OFFLD_CACHE_SIZE", "0")]), Err("OFFLD_CACHE_SIZE=0".into()));
+        let wrong = setting(None, &[home, ("OFFLD_CACHE_SIZE", "many")]).unwrap_err();
+        assert!(wrong.starts_with("OFFLD_CACHE_SIZE: `many` is no size"), "{wrong}");
+    }
+
+    #[test]
+    fn a_folder_of_strangers_is_not_taken_unnamed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (home, folder) = (dir.path().to_str().unwrap(), dir.path().join("offld"));
+        let env = [("XDG_CACHE_HOME", home)];
+        std::fs::create_dir(&folder).unwrap();
+        let mode = |mode| std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(mode)).unwrap();
+        mode(0o775);
+        assert_eq!(setting(None, &env), Ok(folder.clone()));
+        mode(0o777);
+        assert!(setting(None, &env).unwrap_err().contains("can be written to by everybody"));
+        assert_eq!(setting(folder.to_str(), &env), Ok(folder.clone()));
+        mode(0o755);
+        let owner = std::fs::metadata(&folder).unwrap().uid();
+        assert!(distrust(&folder, owner + 1).unwrap().contains("belongs to another user"));
+        assert_eq!([distrust(&folder, owner), distrust(&folder, 0)], [None, None]);
+        std::fs::remove_dir(&folder).unwrap();
+        std::fs::write(&folder, "").unwrap();
+        assert!(setting(None, &env).unwrap_err().contains("is not a folder"));
+    }
+
+    #[test]
+    fn sizes() {
+        let size = |text: &str| parse_size(OsStr::new(text)).ok();
+        assert_eq!(size("5G"), Some(5 << 30));
+        assert_eq!(size("500MB"), Some(500 << 20));
+        assert_eq!(size("1.5k"), Some(1536));
+        assert_eq!((size("2TiB"), size("7"), size("7b")), (Some(2 << 40), Some(7), Some(7)));
+        assert_eq!(size("18446744073709551615"), Some(u64::MAX));
+        for wrong in ["", "G", "5X", "-5", "5 G", "1.2.3", "99999999999T", "18446744073709551616", "1e3", "nan", "."] {
+            assert_eq!(size(wrong), None, "{wrong}");
+        }
+    }
+}

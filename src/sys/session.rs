@@ -1,0 +1,134 @@
+//! Everything a process does to the outside, made once in `cli/` and lent to every stage: the runner, the temp folder, the
+//! shell, and the environment variables we read (all of them are named here).
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::sys::run::{Dry, Real, Run};
+use crate::sys::scratch::Scratch;
+use crate::sys::shell::Shell;
+use crate::sys::signals::Signals;
+use crate::sys::trace::Trace;
+
+/// The device compiler, as a path.
+pub const OFFLD_CLANG: &str = "OFFLD_CLANG";
+/// The real host linker of `ld.offld`, as a path or a name to look up.
+pub const OFFLD_LINKER: &str = "OFFLD_LINKER";
+/// A folder that gets a reproduction of every link with device code.
+pub const OFFLD_REPRODUCE: &str = "OFFLD_REPRODUCE";
+/// A cache shared with other machines: a URL.
+pub const OFFLD_CACHE_REMOTE: &str = "OFFLD_CACHE_REMOTE";
+/// `1`: nothing is written to the cache that is shared with other machines.
+pub const OFFLD_CACHE_REMOTE_READONLY: &str = "OFFLD_CACHE_REMOTE_READONLY";
+/// How long one question to the cache that is shared with other machines may take, in seconds.
+pub const OFFLD_CACHE_REMOTE_TIMEOUT: &str = "OFFLD_CACHE_REMOTE_TIMEOUT";
+/// The folder of the cache of device links, or `off`.
+pub const OFFLD_CACHE: &str = "OFFLD_CACHE";
+/// How large that cache may be: `500M`, `5G`.
+pub const OFFLD_CACHE_SIZE: &str = "OFFLD_CACHE_SIZE";
+/// The user's folder for what programs may lose.
+pub const XDG_CACHE_HOME: &str = "XDG_CACHE_HOME";
+/// The user's folder.
+pub const HOME: &str = "HOME";
+/// Folders of shared libraries, which GNU ld searches as well.
+pub const LD_LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+/// Set by make: its options, and where its jobserver is.
+pub const MAKEFLAGS: &str = "MAKEFLAGS";
+/// Folders that programs are looked up in.
+pub const PATH: &str = "PATH";
+/// The Python environment that is active: PyPI packages may hold CUDA's tools.
+pub const VIRTUAL_ENV: &str = "VIRTUAL_ENV";
+/// Where Microsoft's linkers, and lld-link, look for libraries after the folders on the line, separated by semicolons.
+pub const LIB: &str = "LIB";
+/// `1`: the bundler takes no notice of its other variables.
+pub const OFFLOAD_BUNDLER_IGNORE_ENV_VAR: &str = "OFFLOAD_BUNDLER_IGNORE_ENV_VAR";
+/// `1`: the bundler tells of compressing and decompressing.
+pub const OFFLOAD_BUNDLER_VERBOSE: &str = "OFFLOAD_BUNDLER_VERBOSE";
+/// `1`: the bundler compresses.
+pub const OFFLOAD_BUNDLER_COMPRESS: &str = "OFFLOAD_BUNDLER_COMPRESS";
+/// How hard the bundler compresses.
+pub const OFFLOAD_BUNDLER_COMPRESSION_LEVEL: &str = "OFFLOAD_BUNDLER_COMPRESSION_LEVEL";
+/// `2` or `3`: the header of compressed bundles that are written.
+pub const COMPRESSED_BUNDLE_FORMAT_VERSION: &str = "COMPRESSED_BUNDLE_FORMAT_VERSION";
+/// Folders that GNU ld writes into what it links, and searches.
+pub const LD_RUN_PATH: &str = "LD_RUN_PATH";
+/// Libraries loaded before all others.
+pub const LD_PRELOAD: &str = "LD_PRELOAD";
+/// Set: ld.lld writes a reproduction.
+pub const LLD_REPRODUCE: &str = "LLD_REPRODUCE";
+/// What compilers and linkers read besides: a device link by other values is another one.
+pub const TOOL_VARIABLES: [&str; 12] = [
+    "COMPILER_PATH",
+    "LIBRARY_PATH",
+    "CPATH",
+    "C_INCLUDE_PATH",
+    "CPLUS_INCLUDE_PATH",
+    "SDKROOT",
+    "SYSROOT",
+    "GNUTARGET",
+    "LDEMULATION",
+    "SOURCE_DATE_EPOCH",
+    "LANG",
+    "VIRTUAL_ENV",
+];
+/// The same, for names that begin so.
+pub const TOOL_PREFIXES: [&str; 13] =
+    ["LLVM_", "LLD_", "CLANG_", "CCC_", "LD_", "GCC_", "COLLECT_", "CUDA_", "HIP_", "ROCM_", "NVCC_", "LC_", "QA_OVERRIDE_GCC3_"];
+/// Where temporary files go: the first that is set, in LLVM's order.
+const TEMP: [&str; 4] = ["TMPDIR", "TMP", "TEMP", "TEMPDIR"];
+
+/// The effects of one process.
+pub struct Session {
+    /// Messages.
+    pub shell: Arc<Shell>,
+    /// Other programs.
+    pub runner: Box<dyn Run>,
+    /// Temporary files.
+    pub scratch: Arc<Scratch>,
+    /// Signals.
+    pub signals: Arc<Signals>,
+    /// The time trace, if one is wanted.
+    pub trace: Trace,
+}
+
+/// How a session behaves.
+#[derive(Debug, Clone, Default)]
+pub struct SessionOptions {
+    /// Show commands instead of running them.
+    pub dry_run: bool,
+    /// Show commands before running them.
+    pub verbose: bool,
+    /// Leave temporary files in the current folder.
+    pub save_temps: bool,
+    /// Where a time trace goes.
+    pub time_trace: Option<PathBuf>,
+    /// The shortest span of a trace, in microseconds.
+    pub time_trace_granularity: u32,
+}
+
+impl Session {
+    /// A session for this process.
+    pub fn new(shell: Arc<Shell>, options: SessionOptions) -> Self {
+        let scratch = Arc::new(Scratch::new(temp_folder(), options.save_temps));
+        let signals = Arc::new(Signals::default());
+        let runner: Box<dyn Run> = if options.dry_run {
+            Box::new(Dry { shell: Arc::clone(&shell) })
+        } else {
+            let (shell, scratch, signals) = (Arc::clone(&shell), Arc::clone(&scratch), Arc::clone(&signals));
+            Box::new(Real { shell, verbose: options.verbose, scratch, signals })
+        };
+        let trace = Trace::new(options.time_trace, options.time_trace_granularity, shell.name());
+        Session { shell, runner, scratch, signals, trace }
+    }
+
+    /// The value of an environment variable, unless it is unset or empty.
+    pub fn env(name: &str) -> Option<OsString> {
+        std::env::var_os(name).filter(|value| !value.is_empty())
+    }
+}
+
+/// The folder for temporary files.
+pub fn temp_folder() -> PathBuf {
+    TEMP.iter().find_map(|name| Session::env(name)).map_or_else(|| PathBuf::from("/tmp"), PathBuf::from)
+}

@@ -1,0 +1,265 @@
+//! Which program does a job: the device compiler (decision 7), the real host linker, the folder of the OpenMP runtime.
+//! Looks up only; runs nothing but `clang -dumpversion`, and that only where a path does not tell the version.
+
+use std::ffi::OsStr;
+use std::os::unix::process::parent_id;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::sys::run;
+use crate::sys::session::{self, Session};
+
+/// The majors looked for as `clang-NN`, newest first, after the plain name.
+const VERSIONS: std::ops::RangeInclusive<u32> = 14..=30;
+
+/// A clang for device links.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compiler {
+    /// The executable.
+    pub path: PathBuf,
+    /// Its major version, when it can be told.
+    pub major: Option<u32>,
+}
+
+impl Compiler {
+    fn at(path: PathBuf) -> Self {
+        let major = major_of(&path);
+        Compiler { path, major }
+    }
+
+    /// `lib` of the installation the compiler belongs to.
+    pub fn library_folder(&self) -> Option<PathBuf> {
+        let real = self.path.canonicalize().ok()?;
+        Some(real.parent()?.parent()?.join("lib"))
+    }
+}
+
+/// What was chosen, and what the user should hear about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    /// The compiler.
+    pub compiler: Compiler,
+    /// Set when its major version is not the one that made the bitcode.
+    pub warning: Option<String>,
+}
+
+/// The compiler for device links: `explicit` (`--offld-clang=`), `OFFLD_CLANG`, the clang that started us, one beside us, `PATH`
+/// with plain and versioned names, the folders of Debian's packages. With bitcode of LLVM `need` among the inputs, the first of
+/// them of that version, else the first that is newer (with a warning); an older one cannot read it, so that is an error. What
+/// the user named is taken as it is, unless it is too old.
+pub fn device_compiler(explicit: Option<&Path>, need: Option<u32>) -> Result<Choice> {
+    let named = explicit.map(Path::to_path_buf).or_else(|| Session::env(session::OFFLD_CLANG).map(PathBuf::from));
+    if let Some(named) = named {
+        let path = which::which(&named).with_context(|| format!("cannot find the device compiler `{}`", named.display()))?;
+        return fitting([Compiler::at(path)].into_iter(), need);
+    }
+    let calling = calling_clang().into_iter().chain(beside_us());
+    let on_path = std::iter::once("clang".to_owned()).chain(VERSIONS.rev().map(|major| format!("clang-{major}")));
+    let on_path = on_path.filter_map(|name| which::which(name).ok());
+    let packaged = VERSIONS.rev().map(|major| PathBuf::from(format!("/usr/lib/llvm-{major}/bin/clang")));
+    let all = calling.chain(on_path).chain(packaged.filter(|path| path.is_file()));
+    fitting(all.map(Compiler::at), need)
+}
+
+fn fitting(mut candidates: impl Iterator<Item = Compiler>, need: Option<u32>) -> Result<Choice> {
+    let Some(need) = need else {
+        let first = candidates
+            .next()
+            .context("Unable to find 'clang' in path: install clang, or name it with --offld-clang= or OFFLD_CLANG")?;
+        return Ok(Choice { compiler: first, warning: None });
+    };
+    let mut newer = None;
+    let mut older = None;
+    for candidate in candidates {
+        match candidate.major {
+            Some(major) if major == need => return Ok(Choice { compiler: candidate, warning: None }),
+            Some(major) if major < need => older = older.or(Some(candidate)),
+            _ => newer = newer.or(Some(candidate)),
+        }
+    }
+    if let Some(compiler) = newer {
+        let warning = format!("device bitcode of LLVM {need} is linked by {}, another version", compiler.path.display());
+        return Ok(Choice { compiler, warning: Some(warning) });
+    }
+    match older {
+        Some(old) => bail!(
+            "device bitcode of LLVM {need} cannot be read by {}: name a clang of version {need} or later with --offld-clang= or OFFLD_CLANG",
+            old.path.display()
+        ),
+        None => bail!("Unable to find 'clang' in path: install clang-{need}, or name it with --offld-clang= or OFFLD_CLANG"),
+    }
+}
+
+/// The major version a path tells (`…/llvm-19/bin/clang`, `clang-19`), else the compiler's own answer.
+fn major_of(path: &Path) -> Option<u32> {
+    let real = path.canonicalize().ok()?;
+    let numbered = |text: &OsStr, prefix: &str| text.to_str()?.strip_prefix(prefix)?.parse::<u32>().ok();
+    let by_name = real.file_name().and_then(|name| numbered(name, "clang-"));
+    let by_folder = || real.iter().find_map(|part| numbered(part, "llvm-"));
+    by_name.or_else(by_folder).or_else(|| run::answer(&real, &["-dumpversion"])?.split('.').next()?.parse().ok())
+}
+
+/// The clang among our ancestors: the driver that runs us, perhaps through a shell script.
+fn calling_clang() -> Option<PathBuf> {
+    const GENERATIONS: usize = 4;
+    let mut pid = parent_id();
+    for _ in 0..GENERATIONS {
+        let exe = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+        if let Some(clang) = clang_of_driver(&exe) {
+            return Some(clang);
+        }
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // `pid (name, which may hold anything) state ppid …`
+        pid = stat.rsplit(')').next()?.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    }
+    None
+}
+
+/// The major version of the clang that runs us, if one does.
+pub fn calling_release() -> Option<u32> {
+    major_of(&calling_clang()?)
+}
+
+/// `exe` itself when it is a clang; the clang beside it when it is another driver of the family.
+fn clang_of_driver(exe: &Path) -> Option<PathBuf> {
+    let name = exe.file_name()?.to_str()?;
+    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
+    match stem {
+        "clang" | "clang++" | "clang-cl" | "amdclang" | "amdclang++" | "icx" | "icpx" => Some(exe.to_path_buf()),
+        "flang" | "flang-new" | "amdflang" | "hipcc" | "hipcc.bin" => {
+            Some(exe.with_file_name("clang")).filter(|clang| clang.is_file())
+        }
+        _ => None,
+    }
+}
+
+/// A clang in our own folder, with our symlink followed or not.
+fn beside_us() -> Option<PathBuf> {
+    our_folders().map(|folder| folder.join("clang")).find(|clang| clang.is_file())
+}
+
+/// Where we were called, if by a path, and where we are.
+fn our_folders() -> impl Iterator<Item = PathBuf> {
+    let called =
+        std::env::args_os().next().map(PathBuf::from).filter(|name| name.parent().is_some_and(|dir| dir != Path::new("")));
+    let ours = [called, std::env::current_exe().ok()];
+    ours.into_iter().flatten().filter_map(|me| me.parent().map(Path::to_path_buf))
+}
+
+/// The program `name`: beside us, as LLVM's tools have it beside them, else on `PATH`, else by its name alone.
+pub fn beside_us_or_on_path(name: &str) -> PathBuf {
+    let beside = our_folders().map(|folder| folder.join(name)).find(|path| path.is_file());
+    beside.or_else(|| which::which(name).ok()).unwrap_or_else(|| name.into())
+}
+
+/// The linker that does the host link for `ld.offld`: `explicit` (`--offld-linker=`), `OFFLD_LINKER`, else `ld.lld`, else `ld`
+/// (the other way round when we stand in for `ld` itself, `ld_first`). Never offld itself, by whatever name.
+pub fn host_linker(explicit: Option<&Path>, ld_first: bool) -> Result<PathBuf> {
+    let named = explicit.map(Path::to_path_buf).or_else(|| Session::env(session::OFFLD_LINKER).map(PathBuf::from));
+    if let Some(named) = named {
+        // `lld` is to be ld.lld, as in -fuse-ld=lld; by its plain name there is a program that only says so.
+        let found = if named.components().count() == 1 {
+            let names = [PathBuf::from(format!("ld.{}", named.display())), named.clone()];
+            let found = names.iter().find_map(|name| first_other(name).or_else(|| beside_clang(name)));
+            let numbered = || VERSIONS.rev().find_map(|major| first_other(Path::new(&format!("ld.{}-{major}", named.display()))));
+            found.or_else(numbered)
+        } else {
+            first_other(&named)
+        };
+        return found.with_context(|| format!("cannot find the host linker `{}` (or it is offld itself)", named.display()));
+    }
+    let lld = || first_other(Path::new("ld.lld")).or_else(|| beside_clang(Path::new("ld.lld")));
+    let ld = || first_other(Path::new("ld"));
+    let found = if ld_first { ld().or_else(lld) } else { lld().or_else(ld) };
+    found
+        .context("cannot find a host linker: neither `ld.lld` nor `ld` is on PATH; name one with --offld-linker= or OFFLD_LINKER")
+}
+
+/// Whether the program at `path` is LLVM's ELF linker, by its name and by what that leads to.
+pub fn is_ld_lld(path: &Path) -> bool {
+    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let real = path.canonicalize().map(|real| name(&real)).unwrap_or_default();
+    name(path).contains("ld.lld") && (real == "lld" || real.starts_with("lld-") || real == "ld.lld")
+}
+
+/// A linker in the folder of the clang that called us, which need not be in `PATH`.
+fn beside_clang(name: &Path) -> Option<PathBuf> {
+    let linker = calling_clang()?.canonicalize().ok()?.with_file_name(name);
+    (linker.is_file() && !is_ourselves(&linker)).then_some(linker)
+}
+
+/// The first executable `name` that is not offld.
+fn first_other(name: &Path) -> Option<PathBuf> {
+    which::which_all(name).ok()?.find(|path| !is_ourselves(path))
+}
+
+/// Whether `path` is this very program, through symlinks or hard links.
+pub fn is_ourselves(path: &Path) -> bool {
+    let same = |a: &Path, b: &Path| {
+        use std::os::unix::fs::MetadataExt;
+        let (a, b) = (std::fs::metadata(a).ok()?, std::fs::metadata(b).ok()?);
+        Some((a.dev(), a.ino()) == (b.dev(), b.ino()))
+    };
+    std::env::current_exe().is_ok_and(|me| same(&me, path) == Some(true))
+}
+
+/// One of NVIDIA's tools (`fatbinary`, `nvlink`): in `bin` of `cuda_path` (`--cuda-path=`), on `PATH`, where CUDA's own installer puts
+/// it, or in a Python environment's wheel.
+pub fn cuda_tool(name: &str, cuda_path: Option<&Path>) -> Result<PathBuf> {
+    let named = cuda_path.map(|folder| folder.join("bin").join(name)).filter(|tool| tool.is_file());
+    let installed = || Some(Path::new("/usr/local/cuda/bin").join(name)).filter(|tool| tool.is_file());
+    named.or_else(|| which::which(name).ok()).or_else(installed).or_else(|| wheel(name)).with_context(|| {
+        let looked = cuda_path.map_or_else(String::new, |folder| format!(" in {} or", folder.join("bin").display()));
+        format!(
+            "Unable to find '{name}'{looked} in path: CUDA device code needs it; install NVIDIA's CUDA toolkit (or the PyPI package \
+             nvidia-cuda-nvcc), and name its folder with --cuda-path="
+        )
+    })
+}
+
+/// A tool of the PyPI package, below the Python environment that is active.
+fn wheel(name: &str) -> Option<PathBuf> {
+    let environment = PathBuf::from(Session::env(session::VIRTUAL_ENV)?);
+    let entries =
+        |folder: &Path| std::fs::read_dir(folder).ok().into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    let packages = entries(&environment.join("lib")).map(|python| python.join("site-packages/nvidia"));
+    let mut tools: Vec<PathBuf> =
+        packages.flat_map(|nvidia| entries(&nvidia).collect::<Vec<_>>()).map(|part| part.join("bin").join(name)).collect();
+    tools.sort();
+    tools.into_iter().rev().find(|tool| tool.is_file())
+}
+
+/// The folder with `libomptarget.so` (or `.a`) that a link by `ld.offld` uses: that of the compiler, else the newest package's.
+pub fn openmp_runtime_folder(compiler: &Compiler) -> Option<PathBuf> {
+    let packaged = VERSIONS.rev().map(|major| PathBuf::from(format!("/usr/lib/llvm-{major}/lib")));
+    let all = compiler.library_folder().into_iter().chain(packaged);
+    all.into_iter().find(|folder| ["libomptarget.so", "libomptarget.a"].iter().any(|name| folder.join(name).exists()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clang(major: u32) -> Compiler {
+        Compiler { path: format!("/c/clang-{major}").into(), major: Some(major) }
+    }
+
+    #[test]
+    fn bitcode_is_linked_by_its_own_version_first() {
+        let choice = fitting([clang(22), clang(19)].into_iter(), Some(19)).unwrap();
+        assert_eq!((choice.compiler, choice.warning), (clang(19), None));
+        let newer = fitting([clang(16), clang(22)].into_iter(), Some(19)).unwrap();
+        assert_eq!(newer.compiler, clang(22));
+        assert!(newer.warning.unwrap().contains("LLVM 19"));
+        let error = fitting([clang(16)].into_iter(), Some(19)).unwrap_err().to_string();
+        assert!(error.contains("cannot be read by /c/clang-16"), "{error}");
+    }
+
+    #[test]
+    fn drivers_of_the_family_are_known() {
+        assert_eq!(clang_of_driver(Path::new("/usr/lib/llvm-22/bin/clang")), Some("/usr/lib/llvm-22/bin/clang".into()));
+        assert_eq!(clang_of_driver(Path::new("/usr/bin/clang-22")), Some("/usr/bin/clang-22".into()));
+        assert_eq!(clang_of_driver(Path::new("/usr/bin/make")), None);
+    }
+}

@@ -1,0 +1,87 @@
+//! Listing: the ids of a file's code objects, as they are stored, in the order of the file (containers spec 2.11; Q16).
+
+use std::io::{self, BufReader, Read, Write};
+
+use anyhow::{Context, Result, bail};
+
+use super::container::{self, Hint};
+use super::kinds::{Layout, layout};
+use super::{Request, text, verbose};
+use crate::error::Malformed;
+use crate::formats::bundle;
+use crate::formats::compressed::{Header, Unpack};
+use crate::io::piece::{Piece, Spool};
+use crate::sys::session::Session;
+
+/// Prints the ids.
+pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
+    let [path] = &request.inputs[..] else { bail!("only one input file supported for -list") };
+    let mut spool = Spool::new(session);
+    let piece = Piece::open(path)?;
+    let name = path.display().to_string();
+    let layout = layout(&request.file_type)?;
+    let ids = match layout {
+        Layout::Text(comment) => {
+            let (plain, compressed) = container::inflate(&piece, &name, &mut spool, session)?;
+            verbose::read(request, &piece, &compressed, &session.shell);
+            let entries = text::entries(&plain.into_piece(&mut spool)?, comment, &name)?;
+            entries.into_iter().map(|entry| entry.id).collect()
+        }
+        _ => match heads(&piece, &name).filter(|_| !request.verbose) {
+            Some(ids) => ids?,
+            None => {
+                let found = container::read(&piece, &name, hint(layout), "input", &mut spool, session)?;
+                verbose::read(request, &piece, &found.compressed, &session.shell);
+                found.entries.into_iter().map(|entry| entry.id).collect()
+            }
+        },
+    };
+    print(&ids)
+}
+
+/// What a file of this layout may be.
+pub(super) fn hint(layout: Layout) -> Hint {
+    if layout == Layout::Binary { Hint::Binary } else { Hint::Object }
+}
+
+fn print(ids: &[String]) -> Result<()> {
+    let text: String = ids.iter().flat_map(|id| [id.as_str(), "\n"]).collect();
+    match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
+        // Whoever closed it has read enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.context("cannot write to stdout"),
+    }
+}
+
+/// The ids of compressed bundles in a row, each decompressed only as far as its header goes. None where the file is anything else, or
+/// where more has to be looked at: version 1 does not say where it ends.
+fn heads(piece: &Piece, name: &str) -> Option<Result<Vec<String>>> {
+    let mut ids = Vec::new();
+    let mut at = 0;
+    let data = piece.bytes();
+    while let Some(rest) = data.get(usize::try_from(at).ok()?..).filter(|rest| !rest.is_empty()) {
+        let header = Header::read(rest, at).ok()?;
+        let size = header.total.filter(|total| *total <= rest.len() as u64)?;
+        let packed = piece.slice(at + header.size, size - header.size)?;
+        if !header.is_likely(packed.size()) {
+            return None;
+        }
+        let plain = Unpack::new(header, BufReader::new(packed.reader()), at).ok()?;
+        match head(plain, header.plain_size, name)? {
+            Ok(of_this) => ids.extend(of_this),
+            Err(error) => return Some(Err(error)),
+        }
+        at += size;
+        at += rest.get(usize::try_from(size).ok()?..)?.iter().take_while(|byte| **byte == 0).count() as u64;
+    }
+    (at > 0).then_some(Ok(ids))
+}
+
+/// The ids of the binary bundle that `plain` starts with; none, if it does not.
+fn head(mut plain: impl Read, size: u64, name: &str) -> Option<Result<Vec<String>>> {
+    let mut magic = [0; bundle::MAGIC.len()];
+    plain.read_exact(&mut magic).ok().filter(|()| bundle::is_bundle(&magic))?;
+    let told = |error| Malformed::or_io(error).context(name.to_owned());
+    let read = bundle::read_head((&magic[..]).chain(plain), size).map_err(told);
+    Some(read.map(|head| head.slots.into_iter().map(|slot| slot.id).collect()))
+}

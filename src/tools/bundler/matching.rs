@@ -1,0 +1,39 @@
+//! Which code object each target gets (containers spec 2.6): the one with its very id, else the one that says most about what it is
+//! for (B14). One code object may serve several targets (B13).
+
+use super::Request;
+use super::container::Entry;
+use crate::formats::bundle::{Id, best, compatibility};
+use crate::sys::shell::Shell;
+
+/// For each target, the entry it gets. Of several that fit equally well, the first of the file.
+pub(super) fn choose<'e>(entries: &'e [Entry], targets: &[Id], request: &Request, shell: &Shell) -> Vec<Option<&'e Entry>> {
+    let ids: Vec<Id> = entries.iter().map(Entry::parsed_id).collect();
+    if request.explain {
+        explain(&ids, targets, request, shell);
+    }
+    let one = |target| {
+        let index = best(&ids, target, request.hip_openmp_compatible)?;
+        let chosen = ids.get(index)?;
+        // Programs that linkers have put together hold bundles of each of their objects.
+        let others = ids.iter().filter(|id| *id == chosen).count().saturating_sub(1);
+        if others > 0 {
+            shell.warn(&format!("'{}' has {others} more code objects for {chosen}: the first is written", input(request)));
+        }
+        entries.get(index)
+    };
+    targets.iter().map(one).collect()
+}
+
+/// What `-debug-only=CodeObjectCompatibility` prints: every comparison.
+pub(super) fn explain(objects: &[Id], targets: &[Id], request: &Request, shell: &Shell) {
+    for object in objects {
+        for target in targets {
+            shell.line(&compatibility(object, target, request.hip_openmp_compatible).line(object, target));
+        }
+    }
+}
+
+fn input(request: &Request) -> String {
+    request.inputs.first().map(|path| path.display().to_string()).unwrap_or_default()
+}

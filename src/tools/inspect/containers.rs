@@ -1,0 +1,303 @@
+//! The containers that may stand in a row, in a section or in a file of their own: OffloadBinaries, bundles, compressed bundles,
+//! fatbinaries; and text bundles.
+
+use std::io::Read;
+
+use anyhow::{Context, Result, bail};
+
+use super::bytes_of;
+use super::image::{self, ImageMetadata};
+use super::inflate;
+use super::report::{Place, Step};
+use super::walk::{Cursor, Walk};
+use super::what::is_container;
+use crate::error::Malformed;
+use crate::formats::bundle::{self, Id, Slot};
+use crate::formats::compressed::{self, Header, Method, Unpack};
+use crate::formats::{fatbin, offload_binary};
+use crate::model::OffloadKinds;
+
+/// A container on the way: what step it is, and how far into what it is in it starts.
+struct Container<'a> {
+    name: &'static str,
+    cursor: &'a Cursor,
+    within: u64,
+    size: u64,
+    version: Option<u32>,
+}
+
+impl Container<'_> {
+    /// Where the container is; with what it is compressed, and its plain size.
+    fn place(&self, packed: Option<(&'static str, u64)>) -> Place {
+        self.cursor.place.then(Step::Container {
+            name: self.name,
+            offset: self.cursor.piece.file_offset(self.within),
+            size: self.size,
+            version: self.version,
+            compression: packed.map(|(method, _)| method),
+            plain_size: packed.map(|(_, size)| size),
+            within: self.within,
+        })
+    }
+}
+
+/// Every container in `cursor`, in order. They may be apart by zeros, and by nothing else.
+pub(super) fn sequence(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
+    let data = cursor.piece.bytes();
+    let mut at = 0;
+    loop {
+        let rest = data.get(at..).unwrap_or_default();
+        let zeros = rest.iter().take_while(|byte| **byte == 0).count();
+        if zeros == rest.len() {
+            return Ok(());
+        }
+        at += zeros;
+        let size = one(walk, cursor, at as u64).with_context(|| cursor.place.to_string())?;
+        at = at.saturating_add(usize::try_from(size)?);
+    }
+}
+
+/// The container `at` bytes into `cursor`; returns its size. Only what hides where the next one starts is an error.
+fn one(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {
+    walk.signals.check()?;
+    let rest = cursor.piece.from(at);
+    let start = rest.bytes();
+    if !is_container(start) {
+        return Err(Malformed::new("not a container of device code", at).into());
+    }
+    if offload_binary::is_offload_binary(start) {
+        offload_binaries(walk, cursor, at)
+    } else if bundle::is_bundle(start) {
+        binary_bundle(walk, cursor, at)
+    } else if compressed::is_compressed(start) {
+        compressed_bundle(walk, cursor, at)
+    } else {
+        fatbinary(walk, cursor, at)
+    }
+}
+
+fn offload_binaries(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {
+    let head = offload_binary::Head::read(cursor.piece.bytes(), at)?;
+    let container = Container { name: "offload-binary", cursor, within: at, size: head.size, version: Some(head.version) };
+    let whole = part(cursor, at, head.size)?;
+    let Some(packed) = head.packed else {
+        let place = container.place(None);
+        if let Err(error) = offload_images(walk, cursor.deeper(whole, place.clone(), cursor.facts.clone())) {
+            walk.note(&error);
+        }
+        return Ok(head.size);
+    };
+    let method = if packed.zstd { Method::Zstd } else { Method::Zlib };
+    let place = container.place(Some((name_of(method), packed.plain_size)));
+    let data = whole.from(packed.at);
+    let start = head.plain_start(whole.bytes()).unwrap_or_default();
+    let plain = inflate::offload_binary(&data, method, start, packed.plain_size);
+    let facts = ImageMetadata { compressed_size: Some(head.size), ..cursor.facts.clone() };
+    let done = plain.map_err(untold).with_context(|| place.to_string());
+    if let Err(error) = done.and_then(|plain| offload_images(walk, cursor.deeper(plain, place, facts))) {
+        walk.note(&error);
+    }
+    Ok(head.size)
+}
+
+/// The images of one plain binary.
+fn offload_images(walk: &mut Walk<'_>, cursor: Cursor) -> Result<()> {
+    let images = offload_binary::read_all(cursor.piece.bytes()).with_context(|| cursor.place.to_string())?;
+    for image in images {
+        let piece = part(&cursor, image.at, image.image.len() as u64)?;
+        let mut facts = cursor.facts.clone();
+        let (triple, arch) = (image.triple(), image.arch());
+        let kinds = OffloadKinds::from_stored(image.offload_kind, &triple);
+        let kinds: Vec<String> = kinds.iter().map(|kind| kind.name().to_owned()).collect();
+        replace(&mut facts, kinds, &triple, &arch);
+        facts.stored_as = Some(image.image_kind);
+        facts.flags = Some(image.flags);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        facts.strings = image.strings.iter().map(|(key, value)| (text(key), text(value))).collect();
+        walk.enter(&cursor.deeper(piece, cursor.place.clone(), facts).inside());
+    }
+    Ok(())
+}
+
+/// What an inner container says counts, where it says anything; a triple comes with its target.
+fn replace(facts: &mut ImageMetadata, kinds: Vec<String>, triple: &str, target: &str) {
+    if !kinds.is_empty() {
+        facts.kinds = kinds;
+    }
+    if !triple.is_empty() {
+        facts.triple = triple.to_owned();
+    }
+    if !triple.is_empty() || !target.is_empty() {
+        facts.target = target.to_owned();
+    }
+}
+
+fn binary_bundle(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {
+    let rest = cursor.piece.from(at);
+    let head = bundle::read_head(rest.bytes(), rest.size()).map_err(Malformed::or_io).map_err(|error| shifted(error, at))?;
+    let container = Container { name: "bundle", cursor, within: at, size: head.size, version: None };
+    let place = container.place(None);
+    for slot in head.slots {
+        // An empty one's offset means nothing.
+        let offset = if slot.size == 0 { 0 } else { slot.offset };
+        let piece = part(cursor, at.saturating_add(offset), slot.size)?;
+        let facts = of_id(&cursor.facts, &slot.id);
+        walk.enter(&cursor.deeper(piece, place.clone(), facts).inside());
+    }
+    Ok(head.size)
+}
+
+/// The facts that a bundle's id adds.
+pub(super) fn of_id(facts: &ImageMetadata, stored: &str) -> ImageMetadata {
+    let id = Id::parse(stored);
+    let mut facts = facts.clone();
+    // Both names are of HIP code.
+    let kind = if id.kind == "hipv4" { "hip".to_owned() } else { id.kind };
+    // A bundle's triple ends in an empty environment where the target's own has none.
+    replace(&mut facts, vec![kind], id.triple.trim_end_matches('-'), &id.target_id);
+    facts.id = Some(stored.to_owned());
+    facts
+}
+
+/// The code objects of a text bundle.
+pub(super) fn text_bundle(walk: &mut Walk<'_>, cursor: &Cursor, comment: &str) -> Result<()> {
+    let spans = bundle::text::scan(comment, bytes_of::reader(&cursor.piece));
+    let spans = spans.map_err(anyhow::Error::from).map_err(untold).with_context(|| cursor.place.to_string())?;
+    let container = Container { name: "text-bundle", cursor, within: 0, size: cursor.piece.size(), version: None };
+    let place = container.place(None);
+    for span in spans {
+        let piece = part(cursor, span.start, span.size)?;
+        walk.enter(&cursor.deeper(piece, place.clone(), of_id(&cursor.facts, &span.id)).inside());
+    }
+    Ok(())
+}
+
+fn compressed_bundle(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {
+    let rest = cursor.piece.from(at);
+    let header = Header::read(rest.bytes(), at)?;
+    let size = match header.total {
+        Some(total) => total,
+        // Version 1 does not say, and must be looked through.
+        None => compressed::read_at(cursor.piece.bytes(), at)?.size,
+    };
+    let Some(whole) = rest.slice(0, size) else { return Err(Malformed::new("size field past the end", at).into()) };
+    let container = Container { name: "compressed-bundle", cursor, within: at, size, version: Some(header.version.into()) };
+    let place = container.place(Some((name_of(header.method), header.plain_size)));
+    let facts = ImageMetadata { compressed_size: Some(size), ..cursor.facts.clone() };
+    let inner = cursor.deeper(whole.from(header.size), place.clone(), facts).inside();
+    let done = if !header.is_likely(inner.piece.size()) {
+        Err(Malformed::new("uncompressed size is more than the compressed data can hold", 0).into())
+    } else if walk.request.headers_only {
+        listed(walk, &inner, header)
+    } else {
+        inflate::compressed_bundle(&inner.piece, header).map(|plain| walk.enter(&Cursor { piece: plain, ..inner }))
+    };
+    if let Err(error) = done.map_err(untold).with_context(|| place.to_string()) {
+        walk.note(&error);
+    }
+    Ok(size)
+}
+
+/// What the header of a compressed bundle's bundle says; no more of it is inflated.
+fn listed(walk: &mut Walk<'_>, cursor: &Cursor, header: Header) -> Result<()> {
+    let mut plain = Unpack::new(header, bytes_of::reader(&cursor.piece), 0)?;
+    let mut start = [0; bundle::MAGIC.len()];
+    plain.read_exact(&mut start)?;
+    if !bundle::is_bundle(&start) {
+        bail!("what is compressed here is no bundle, and is not inflated with --headers-only");
+    }
+    let head = bundle::read_head(start.chain(plain), header.plain_size).map_err(Malformed::or_io)?;
+    for Slot { id, size, .. } in head.slots {
+        let place = cursor.place.then(Step::Container {
+            name: "bundle",
+            offset: None,
+            size: head.size,
+            version: None,
+            compression: None,
+            plain_size: None,
+            within: 0,
+        });
+        let entry = cursor.deeper(cursor.piece.clone(), place, of_id(&cursor.facts, &id));
+        let format = if size == 0 { "empty" } else { "unread" };
+        walk.images.push(image::unread(walk.images.len(), &entry, format, size));
+    }
+    Ok(())
+}
+
+fn fatbinary(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {
+    let rest = cursor.piece.from(at);
+    let size = fatbin::size(rest.bytes()).map_err(|fault| fault.shifted(at))?;
+    let whole = part(cursor, at, size)?;
+    let container = Container { name: "fatbinary", cursor, within: at, size, version: Some(1) };
+    let place = container.place(None);
+    let read = fatbin::read_all(whole.bytes()).with_context(|| place.to_string());
+    let entries = match read {
+        Ok(read) => read.into_iter().flat_map(|one| one.entries),
+        Err(error) => {
+            walk.note(&error);
+            return Ok(size);
+        }
+    };
+    for entry in entries {
+        let mut facts = cursor.facts.clone();
+        let triple = if entry.is_64 { "nvptx64-nvidia-cuda" } else { "nvptx-nvidia-cuda" };
+        replace(&mut facts, Vec::new(), triple, &entry.arch);
+        facts.compressed_size = entry.method.map(|_| entry.stored.len() as u64);
+        let stored = part(&Cursor { piece: whole.clone(), ..cursor.clone() }, entry.at, entry.stored.len() as u64)?;
+        let inner = cursor.deeper(stored, place.clone(), facts).inside();
+        if let Err(error) = fatbinary_entry(walk, inner, &entry).with_context(|| place.to_string()) {
+            walk.note(&error);
+        }
+    }
+    Ok(size)
+}
+
+/// An entry's code, which is inflated where that is asked for.
+fn fatbinary_entry(walk: &mut Walk<'_>, mut cursor: Cursor, entry: &fatbin::Entry<'_>) -> Result<()> {
+    let fits = entry.method.is_none_or(|method| inflate::fits(entry.stored.len() as u64, method, entry.plain_size));
+    if entry.method.is_some() && (walk.request.headers_only || !fits) {
+        let format = match entry.kind {
+            fatbin::Kind::Ptx => "ptx",
+            fatbin::Kind::Elf => "cubin",
+            fatbin::Kind::Other(_) => "unread",
+        };
+        walk.images.push(image::unread(walk.images.len(), &cursor, format, entry.plain_size));
+        return Ok(());
+    }
+    if let Some(method) = entry.method {
+        cursor.piece = inflate::fatbinary_entry(&cursor.piece, method, entry.plain_size)?;
+    }
+    // Code is padded, and text ends with a zero.
+    let size = fatbin::unpadded(entry.kind, cursor.piece.bytes());
+    cursor.piece = part(&cursor, 0, size)?;
+    walk.enter(&cursor);
+    Ok(())
+}
+
+/// `size` bytes of `cursor` from `at`, which its reader has found to be there.
+fn part(cursor: &Cursor, at: u64, size: u64) -> Result<crate::io::piece::Piece> {
+    cursor.piece.slice(at, size).ok_or_else(|| Malformed::new("past the end", at).into())
+}
+
+fn name_of(method: Method) -> &'static str {
+    match method {
+        Method::Zlib => "zlib",
+        Method::Zstd => "zstd",
+    }
+}
+
+/// A fault of data that starts at `base`, told from where that data is in.
+fn shifted(error: anyhow::Error, base: u64) -> anyhow::Error {
+    match error.downcast::<Malformed>() {
+        Ok(fault) => fault.shifted(base).into(),
+        Err(error) => error,
+    }
+}
+
+/// The fault that an error of reading a stream stands for.
+fn untold(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast::<std::io::Error>() {
+        Ok(error) => Malformed::or_io(error),
+        Err(error) => error,
+    }
+}

@@ -1,0 +1,62 @@
+//! `--extract`: every image into a file of its own, all of them or none. Names are made of what is known of an image, with everything
+//! replaced that could lead elsewhere; what is there already is never written over.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::report::{FileReport, Image};
+use crate::io::outputs::{Outputs, trouble};
+use crate::sys::scratch::safe_name;
+use crate::sys::session::Session;
+
+/// Extracts the images of all files to `folder`, and notes their names in the reports.
+pub(super) fn all(files: &mut [FileReport], folder: &Path, session: &Session) -> Result<()> {
+    let told = || format!("cannot make the folder `{}`", folder.display());
+    fs::create_dir_all(folder).with_context(told)?;
+    let mut outputs = Outputs::new(session);
+    let mut taken = HashSet::new();
+    for file in files {
+        let stem = Path::new(&file.file).file_name().unwrap_or_default().to_string_lossy().into_owned();
+        for image in &mut file.images {
+            let Some(piece) = image.piece.take().filter(|piece| image.is_device() && piece.size() > 0) else { continue };
+            let path = free(folder, &name(&stem, image), &mut taken);
+            if fs::symlink_metadata(&path).is_ok() {
+                bail!("`{}` is there already: remove it, or name another folder", path.display());
+            }
+            let mut output = outputs.create(&path)?;
+            piece.copy_to(&mut output).map_err(|error| trouble(&path, &error))?;
+            image.extracted = Some(path.display().to_string());
+        }
+    }
+    outputs.commit()
+}
+
+/// `lib.so.0.hip-amdgcn-amd-amdhsa-gfx90a.elf`.
+fn name(stem: &str, image: &Image) -> String {
+    let member = image.members.last().map(|member| format!(".{}", member.rsplit('/').next().unwrap_or_default()));
+    let known = [image.kinds.join("+"), image.triple.clone(), image.target.clone()];
+    let known: Vec<String> = known.into_iter().filter(|part| !part.is_empty()).collect();
+    let known = if known.is_empty() { "image".to_owned() } else { known.join("-") };
+    let end = match image.format {
+        "elf" => "elf",
+        "cubin" => "cubin",
+        "bitcode" => "bc",
+        "spirv" => "spv",
+        "ptx" => "ptx",
+        "archive" => "a",
+        _ => "bin",
+    };
+    format!("{stem}{}.{}.{known}.{end}", member.unwrap_or_default(), image.index)
+}
+
+/// A path that no image of this run has: several files may have one name.
+fn free(folder: &Path, name: &str, taken: &mut HashSet<PathBuf>) -> PathBuf {
+    let name = safe_name(name);
+    let names = std::iter::once(name.clone()).chain((1..).map(|number| format!("{number}.{name}")));
+    let mut paths = names.map(|name| folder.join(name));
+    let path = paths.find(|path| taken.insert(path.clone()));
+    path.unwrap_or_else(|| folder.join(name))
+}

@@ -1,0 +1,79 @@
+//! What is compressed becomes a nameless file: memory holds a window of it at a time. A size that a header claims is never trusted: the
+//! file grows as the data comes, and ends where the header says or is an error.
+
+use std::io::{self, Read, Write};
+
+use anyhow::Result;
+
+use super::bytes_of;
+use crate::error::Malformed;
+use crate::formats::compressed::{Header, Method, Unpack, window_log};
+use crate::formats::fatbin;
+use crate::io::piece::Piece;
+
+/// One block of LZ4 is inflated in memory: as much as this, or as a multiple of what is compressed.
+const LARGEST_LZ4: u64 = 64 << 20;
+const LARGEST_LZ4_GROWTH: u64 = 10;
+/// A byte of LZ4 stands for no more.
+const LZ4_GROWTH: u64 = 255;
+
+/// The bundle in the compressed bundle with this header; its size and its hash are those that the header says.
+pub(super) fn compressed_bundle(packed: &Piece, header: Header) -> Result<Piece> {
+    Piece::made(|out| {
+        let mut plain = Unpack::new(header, bytes_of::reader(packed), 0)?;
+        io::copy(&mut plain, out)?;
+        Ok(())
+    })
+}
+
+/// An OffloadBinary of `size` bytes that starts with `start` and goes on with what `packed` inflates to.
+pub(super) fn offload_binary(packed: &Piece, method: Method, start: Vec<u8>, size: u64) -> Result<Piece> {
+    let wanted = size.saturating_sub(start.len() as u64);
+    Piece::made(|out| {
+        out.write_all(&start)?;
+        stream(packed, method, wanted, out)
+    })
+}
+
+/// Whether the code of a fatbinary's entry can be inflated without much memory.
+pub(super) fn fits(packed: u64, method: fatbin::Method, size: u64) -> bool {
+    method != fatbin::Method::Lz4 || size <= LARGEST_LZ4.max(packed.saturating_mul(LARGEST_LZ4_GROWTH))
+}
+
+/// The code of a fatbinary's entry that `fits`.
+pub(super) fn fatbinary_entry(packed: &Piece, method: fatbin::Method, size: u64) -> Result<Piece> {
+    if method == fatbin::Method::Zstd {
+        return Piece::made(|out| stream(packed, Method::Zstd, size, out));
+    }
+    if size > packed.size().saturating_mul(LZ4_GROWTH) {
+        return Err(fault("inflated size is more than the compressed data can hold"));
+    }
+    let plain = lz4_flex::block::decompress(packed.bytes(), usize::try_from(size)?).map_err(|_| fault("cannot inflate"))?;
+    if plain.len() as u64 != size {
+        return Err(fault("inflated size does not match the data"));
+    }
+    Piece::made(|out| Ok(out.write_all(&plain)?))
+}
+
+fn stream(packed: &Piece, method: Method, size: u64, out: &mut dyn Write) -> Result<()> {
+    let mut plain: Box<dyn Read> = match method {
+        Method::Zlib => Box::new(flate2::bufread::ZlibDecoder::new(bytes_of::reader(packed))),
+        Method::Zstd => {
+            let mut decoder = zstd::stream::read::Decoder::with_buffer(bytes_of::reader(packed))?.single_frame();
+            decoder.window_log_max(window_log(size))?;
+            Box::new(decoder)
+        }
+    };
+    // One byte more than promised is asked for, so that too much is noticed.
+    let done = io::copy(&mut plain.by_ref().take(size.saturating_add(1)), out);
+    match done {
+        Ok(len) if len == size => Ok(()),
+        Ok(_) => Err(fault("inflated size does not match the data")),
+        Err(error) if error.raw_os_error().is_some() => Err(error.into()),
+        Err(_) => Err(fault("cannot inflate")),
+    }
+}
+
+fn fault(what: &'static str) -> anyhow::Error {
+    Malformed::new(what, 0).into()
+}

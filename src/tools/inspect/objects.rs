@@ -1,0 +1,255 @@
+//! Objects and programs: the sections that hold device code, and the variables that do where a wrapper of old, or one for SYCL, has left
+//! bare images without a section of their own.
+
+use std::collections::HashMap;
+
+use anyhow::{Context, Result, anyhow};
+use object::{Object, ObjectSection, ObjectSymbol, SectionFlags};
+
+use super::containers::of_id;
+use super::image::{self, ImageMetadata};
+use super::report::Step;
+use super::walk::{Cursor, Walk};
+use super::what::is_container;
+use crate::formats::bundle;
+
+/// The section type of fat objects; the name of such a section means nothing.
+const SHT_LLVM_OFFLOADING: u32 = 0x6fff_4c0b;
+/// Sections of OffloadBinaries, and in programs of bare images; what follows the dot is a relocatable link's, or LLVM 14's.
+const OFFLOADING: &str = ".llvm.offloading";
+/// Where LLVM 14 puts raw images: this, triple, arch, and sometimes a name.
+const NAMED: &str = ".llvm.offloading.";
+const RELOCATABLE: &str = ".llvm.offloading.relocatable";
+/// Bare images for SYCL.
+const SYCL: &str = ".sycl_offloading";
+/// Whole bundles, and whole fatbinaries; the last is for code that is linked on the device first.
+const HIP: &str = ".hip_fatbin";
+const CUDA: [&str; 3] = [".nv_fatbin", "__nv_fatbin", "__nv_relfatbin"];
+/// The sections with what HIP's and CUDA's runtimes are handed, whose names start like theirs.
+const SEGMENTS: [&str; 2] = [".hipFatBinSegment", ".nvFatBinSegment"];
+/// What wrappers call images.
+const OPENMP_VARIABLE: &str = ".omp_offloading.device_image";
+const SYCL_VARIABLE: &str = ".sycl_offloading.";
+const LONGEST_TRIPLE: u64 = 4096;
+/// A program for Windows has no room for longer names of sections, unless its linker added a table of them.
+const PE_NAME: usize = 8;
+
+/// What a section of device code holds.
+enum Holds {
+    /// Containers, for this kind of program where they do not say it themselves.
+    Containers(Option<&'static str>),
+    /// One image of a bundle, with its id.
+    Entry(String),
+    /// One bare image.
+    Image(ImageMetadata),
+    /// Containers or any number of bare images.
+    Images(Option<&'static str>),
+}
+
+struct Section {
+    name: String,
+    offset: u64,
+    size: u64,
+    holds: Holds,
+}
+
+/// Whether an object can be gone into.
+pub(super) fn is_readable(data: &[u8]) -> bool {
+    object::File::parse(data).is_ok()
+}
+
+/// Goes into every section of device code of the object at `cursor`.
+pub(super) fn sections(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
+    for section in found(cursor)? {
+        let name = || format!("{}: {}", cursor.place, section.name);
+        let piece = cursor.piece.slice(section.offset, section.size);
+        let piece =
+            piece.ok_or_else(|| anyhow!("{}: past the end of the file, at offset {:#x} of it", name(), section.offset))?;
+        let step = Step::Section { name: section.name.clone(), offset: piece.file_offset(0), size: section.size };
+        let mut inner = cursor.deeper(piece, cursor.place.then(step), cursor.facts.clone()).inside();
+        let is_container = is_container(inner.piece.bytes());
+        let done = match section.holds {
+            _ if inner.piece.size() == 0 => Ok(()),
+            Holds::Entry(id) => {
+                inner.facts = of_id(&inner.facts, &id);
+                walk.enter(&inner);
+                Ok(())
+            }
+            Holds::Image(facts) => {
+                inner.facts = facts;
+                walk.enter(&inner);
+                Ok(())
+            }
+            Holds::Images(kind) if !is_container => {
+                inner.facts.kinds = kind.into_iter().map(str::to_owned).collect();
+                bare_images(walk, cursor, &section.name, &inner)
+            }
+            Holds::Containers(kind) | Holds::Images(kind) => {
+                inner.facts.kinds = kind.into_iter().map(str::to_owned).collect();
+                super::containers::sequence(walk, &inner)
+            }
+        };
+        if let Err(error) = done {
+            walk.note(&error);
+        }
+    }
+    Ok(())
+}
+
+/// The sections of device code.
+fn found(cursor: &Cursor) -> Result<Vec<Section>> {
+    let told = |error: object::Error| anyhow!("{}: {error} (it has {:#x} bytes)", cursor.place, cursor.piece.size());
+    let file = object::File::parse(cursor.piece.bytes()).map_err(told)?;
+    let short = matches!(file.format(), object::BinaryFormat::Pe);
+    let mut found = Vec::new();
+    for section in file.sections() {
+        let Some((offset, size)) = section.file_range() else { continue };
+        let name = String::from_utf8_lossy(section.name_bytes().map_err(told)?).into_owned();
+        let (typed, elf, linked) = match section.flags() {
+            SectionFlags::Elf { sh_type, sh_flags } => {
+                (sh_type.0 == SHT_LLVM_OFFLOADING, true, sh_flags.contains(object::elf::SHF_ALLOC))
+            }
+            _ => (false, false, short),
+        };
+        if let Some(holds) = holds(&name, short, typed, elf && !linked, &cursor.facts) {
+            found.push(Section { name, offset, size, holds });
+        }
+    }
+    Ok(found)
+}
+
+/// What a section with this name holds, if it is one of device code. `typed`: its type says so, whatever its name. `object`: it is ELF, and
+/// goes when the object is linked.
+fn holds(name: &str, short: bool, typed: bool, object: bool, facts: &ImageMetadata) -> Option<Holds> {
+    let is = |wanted: &str| name == wanted || (short && name.len() == PE_NAME && wanted.starts_with(name));
+    let starts = |wanted: &str| name.starts_with(wanted) || (short && name.len() == PE_NAME && wanted.starts_with(name));
+    if SEGMENTS.iter().any(|segment| name.starts_with(segment)) {
+        return None;
+    }
+    if let Some(id) = bundle_entry(name) {
+        return Some(Holds::Entry(id.to_owned()));
+    }
+    if let (false, true) = (typed, name.starts_with(NAMED) && name != RELOCATABLE) {
+        let facts = of_named_section(name, facts);
+        return (!facts.triple.is_empty()).then_some(Holds::Image(facts));
+    }
+    // A tool that copies objects may have lost the type.
+    if typed || name == OFFLOADING || name == RELOCATABLE || (starts(OFFLOADING) && !object) {
+        return Some(if object { Holds::Containers(None) } else { Holds::Images(None) });
+    }
+    if is(SYCL) {
+        return Some(Holds::Images(Some("sycl")));
+    }
+    if starts(HIP) {
+        return Some(Holds::Containers(Some("hip")));
+    }
+    CUDA.iter().any(|wanted| is(wanted)).then_some(Holds::Containers(Some("cuda")))
+}
+
+fn bundle_entry(name: &str) -> Option<&str> {
+    name.strip_prefix(std::str::from_utf8(bundle::MAGIC).ok()?).filter(|id| !id.is_empty())
+}
+
+/// The facts that LLVM 14's name for a section tells of the image in it; other names tell nothing.
+pub(super) fn of_named_section(name: &str, facts: &ImageMetadata) -> ImageMetadata {
+    let mut facts = facts.clone();
+    let mut parts = name.strip_prefix(NAMED).unwrap_or_default().splitn(3, '.');
+    if let (Some(triple), Some(arch)) = (parts.next().filter(|triple| triple.contains('-')), parts.next()) {
+        facts.triple = triple.to_owned();
+        facts.target = arch.to_owned();
+        facts.kinds = vec!["openmp".to_owned()];
+    }
+    facts
+}
+
+/// The bare images of a section of a program: one for each variable in it, else the whole.
+fn bare_images(walk: &mut Walk<'_>, cursor: &Cursor, section: &str, whole: &Cursor) -> Result<()> {
+    let before = walk.images.len();
+    variables(walk, cursor, Some(section))?;
+    if walk.images.len() == before { image::add(walk, whole) } else { Ok(()) }
+}
+
+/// A variable that is an image.
+struct Variable {
+    name: String,
+    section: String,
+    offset: u64,
+    size: u64,
+    facts: ImageMetadata,
+}
+
+/// The images in variables of the program at `cursor`: with `section`, those in it; else those that are among the program's constants, where
+/// LLVM 14's wrapper puts them.
+pub(super) fn variables(walk: &mut Walk<'_>, cursor: &Cursor, section: Option<&str>) -> Result<()> {
+    let found = found_variables(cursor, section).with_context(|| cursor.place.to_string())?;
+    for variable in found {
+        let Some(piece) = cursor.piece.slice(variable.offset, variable.size) else { continue };
+        let (offset, size) = (piece.file_offset(0), variable.size);
+        let within = cursor.place.then(Step::Section { name: variable.section, offset: None, size: 0 });
+        let place = within.then(Step::Symbol { name: variable.name, offset, size });
+        walk.enter(&cursor.deeper(piece, place, variable.facts).inside());
+    }
+    Ok(())
+}
+
+fn found_variables(cursor: &Cursor, wanted: Option<&str>) -> Result<Vec<Variable>> {
+    let file = object::File::parse(cursor.piece.bytes())?;
+    let mut found = Vec::new();
+    let looked_into = self::found(cursor)?;
+    let triples = sycl_triples(&file);
+    for symbol in file.symbols() {
+        let (Ok(name), Some(index)) = (symbol.name(), symbol.section_index()) else { continue };
+        let kind = match name.strip_prefix(SYCL_VARIABLE) {
+            Some(rest) if is_sycl_image(rest) => "sycl",
+            _ if name.starts_with(OPENMP_VARIABLE) && !name.starts_with(".omp_offloading.device_images") => "openmp",
+            _ => continue,
+        };
+        let section = file.section_by_index(index)?;
+        let Some((start, size)) = section.file_range() else { continue };
+        let section_name = section.name()?;
+        let elsewhere = match wanted {
+            Some(wanted) => wanted != section_name,
+            // What is in a section of device code is found there.
+            None => looked_into.iter().any(|section| section.offset == start),
+        };
+        if elsewhere {
+            continue;
+        }
+        let Some(within) = symbol.address().checked_sub(section.address()).filter(|within| *within <= size) else { continue };
+        if symbol.size() == 0 {
+            continue;
+        }
+        let triple = sycl_index(name).and_then(|index| triples.get(index)).cloned().unwrap_or_default();
+        let facts = ImageMetadata { kinds: vec![kind.to_owned()], triple, ..cursor.facts.clone() };
+        let (name, section) = (name.to_owned(), section_name.to_owned());
+        found.push(Variable { name, section, offset: start.saturating_add(within), size: symbol.size(), facts });
+    }
+    found.sort_by_key(|variable| variable.offset);
+    Ok(found)
+}
+
+/// `0.data`, or `data.<hash>.0` for large images.
+fn is_sycl_image(rest: &str) -> bool {
+    rest.starts_with("data.") || rest.strip_suffix(".data").is_some_and(|index| index.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// What tells one SYCL image of a program from the others, in the name of its variable.
+fn sycl_index(name: &str) -> Option<&str> {
+    let rest = name.strip_prefix(SYCL_VARIABLE)?;
+    rest.strip_suffix(".data").or(rest.strip_prefix("data.").and_then(|rest| rest.rsplit('.').next()))
+}
+
+/// The triples of a program's SYCL images, by what tells the images apart; each is in a variable of its own.
+fn sycl_triples(file: &object::File<'_>) -> HashMap<String, String> {
+    let mut triples = HashMap::new();
+    for symbol in file.symbols() {
+        let index = symbol.name().ok().and_then(|name| name.strip_prefix(SYCL_VARIABLE)?.strip_prefix("target."));
+        let section = symbol.section_index().and_then(|section| file.section_by_index(section).ok());
+        if let (Some(index), Some(section)) = (index, section)
+            && let Ok(Some(text)) = section.data_range(symbol.address(), symbol.size().min(LONGEST_TRIPLE))
+        {
+            triples.insert(index.to_owned(), String::from_utf8_lossy(text.strip_suffix(&[0]).unwrap_or(text)).into_owned());
+        }
+    }
+    triples
+}

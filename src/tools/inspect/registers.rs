@@ -1,0 +1,93 @@
+//! Which runtimes an object or program registers images with, by the functions that it calls.
+
+use anyhow::Result;
+use object::{Object, ObjectSymbol};
+
+use super::libraries;
+use super::report::Registration;
+use super::walk::{Cursor, Walk};
+
+/// A function that registers images, and the runtime it is of, and how libraries with that runtime are named.
+struct Runtime {
+    symbol: &'static str,
+    name: &'static str,
+    libraries: &'static [&'static str],
+}
+
+const RUNTIMES: [Runtime; 4] = [
+    Runtime { symbol: "__tgt_register_lib", name: "openmp", libraries: &["libomptarget"] },
+    Runtime { symbol: "__cudaRegisterFatBinary", name: "cuda", libraries: &["libcudart"] },
+    Runtime { symbol: "__hipRegisterFatBinary", name: "hip", libraries: &["libamdhip64", "libchipstar", "libCHIP"] },
+    Runtime { symbol: "__sycl_register_lib", name: "sycl", libraries: &["libsycl"] },
+];
+
+/// Notes the registrations of the object or program at `cursor`.
+pub(super) fn of(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
+    let data = cursor.piece.bytes();
+    let file = object::File::parse(data)?;
+    let members = cursor.place.members();
+    let linked = !matches!(file.kind(), object::ObjectKind::Relocatable);
+    let mut found: Vec<(&Runtime, &'static str)> = Vec::new();
+    for symbol in file.symbols().chain(file.dynamic_symbols()) {
+        let Some(runtime) = symbol.name().ok().and_then(|name| of_symbol(name)) else { continue };
+        let place = match (symbol.is_undefined(), linked) {
+            (true, true) => "library",
+            (true, false) => "elsewhere",
+            (false, _) => "here",
+        };
+        if !found.iter().any(|(other, _)| other.name == runtime.name) {
+            found.push((runtime, place));
+        }
+    }
+    for (runtime, place) in found {
+        let libraries = match place {
+            "library" if matches!(file.format(), object::BinaryFormat::Elf) => {
+                libraries::that_define(data, &cursor.file, runtime.symbol, runtime.libraries)
+            }
+            _ => Vec::new(),
+        };
+        let symbol = runtime.symbol.to_owned();
+        walk.registrations.push(Registration {
+            members: members.clone(),
+            runtime: runtime.name,
+            symbol,
+            found: place,
+            libraries,
+        });
+    }
+    if matches!(file.format(), object::BinaryFormat::Pe) {
+        imports(walk, &file, &members)?;
+    }
+    Ok(())
+}
+
+/// A program for Windows says which library each function is of.
+fn imports(walk: &mut Walk<'_>, file: &object::File<'_>, members: &[String]) -> Result<()> {
+    for import in file.imports()? {
+        let import = import?;
+        let object::NameOrOrdinal::Name(name) = import.name() else { continue };
+        let Some(runtime) = std::str::from_utf8(name).ok().and_then(of_symbol) else { continue };
+        let name = String::from_utf8_lossy(import.library()).into_owned();
+        let library = super::report::Library { name, path: None, through: Vec::new() };
+        walk.registrations.push(Registration {
+            members: members.to_vec(),
+            runtime: runtime.name,
+            symbol: runtime.symbol.to_owned(),
+            found: "library",
+            libraries: vec![library],
+        });
+    }
+    Ok(())
+}
+
+/// The runtime whose function has this name; Windows on i386 adds an underscore, and imports a prefix.
+fn of_symbol(name: &str) -> Option<&'static Runtime> {
+    let name = name.strip_prefix("__imp_").unwrap_or(name);
+    const LONGEST: usize = 256;
+    if name.len() > LONGEST {
+        return None;
+    }
+    // A symbol of a version: `name@VERS`.
+    let name = name.split('@').next().unwrap_or(name);
+    RUNTIMES.iter().find(|runtime| name == runtime.symbol || name.strip_prefix('_') == Some(runtime.symbol))
+}

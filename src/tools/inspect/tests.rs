@@ -1,0 +1,192 @@
+//! Tests of what no tool here writes: OffloadBinaries of versions 2 and 3, compressed bundles of version 1; of damaged and lying files;
+//! and of how deep things may be in each other.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use super::report::{Report, Step};
+use super::*;
+use crate::sys::session::SessionOptions;
+use crate::sys::shell::Shell;
+
+fn told(bytes: &[u8], request: Request) -> Report {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    std::fs::write(&path, bytes).unwrap();
+    let shell = Arc::new(Shell::from_write("test", Box::new(std::io::sink())));
+    let session = Session::new(shell, SessionOptions::default());
+    inspect(&Request { files: vec![path], ..request }, &session).unwrap()
+}
+
+fn of(bytes: &[u8]) -> FileReport {
+    told(bytes, Request { kernels: true, ..Request::default() }).files.remove(0)
+}
+
+/// `kind triple target size` of each image.
+fn images(file: &FileReport) -> Vec<String> {
+    let line = |image: &report::Image| format!("{} {} {} {}", image.kinds.join("+"), image.triple, image.target, image.size);
+    file.images.iter().map(line).collect()
+}
+
+fn words(values: &[u64]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// A binary of version 2 or 3, plain, with these images for AMD's GPUs of these names; `header` is its size.
+fn several(version: u32, header: u64, images: &[(&str, &[u8])]) -> Vec<u8> {
+    let count = images.len() as u64;
+    let strings_at = header + 40 * count;
+    let table_at = strings_at + 48 * count;
+    let mut table = b"triple\0amdgcn-amd-amdhsa\0arch\0".to_vec();
+    let (mut entries, mut strings, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+    let names: usize = images.iter().map(|(name, _)| name.len() + 1).sum();
+    let images_at = (table_at + (table.len() + names) as u64).next_multiple_of(8);
+    for (index, (name, image)) in images.iter().enumerate() {
+        strings.extend(words(&[table_at, table_at + 7, 17, table_at + 25, table_at + table.len() as u64, name.len() as u64]));
+        table.extend([name.as_bytes(), b"\0"].concat());
+        entries.extend([1, 0, 4, 0, 0, 0, 0, 0]);
+        let at = images_at + bytes.len() as u64;
+        entries.extend(words(&[strings_at + 48 * index as u64, 2, at, image.len() as u64]));
+        bytes.extend_from_slice(image);
+    }
+    let mut all = [&offload_binary::MAGIC[..], &version.to_le_bytes(), &words(&[0, header, count])].concat();
+    all.resize(header as usize, 0);
+    all.extend([entries, strings, table].concat());
+    all.resize(images_at as usize, 0);
+    all.extend(bytes);
+    all.resize(all.len().next_multiple_of(8), 0);
+    let size = all.len() as u64;
+    all[8..16].copy_from_slice(&size.to_le_bytes());
+    all
+}
+
+fn zlib(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// A binary of version 3 whose entries are compressed.
+fn packed(plain: &[u8], compress: impl Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
+    let mut all = [&plain[..40], &compress(&plain[40..])].concat();
+    let size = all.len() as u64;
+    all[8..16].copy_from_slice(&size.to_le_bytes());
+    all[32..40].copy_from_slice(&(plain.len() as u64).to_le_bytes());
+    all
+}
+
+fn zstd(bytes: &[u8]) -> Vec<u8> {
+    zstd::encode_all(bytes, 3).unwrap()
+}
+
+const TWO: [(&str, &[u8]); 2] = [("gfx906", b"SIX"), ("gfx90a:xnack-", b"NINETY")];
+const EXPECTED: [&str; 2] = ["hip amdgcn-amd-amdhsa gfx906 3", "hip amdgcn-amd-amdhsa gfx90a:xnack- 6"];
+
+#[test]
+fn offload_binaries_of_every_version() {
+    let plain = several(3, 40, &TWO);
+    let all = [("2", several(2, 32, &TWO)), ("3", plain.clone()), ("zstd", packed(&plain, zstd)), ("zlib", packed(&plain, zlib))];
+    for (name, bytes) in &all {
+        // The next one starts at the next multiple of 8, and is no other for it.
+        let mut row = bytes.clone();
+        row.resize(row.len().next_multiple_of(8), 0);
+        row.extend(bytes);
+        let file = of(&row);
+        assert_eq!(file.errors, [""; 0], "{name}");
+        assert_eq!(images(&file), [EXPECTED, EXPECTED].concat(), "{name}");
+        let Some(Step::Container { compression, plain_size, version, .. }) = file.images[0].path.first() else {
+            panic!("{name}")
+        };
+        let is_packed = *compression == Some(*name);
+        assert_eq!((is_packed, plain_size.is_some()), (*name == "zstd" || *name == "zlib", is_packed), "{name}");
+        assert_eq!(*version, Some(if *name == "2" { 2 } else { 3 }));
+        assert_eq!(file.images[1].compressed_size, is_packed.then_some(bytes.len() as u64), "{name}");
+        assert_eq!(file.images[1].offset.is_none(), is_packed, "{name}");
+        // `echo -n NINETY | sha256sum`
+        assert!(file.images[1].sha256.as_deref().unwrap().starts_with("2db05b79e5"), "{name}: {:?}", file.images[1].sha256);
+    }
+}
+
+fn bundle_of(entries: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut header = [bundle::MAGIC, &words(&[entries.len() as u64])].concat();
+    let mut at = (header.len() + entries.iter().map(|(id, _)| 24 + id.len()).sum::<usize>()) as u64;
+    for (id, bytes) in entries {
+        header.extend([words(&[at, bytes.len() as u64, id.len() as u64]), id.as_bytes().to_vec()].concat());
+        at += bytes.len() as u64;
+    }
+    entries.iter().fold(header, |all, (_, bytes)| [&all[..], bytes].concat())
+}
+
+/// Version 1: `CCOB`, version, method, plain size, hash.
+fn compressed_1(plain: &[u8], method: u16, packed: &[u8]) -> Vec<u8> {
+    use md5::Digest;
+    let hash = md5::Md5::digest(plain);
+    [b"CCOB", &1u16.to_le_bytes()[..], &method.to_le_bytes(), &(plain.len() as u32).to_le_bytes(), &hash[..8], packed].concat()
+}
+
+#[test]
+fn compressed_bundles_of_version_1_in_a_row() {
+    let plain = bundle_of(&[("host-x86_64-unknown-linux-gnu-", b""), ("hip-amdgcn-amd-amdhsa--gfx906", b"SIX")]);
+    let [with_zlib, with_zstd] = [compressed_1(&plain, 0, &zlib(&plain)), compressed_1(&plain, 1, &zstd(&plain))];
+    let file = of(&[&with_zlib[..], &with_zstd, &[0; 9], &plain].concat());
+    assert_eq!(file.errors, [""; 0]);
+    let one = ["host x86_64-unknown-linux-gnu  0", "hip amdgcn-amd-amdhsa gfx906 3"].map(str::to_owned);
+    assert_eq!(images(&file), [one.clone(), one.clone(), one].concat());
+    let mut wrong = with_zstd.clone();
+    wrong[12] ^= 1;
+    let file = of(&[wrong, with_zlib].concat());
+    assert_eq!(file.images.len(), 2, "the one behind it is there");
+    assert!(
+        file.errors[0].ends_with("file: compressed-bundle at 0x0+0x14: the data does not match its hash"),
+        "{:?}",
+        file.errors
+    );
+}
+
+#[test]
+fn nothing_is_followed_without_end() {
+    let mut bytes = bundle_of(&[("hip-amdgcn-amd-amdhsa--gfx906", b"CORE")]);
+    for _ in 0..10 {
+        bytes = bundle_of(&[("hip-amdgcn-amd-amdhsa--gfx906", &bytes)]);
+    }
+    assert_eq!(images(&of(&bytes)), ["hip amdgcn-amd-amdhsa gfx906 4"]);
+    for _ in 0..10 {
+        bytes = bundle_of(&[("hip-amdgcn-amd-amdhsa--gfx906", &bytes)]);
+    }
+    let file = of(&bytes);
+    assert!(file.images.is_empty() && file.errors[0].ends_with("nested more than 16 deep"), "{:?}", file.errors);
+}
+
+#[test]
+fn a_size_that_lies_is_an_error_and_costs_nothing() {
+    let plain = several(3, 40, &TWO);
+    let mut binary = packed(&plain, zstd);
+    binary[32..40].copy_from_slice(&(1u64 << 50).to_le_bytes());
+    assert!(of(&binary).errors[0].contains("inflated size is more than the compressed data can hold"));
+    binary[32..40].copy_from_slice(&(plain.len() as u64 + 1).to_le_bytes());
+    assert!(of(&binary).errors[0].contains("inflated size does not match the data"));
+    let bundle = bundle_of(&[("hip-amdgcn-amd-amdhsa--gfx906", b"SIX")]);
+    let mut lying = compressed_1(&bundle, 1, &zstd(&bundle));
+    lying[8..12].fill(0xff);
+    assert!(of(&lying).errors[0].contains("uncompressed size is more than"), "{:?}", of(&lying).errors);
+}
+
+#[test]
+fn no_changed_byte_and_no_prefix_breaks_it() {
+    let plain = several(3, 40, &TWO);
+    let bundle = bundle_of(&[("hip-amdgcn-amd-amdhsa--gfx906", b"SIX"), ("host-x86_64", &[0])]);
+    let text = bundle::text::start_marker("//", "hip-amdgcn-amd-amdhsa--gfx906") + "x" + &bundle::text::end_marker("//", "x");
+    let samples =
+        [packed(&plain, zlib), several(2, 32, &TWO), compressed_1(&bundle, 0, &zlib(&bundle)), text.into_bytes(), bundle];
+    for sample in &samples {
+        assert!(!of(sample).images.is_empty());
+        for len in (1..sample.len()).step_by(3) {
+            of(&sample[..len]);
+        }
+        for at in 0..sample.len() {
+            let mut changed = sample.clone();
+            changed[at] = changed[at].wrapping_add(0x81);
+            of(&changed);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Images and what they are for, into one file of OffloadBinaries: one for each image, or (version 2) one for all.
+
+use std::ffi::OsStr;
+use std::io::{Seek, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+
+use super::arguments::{ImageArguments, kind_number};
+use super::names::{image_kind, is_bitcode};
+use crate::formats::offload_binary::{Entry, frame_of, shared_frame};
+use crate::io::outputs::{Output, Outputs, trouble};
+use crate::io::piece::Piece;
+use crate::model::{ImageKind, OffloadKind};
+use crate::sys::session::Session;
+
+/// Which version is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Format {
+    /// Version 1, which every release reads: a binary for each image.
+    #[default]
+    Separate,
+    /// Version 2, which LLVM 23 reads: one binary for all images.
+    Shared,
+}
+
+/// What is packed, how and where to.
+#[derive(Debug)]
+pub struct Pack {
+    /// The images.
+    pub images: Vec<ImageArguments>,
+    /// The file; `-` is stdout.
+    pub output: PathBuf,
+    /// The version.
+    pub format: Format,
+    /// Kinds as LLVM 15 to 20 number them: HIP is 3.
+    pub legacy_kinds: bool,
+}
+
+/// An image's file, looked at but not read.
+struct Input<'a> {
+    path: &'a Path,
+    contents: Piece,
+    entry: Entry<'a>,
+}
+
+/// Packs. The output appears when all of it is there.
+pub fn pack(request: &Pack, session: &Session) -> Result<()> {
+    if request.images.is_empty() {
+        bail!("no --image is given: there is nothing to write to '{}'", request.output.display());
+    }
+    let mut inputs = Vec::new();
+    for image in &request.images {
+        let Some(files) = image.get("file") else { bail!("'file' is a required image arguments") };
+        if image.get("triple").is_none() {
+            session.shell.warn(&format!("'--image={}' has no 'triple': no linker will find it by its target", image.shown()));
+        }
+        let kind = kind_of(image, request.legacy_kinds, session)?;
+        for file in files.split(|byte| *byte == b',') {
+            inputs.push(look_at(Path::new(OsStr::from_bytes(file)), image, kind)?);
+        }
+    }
+    let mut outputs = Outputs::new(session);
+    let mut out = outputs.create_or_stdout(&request.output)?;
+    match request.format {
+        Format::Separate => write_separate(&inputs, &mut out)?,
+        Format::Shared => write_shared(&inputs, &mut out)?,
+    }
+    outputs.commit()
+}
+
+/// The number that is stored for an image's kind.
+fn kind_of(image: &ImageArguments, legacy: bool, session: &Session) -> Result<u16> {
+    const LEGACY_HIP: u16 = 3;
+    let Some(name) = image.get("kind") else { return Ok(0) };
+    let kind = kind_number(name);
+    if kind == 0 && !matches!(name, b"" | b"none") {
+        let name = String::from_utf8_lossy(name);
+        session.shell.warn(&format!("nothing is known of the kind '{name}': 0 is stored (known are openmp, cuda, hip, sycl)"));
+    }
+    match kind {
+        _ if !legacy => Ok(kind),
+        kind if kind == OffloadKind::Hip as u16 => Ok(LEGACY_HIP),
+        kind if kind == OffloadKind::Sycl as u16 => bail!("'--image={}': no legacy kind stands for sycl", image.shown()),
+        kind => Ok(kind),
+    }
+}
+
+fn look_at<'a>(path: &'a Path, image: &'a ImageArguments, offload_kind: u16) -> Result<Input<'a>> {
+    let contents = Piece::open_one_of_many(path)?;
+    let image_kind = if is_bitcode(contents.bytes()) { ImageKind::Bitcode } else { image_kind(path) };
+    let entry = Entry { image_kind, offload_kind, flags: 0, strings: image.strings(), image_size: contents.size() };
+    Ok(Input { path, contents, entry })
+}
+
+fn write_separate(inputs: &[Input<'_>], out: &mut Output) -> Result<()> {
+    for input in inputs {
+        let frame = frame_of(&input.entry);
+        let start = out.stream_position()?;
+        out.write_all(&frame.head)?;
+        copy(input, out)?;
+        out.pad_to(start + frame.total_size)?;
+    }
+    Ok(())
+}
+
+fn write_shared(inputs: &[Input<'_>], out: &mut Output) -> Result<()> {
+    let entries: Vec<Entry<'_>> = inputs.iter().map(|input| input.entry.clone()).collect();
+    let frame = shared_frame(&entries);
+    out.write_all(&frame.head)?;
+    for input in inputs {
+        copy(input, out)?;
+    }
+    Ok(out.pad_to(frame.total_size)?)
+}
+
+fn copy(input: &Input<'_>, out: &mut Output) -> Result<()> {
+    input.contents.copy_to(out).map_err(|error| trouble(input.path, &error))
+}

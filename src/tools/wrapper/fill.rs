@@ -1,0 +1,93 @@
+//! Writes a plan, and the images that LLVM has not seen to where they belong in what it made of the plan.
+
+use std::io::{Seek, Write};
+
+use anyhow::{Context, Result, bail};
+
+use super::Emit;
+use super::content::Content;
+use super::text::{self, TextPiece};
+use crate::formats::bitstream::Piece;
+use crate::formats::bitstream::images::insert;
+use crate::formats::deferred_section::{Wanted, make_room};
+use crate::io::outputs::Output;
+use crate::llvm;
+use crate::model::ObjectFormat;
+use crate::registration::{self, ImagePlace, Images, LATER, Plan};
+
+/// Writes `plan`, whose images are `contents`, to `out`.
+pub(super) fn write(plan: &Plan, emit: Emit, contents: &[Content], out: &mut Output) -> Result<()> {
+    let late = places(plan).any(|place| matches!(place, ImagePlace::Later { .. }));
+    let made = match emit {
+        Emit::Bitcode => llvm::compile_bitcode(plan)?,
+        Emit::Text => llvm::print_module(plan)?.into_bytes(),
+        Emit::Assembly => llvm::compile_assembly(plan)?,
+        Emit::Object => llvm::compile(plan)?,
+    };
+    if !late {
+        return Ok(out.write_all(&made)?);
+    }
+    match emit {
+        Emit::Bitcode => bitcode(&made, contents, out),
+        Emit::Text => pieces(text::module(&made, contents)?, contents, out),
+        Emit::Assembly => pieces(text::assembly(&made, contents)?, contents, out),
+        Emit::Object => object(plan, made, contents, out),
+    }
+}
+
+fn places(plan: &Plan) -> Box<dyn Iterator<Item = &ImagePlace> + '_> {
+    match &plan.images {
+        Images::OpenMp(images) => Box::new(images.iter().map(|image| &image.place)),
+        Images::Sycl(images) => Box::new(images.iter().map(|image| &image.place)),
+        Images::Cuda(place) | Images::Hip(place) => Box::new(std::iter::once(place)),
+    }
+}
+
+fn bitcode(module: &[u8], contents: &[Content], out: &mut Output) -> Result<()> {
+    let sizes: Vec<u64> = contents.iter().map(Content::size).collect();
+    for piece in insert(module, &sizes).context("cannot put the images into the bitcode")? {
+        match piece {
+            Piece::Bytes(bytes) => out.write_all(&bytes)?,
+            Piece::Hole { index, .. } => contents.get(index).context("an image that is not there")?.copy_to(out)?,
+        }
+    }
+    Ok(())
+}
+
+fn pieces(pieces: Vec<TextPiece>, contents: &[Content], out: &mut Output) -> Result<()> {
+    for piece in pieces {
+        match piece {
+            TextPiece::Text(text) => out.write_all(text.as_bytes())?,
+            TextPiece::Image(index, encode) => {
+                let mut encoded = Vec::new();
+                contents.get(index).context("an image that is not there")?.each_chunk(|chunk| {
+                    encoded.clear();
+                    encode(chunk, &mut encoded);
+                    out.write_all(&encoded)
+                })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn object(plan: &Plan, object: Vec<u8>, contents: &[Content], out: &mut Output) -> Result<()> {
+    let coff = ObjectFormat::of(&plan.host_triple) == ObjectFormat::Coff;
+    let section = registration::deferred_section(plan, coff);
+    let wanted = Wanted { name: section.name, prefix: LATER, listed: section.listed };
+    let room = make_room(object, wanted).context("cannot put the images into the object")?;
+    let ends = room.variables.iter().skip(1).copied().chain([room.size]);
+    let rows: Vec<_> = room.variables.iter().zip(ends).zip(contents).collect();
+    let fits = rows.iter().all(|((start, end), content)| start.checked_add(content.size()).is_some_and(|own| own <= *end));
+    if !fits || room.variables.len() != contents.len() {
+        // LLVM forgets what its numbers have no room for.
+        bail!("an object of this host cannot hold {} bytes of images", contents.iter().map(Content::size).sum::<u64>());
+    }
+    out.write_all(&room.object)?;
+    for ((start, _), content) in rows {
+        out.pad_to(room.at + start)?;
+        content.copy_to(out)?;
+    }
+    out.pad_to(room.at + room.size)?;
+    Ok(out.rewind()?)
+}
