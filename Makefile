@@ -86,8 +86,9 @@ NAMES := $(PREFIX)/libexec/offld
 MAN := $(PREFIX)/share/man/man1
 COMPLETIONS := $(PREFIX)/share
 install:
-	@test -x $(BIN) || $(MAKE) --no-print-directory build
+	@test -x $(BIN) -a -x $(BIN)-llvm || $(MAKE) --no-print-directory build
 	install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/offld
+	install -D -m 755 $(BIN)-llvm $(DESTDIR)$(NAMES)/offld-llvm
 	ln -sfn offld $(DESTDIR)$(PREFIX)/bin/ld.offld
 	rm -rf target/names
 	$(BIN) links target/names

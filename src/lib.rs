@@ -24,3 +24,9 @@ pub mod store;
 pub mod sys;
 pub mod target;
 pub mod tools;
+
+/// What the programs and the tests of this package use. It is no part of the library's promise and may change with any version.
+#[doc(hidden)]
+pub mod programs {
+    pub use crate::{cli, io, link, llvm, registration, store, sys, tools};
+}

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    offld::cli::main(std::env::args_os().collect())
+    offld::programs::cli::main(std::env::args_os().collect())
 }

@@ -4,9 +4,11 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 /// A programming model whose runtime an image is registered with. The values are the bits LLVM 21 and later store
 /// (spec link-driver.md 4.1, 8.1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(u16)]
 pub enum OffloadKind {
     /// OpenMP, registered with libomptarget.
@@ -68,7 +70,7 @@ impl OffloadKinds {
 }
 
 /// What the bytes of an image are (spec link-driver.md 4.1). Anything newer than we know stays `Other`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ImageKind {
     /// Not said.
     None,
@@ -120,7 +122,7 @@ impl ImageKind {
 
 /// How a host object's entry table looks, and with it what its runtime reads (decision 5; spec link-driver.md 8.1, 11;
 /// containers.md 5.1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Generation {
     /// LLVM 14: raw `.llvm.offloading.<triple>.<arch>` sections, 32-byte entries in `omp_offloading_entries`,
     /// registration from a constructor and a destructor of priority 1.

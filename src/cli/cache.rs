@@ -114,6 +114,7 @@ fn text(store: &Store) -> String {
         ("images", contents.blobs.to_string()),
         ("records", contents.records.to_string()),
         ("hits", hits(&stats)),
+        ("registrations", format!("{} found, {} made", stats.get(Event::RegistrationHit), stats.get(Event::RegistrationMiss))),
     ];
     let named = [
         (Event::Miss, "misses"),

@@ -3,8 +3,6 @@
 
 mod bundler;
 mod cache;
-#[cfg(all(feature = "llvm", target_os = "linux"))]
-mod early;
 mod help;
 mod inspect;
 mod link;
@@ -91,8 +89,6 @@ pub const PERSONALITIES: [Personality; 8] = [
 
 /// The program: picks the personality by `argv[0]`, else by the first word, runs it and prints its error.
 pub fn main(argv: Vec<OsString>) -> ExitCode {
-    #[cfg(all(feature = "llvm", target_os = "linux"))]
-    early::keep();
     let called = argv.first().cloned().unwrap_or_else(|| "offld".into());
     let shell = Arc::new(Shell::stderr(&called.to_string_lossy()));
     let result = match by_name(&called) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 
 use crate::args::cl::{self, Kind, Line, Opt, Outcome, Positional, Tool};
-use crate::llvm;
+use crate::llvm::Llvm;
 use crate::model::{Generation, OffloadKind};
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::Shell;
@@ -61,6 +61,8 @@ static CLANG_TOOL: Tool = Tool {
 /// LLVM 22's tool.
 pub(super) fn llvm_offload_wrapper(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
     let Some(line) = read(&LLVM_TOOL, argv, shell)? else { return Ok(()) };
+    let session = Session::new(Arc::clone(shell), SessionOptions::default());
+    let llvm = Llvm::new(&session);
     let kind = match line.text("kind").and_then(OsStr::to_str) {
         Some("cuda") => OffloadKind::Cuda,
         Some("hip") => OffloadKind::Hip,
@@ -69,7 +71,7 @@ pub(super) fn llvm_offload_wrapper(argv: &[OsString], shell: &Arc<Shell>) -> Res
     };
     let host_triple = match line.text("triple") {
         Some(triple) => text(triple, "triple")?,
-        None => llvm::default_triple(),
+        None => llvm.default_triple()?,
     };
     let inputs = line.positionals().into_iter().map(|path| Input { path: path.into(), offload_arch: None }).collect();
     let output = output(&line);
@@ -83,7 +85,7 @@ pub(super) fn llvm_offload_wrapper(argv: &[OsString], shell: &Arc<Shell>) -> Res
         notes: false,
         inline_limit: INLINE_LIMIT,
     };
-    wrap(&request, &Session::new(Arc::clone(shell), SessionOptions::default()))
+    wrap(&request, &llvm, &session)
 }
 
 /// The tool of LLVM 14 and 15, with what AMD's has besides.
@@ -101,7 +103,8 @@ pub(super) fn clang_offload_wrapper(argv: &[OsString], shell: &Arc<Shell>) -> Re
         inline_limit: INLINE_LIMIT,
     };
     let save_temps = line.flag("save-temps") == Some(true);
-    wrap(&request, &Session::new(Arc::clone(shell), SessionOptions { save_temps, ..SessionOptions::default() }))
+    let session = Session::new(Arc::clone(shell), SessionOptions { save_temps, ..SessionOptions::default() });
+    wrap(&request, &Llvm::new(&session), &session)
 }
 
 /// What the line asks for; none if it was to print something, which is done.

@@ -2,26 +2,30 @@
 //! module; large ones never pass through LLVM but are streamed into an object of their own (decision 9).
 
 pub mod image_object;
+mod kept;
 #[cfg(test)]
 mod tests;
-pub mod warm_up;
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use rayon::prelude::*;
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::args::request::LinkRequest;
 use crate::formats::offload_binary;
 use crate::io::bytes::Bytes;
 use crate::io::rope::Composed;
 use crate::link::payload::Payload;
-use crate::llvm;
+use crate::llvm::protocol::Form;
+use crate::llvm::{Llvm, Purpose};
 use crate::model::{ImageKind, OffloadKind};
 use crate::registration::{self, ImagePlace, Images, Plan, PlannedImage, SyclImage};
 use crate::registration::{openmp, sycl};
+use crate::store::Cache;
 use crate::sys::session::Session;
 use image_object::StreamedImage;
 
@@ -31,7 +35,7 @@ const INLINE_LIMIT: u64 = 1 << 20;
 const LARGE: u64 = 8 << 20;
 
 /// What the stage is told about the link.
-pub struct WrapContext<'a> {
+pub struct RegisterContext<'a> {
     /// The host's triple.
     pub host_triple: &'a str,
     /// The output as the user named it.
@@ -42,15 +46,38 @@ pub struct WrapContext<'a> {
     pub print: bool,
     /// `--save-temps`: the module is kept as bitcode, too.
     pub keep_bitcode: bool,
+    /// What is found in the cache is said.
+    pub verbose: bool,
+    /// Makes registration code.
+    pub llvm: &'a Llvm<'a>,
+    /// Where registration objects are kept, or why they are not.
+    pub cache: &'a std::result::Result<Arc<Cache>, String>,
 }
 
-/// An error unless objects can be made for the host `triple`.
-pub fn check_host(triple: &str) -> Result<()> {
-    llvm::check_host(triple)
+impl<'a> RegisterContext<'a> {
+    /// For the link that `request` asks for.
+    pub fn new(
+        request: &LinkRequest,
+        output: &'a Path,
+        host_triple: &'a str,
+        llvm: &'a Llvm<'a>,
+        cache: &'a std::result::Result<Arc<Cache>, String>,
+    ) -> Self {
+        RegisterContext {
+            host_triple,
+            output,
+            relocatable: request.relocatable,
+            print: request.print_wrapped_module,
+            keep_bitcode: request.save_temps,
+            verbose: request.verbose,
+            llvm,
+            cache,
+        }
+    }
 }
 
 /// The objects to add to the host link, in order.
-pub fn make(payloads: &[Payload], context: &WrapContext<'_>, session: &Session) -> Result<Vec<PathBuf>> {
+pub fn make(payloads: &[Payload], context: &RegisterContext<'_>, session: &Session) -> Result<Vec<PathBuf>> {
     let mut objects = Vec::new();
     for (index, payload) in payloads.iter().enumerate() {
         session.signals.check()?;
@@ -67,18 +94,21 @@ fn files(payload: &Payload) -> impl Iterator<Item = &Path> {
     payload.images.iter().flat_map(|image| image.contents.files())
 }
 
-fn host_objects(payload: &Payload, context: &WrapContext<'_>, session: &Session) -> Result<Vec<PathBuf>> {
+fn host_objects(payload: &Payload, context: &RegisterContext<'_>, session: &Session) -> Result<Vec<PathBuf>> {
     let base = context.output.file_name().unwrap_or(context.output.as_os_str()).to_string_lossy().into_owned();
     let stem = format!("{base}.{}.image", payload.kind.name());
     let (plan, streamed) = planned(payload, context)?;
+    let purpose = purpose(payload);
     if context.print {
-        session.shell.line(llvm::print_module(&plan)?.trim_end());
+        let text = context.llvm.make(Form::Text, &plan, &purpose)?;
+        session.shell.line(String::from_utf8_lossy(&text).trim_end());
     }
     if context.keep_bitcode {
-        write(&session.scratch.path(&format!("{stem}.wrapper"), "bc")?, &llvm::compile_bitcode(&plan)?)?;
+        let bitcode = session.scratch.path(&format!("{stem}.wrapper"), "bc")?;
+        session.runner.make(&bitcode, &|path| write(path, &context.llvm.make(Form::Bitcode, &plan, &purpose)?))?;
     }
     let wrapper = session.scratch.path(&format!("{stem}.wrapper"), "o")?;
-    write(&wrapper, &llvm::compile(&plan)?)?;
+    session.runner.make(&wrapper, &|path| write(path, &kept::object(&plan, &purpose, context, session)?))?;
     let mut objects = vec![wrapper];
     if !streamed.is_empty() {
         objects.append(&mut stream_images(payload, &plan, &streamed, &stem, session)?);
@@ -86,8 +116,14 @@ fn host_objects(payload: &Payload, context: &WrapContext<'_>, session: &Session)
     Ok(objects)
 }
 
+/// What the registration code of `payload` is made for, as errors name it.
+fn purpose(payload: &Payload) -> Purpose {
+    let inputs = files(payload).map(|file| file.file_name().unwrap_or(file.as_os_str()).to_string_lossy().into_owned());
+    Purpose { step: format!("registration code for {}", payload.kind.name()), inputs: inputs.collect() }
+}
+
 /// The plan for `payload`, and the images that it only refers to.
-fn planned(payload: &Payload, context: &WrapContext<'_>) -> Result<(Plan, Vec<StreamedImage>)> {
+fn planned(payload: &Payload, context: &RegisterContext<'_>) -> Result<(Plan, Vec<StreamedImage>)> {
     let mut sycl = Vec::new();
     let mut sources: Vec<StreamedImage> = Vec::new();
     for image in &payload.images {
@@ -220,7 +256,7 @@ fn read_whole(contents: &Composed) -> Result<Vec<u8>> {
 /// Tells the hidden symbols of one link's images from those of any other that ends up in the same program. Only relocatable outputs
 /// can meet there: theirs is a hash of the images and of the output's name, so the same link gives the same bytes. Everything else
 /// needs but to tell two registrations of one link apart, which may have the same images; no image is read for that.
-fn tag(payload: &Payload, context: &WrapContext<'_>) -> Result<u64> {
+fn tag(payload: &Payload, context: &RegisterContext<'_>) -> Result<u64> {
     let mut hash = Hash(Xxh3::new());
     hash.0.update(&[payload.kind as u8, payload.generation as u8]);
     if context.relocatable {

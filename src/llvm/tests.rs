@@ -1,311 +1,88 @@
-//! Printed modules against those that LLVM 22, 19 and 15 printed (`tests/reference-ir`), compiled ones for every host.
+//! Requests and answers as bytes, and what becomes of a program that gives none.
 
 use super::*;
-use crate::formats::{intel_spirv::wrap_intel_spirv, offload_binary};
-use crate::model::ImageKind;
-use crate::registration::openmp::{self, inline_image};
-use crate::registration::{ImagePlace, Images, Plan, PlannedImage};
-use object::read::elf::{FileHeader, SectionHeader};
-use object::{Object, ObjectSection, ObjectSymbol};
-use std::error::Error;
-use std::process::Command;
+use crate::model::Generation;
+use crate::registration::{ImagePlace, Images, PlannedImage};
+use crate::sys::session::SessionOptions;
+use crate::sys::shell::Shell;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
 
-mod bitcode;
-mod fatbin;
-mod sycl;
-
-type Outcome = Result<(), Box<dyn Error>>;
-
-const X86: &str = "x86_64-unknown-linux-gnu";
-/// Hosts, with bits, byte order, and the flags in the ELF header that linkers compare.
-const HOSTS: &[(&str, bool, bool, u32)] = &[
-    (X86, true, true, 0),
-    ("i686-unknown-linux-gnu", false, true, 0),
-    ("aarch64-unknown-linux-gnu", true, true, 0),
-    ("powerpc64le-unknown-linux-gnu", true, true, 2),
-    ("riscv64-unknown-linux-gnu", true, true, 5),
-    ("s390x-unknown-linux-gnu", true, false, 0),
-    ("loongarch64-unknown-linux-gnu", true, true, 0x43),
-];
-
-fn binary(kind: ImageKind, strings: &[(&str, &str)], image: &[u8]) -> PlannedImage {
-    inline_image(offload_binary::write(kind, 1, 0, strings, image), None).unwrap()
-}
-
-fn image(triple: &str, arch: &str, image: &[u8]) -> PlannedImage {
-    binary(ImageKind::Object, &[("triple", triple), ("arch", arch)], image)
-}
-
-fn plan(host: &str, generation: Generation, images: Vec<PlannedImage>) -> Plan {
-    plan_of(host, generation, Images::OpenMp(images))
-}
-
-fn plan_of(host: &str, generation: Generation, images: Images) -> Plan {
-    Plan { host_triple: host.to_owned(), generation, images, relocatable: false }
-}
-
-fn reference(name: &str) -> std::io::Result<String> {
-    std::fs::read_to_string(format!("{}/tests/reference-ir/{name}.ll", env!("CARGO_MANIFEST_DIR")))
-}
-
-/// What is compared: all but the data layout, which LLVM's wrapper forgets, and the names of files that references were printed from.
-fn comparable(module: &str) -> String {
-    let skipped = ["; ModuleID", "target datalayout", "; Reference", "; ClangOffloadWrapper"];
-    let lines = module.lines().filter(|line| !skipped.iter().any(|start| line.starts_with(start)));
-    lines.collect::<Vec<_>>().join("\n").trim().to_owned()
-}
-
-#[track_caller]
-fn assert_prints(plan: &Plan, reference_name: &str, change: impl Fn(String) -> String) -> Outcome {
-    let printed = print_module(plan)?;
-    let wanted = change(reference(reference_name)?);
-    assert_eq!(comparable(&printed), comparable(&wanted), "{reference_name}");
-    assert!(printed.contains("\ntarget datalayout = "), "{reference_name}");
-    Ok(())
-}
-
-fn same(text: String) -> String {
-    text
-}
-
-#[test]
-fn prints_what_llvm_22_prints() -> Outcome {
-    let device = || image(X86, "", b"DEVICE-IMAGE");
-    for host in [X86, "i686-unknown-linux-gnu", "x86_64-pc-windows-msvc"] {
-        assert_prints(&plan(host, Generation::Llvm21, vec![device()]), &format!("x86_omp.{host}"), same)?;
+fn plan() -> Plan {
+    let image = PlannedImage { place: ImagePlace::Inline(vec![0, 127, 128, 255]), parts: vec![0..4], offload_arch: None };
+    Plan {
+        host_triple: "x86_64-unknown-linux-gnu".to_owned(),
+        generation: Generation::Llvm21,
+        images: Images::OpenMp(vec![image]),
+        relocatable: false,
     }
-    let relocatable = Plan { relocatable: true, ..plan(X86, Generation::Llvm21, vec![device()]) };
-    assert_prints(&relocatable, &format!("openmp-relocatable.{X86}"), same)?;
-    let three = vec![
-        device(),
-        image("nvptx64-nvidia-cuda", "sm_70", b"DEVICE-IMAGE"),
-        image("amdgcn-amd-amdhsa", "gfx908", b"DEVICE-IMAGE"),
-    ];
-    assert_prints(&plan(X86, Generation::Llvm21, three), &format!("openmp-2arch.{X86}"), same)?;
-    let strings = [("triple", "amdgcn-amd-amdhsa"), ("arch", "gfx908")];
-    let bitcode = vec![binary(ImageKind::Bitcode, &strings, b"DEVICE-IMAGE")];
-    assert_prints(&plan(X86, Generation::Llvm21, bitcode), &format!("openmp-embed-bitcode.{X86}"), same)?;
-    let intel = vec![image("spirv64-intel", "", &wrap_intel_spirv(b"DEVICE-IMAGE"))];
-    assert_prints(&plan(X86, Generation::Llvm21, intel), &format!("openmp-spirv64-intel.{X86}"), same)
 }
 
 #[test]
-fn prints_an_overriding_image_as_llvm_22_does() -> Outcome {
-    let name = format!("openmp-override.{X86}");
-    // The image in it is an object that clang made; it is taken from the reference itself.
-    let text = reference(&name)?;
-    let line = text.lines().find(|line| line.starts_with("@.omp_offloading.device_image =")).ok_or("no image")?;
-    let bytes = unescape(line.split('"').nth(1).ok_or("no bytes")?);
-    let read = offload_binary::read_all(&bytes)?;
-    let image = binary(ImageKind::Object, &[("triple", &read[0].triple())], &read[0].image);
-    assert_eq!(image.place, ImagePlace::Inline(bytes.clone()));
-    assert_prints(&plan(X86, Generation::Llvm21, vec![image]), &name, same)
-}
-
-#[test]
-fn prints_what_llvm_offload_wrapper_22_prints() -> Outcome {
-    let host = "x86_64-pc-linux-gnu";
-    let raw = |bytes: &[u8]| inline_image(bytes.to_vec(), None).unwrap();
-    for (host, suffix) in [(host, ""), ("x86_64-pc-windows-msvc", "-coff"), ("i386-pc-linux-gnu", "-i386")] {
-        let one = plan(host, Generation::Llvm21, vec![raw(b"IMAGE-ONE")]);
-        assert_prints(&one, &format!("llvm-offload-wrapper-22-openmp{suffix}"), same)?;
-    }
-    let two = plan(host, Generation::Llvm21, vec![raw(b"IMAGE-ONE"), raw(b"IMAGE-TWO!")]);
-    assert_prints(&two, "llvm-offload-wrapper-22-openmp-2images", same)?;
-    let binaries = vec![
-        inline_image(offload_binary::write(ImageKind::None, 0, 0, &[("triple", "t")], b"noext"), None)?,
-        binary(ImageKind::Object, &[("triple", "t"), ("arch", "a")], b"IMG"),
-    ];
-    let text = print_module(&plan(host, Generation::Llvm21, binaries))?;
-    let rows = |text: &str| text.lines().find(|line| line.contains(".device_images =")).map(str::to_owned);
-    assert_eq!(rows(&text), rows(&reference("llvm-offload-wrapper-22-openmp-offloadbinary")?));
-    Ok(())
-}
-
-#[test]
-fn f20_prints_what_older_wrappers_print() -> Outcome {
-    let x86 = vec![image(X86, "generic", b"")];
-    assert_prints(&plan(X86, Generation::Llvm15, x86.clone()), "llvm19-x86_omp", same)?;
-    let amd = vec![image("amdgcn-amd-amdhsa", "gfx908", b"")];
-    assert_prints(&plan(X86, Generation::Llvm15, amd), "llvm19-amd_omp", same)?;
-    // LLVM 20: the sections of 19 with the entries of 21, of alignment 1.
-    let wide = |text: String| {
-        text.replace("{ ptr, ptr, i64, i32, i32 }", "{ i64, i16, i16, i32, ptr, ptr, i64, i64, ptr }")
-            .replace("section \"omp_offloading_entries\"", "section \"omp_offloading_entries\", align 1")
-    };
-    assert_prints(&plan(X86, Generation::Llvm20, x86), "llvm19-x86_omp", wide)
-}
-
-#[test]
-fn prints_what_the_wrapper_of_llvm_14_is_documented_to() -> Outcome {
-    let host = "x86_64-pc-linux-gnu";
-    let images = |archs: [Option<&str>; 2]| {
-        let bytes = [&b"IMAGE-ONE"[..], b"IMAGE-TWO!"];
-        bytes.iter().zip(archs).map(|(bytes, arch)| inline_image(bytes.to_vec(), arch.map(str::to_owned)).unwrap()).collect()
-    };
-    assert_prints(&plan(host, Generation::Llvm14, images([None; 2])), "clang-offload-wrapper-15", same)?;
-    // Decision Q14: the target ids must not be mergeable.
-    let kept = |text: String| {
-        let line = |line: &str| if line.starts_with("@__offload_arch") { line.replace("unnamed_addr ", "") } else { line.into() };
-        text.lines().map(line).collect::<Vec<String>>().join("\n")
-    };
-    let infos = plan(host, Generation::Llvm14, images([Some("gfx906"), Some("gfx90a")]));
-    assert_prints(&infos, "doc-wrapper-target", kept)
-}
-
-#[test]
-fn f31_the_size_in_narrow_entries_is_the_hosts() -> Outcome {
-    let text = print_module(&plan("i686-unknown-linux-gnu", Generation::Llvm15, vec![image(X86, "", b"X")]))?;
-    assert!(text.contains("%struct.__tgt_offload_entry = type { ptr, ptr, i32, i32, i32 }"), "{text}");
-    Ok(())
-}
-
-#[test]
-fn compiles_for_every_elf_host() -> Outcome {
-    for (host, is_64, little, flags) in HOSTS {
-        for generation in [Generation::Llvm14, Generation::Llvm15, Generation::Llvm20, Generation::Llvm21] {
-            let bytes = compile(&plan(host, generation, vec![image(X86, "", b"DEVICE-IMAGE")]))?;
-            let file = object::File::parse(&bytes[..])?;
-            assert_eq!((file.is_64(), file.is_little_endian()), (*is_64, *little), "{host}");
-            let object::FileFlags::Elf { e_flags, .. } = file.flags() else { return Err("not ELF".into()) };
-            assert_eq!(e_flags.0, *flags, "{host}");
-            let oldest = generation == Generation::Llvm14;
-            let priority = if oldest { ".init_array.1" } else { ".init_array.101" };
-            let table = generation.openmp_entry_section();
-            for section in [".text.startup", priority, table] {
-                assert!(file.section_by_name(section).is_some(), "{host} {generation:?}: {section}");
-            }
-            assert_eq!(file.section_by_name(".fini_array.1").is_some(), oldest);
-            let undefined: Vec<_> = file.symbols().filter(|symbol| symbol.is_undefined()).flat_map(|s| s.name()).collect();
-            for name in ["__tgt_register_lib", "__tgt_unregister_lib", &format!("__start_{table}"), &format!("__stop_{table}")] {
-                assert!(undefined.contains(&name), "{host} {generation:?}: {name}");
-            }
-            assert_eq!(undefined.contains(&"atexit"), !oldest);
-            assert_eq!(image_section(&bytes, ".llvm.offloading")?, (!oldest).then_some((0x6fff_4c0b, 2)), "{host}");
+fn requests_are_read_as_they_were_written() {
+    for request in [Request::Hello, Request::DefaultTriple, Request::Make { form: Form::Assembly, plan: plan() }] {
+        let bytes = request.encode().unwrap();
+        assert_eq!(Request::decode(&bytes).unwrap(), request);
+        for end in 0..bytes.len() {
+            assert!(Request::decode(&bytes[..end]).is_err(), "{request:?} cut at {end}");
         }
     }
-    Ok(())
+    // More than there should be is no request either.
+    let more = [Request::Hello.encode().unwrap(), vec![0]].concat();
+    assert!(Request::decode(&more).is_err());
 }
 
 #[test]
-fn f17_a_relocatable_links_images_are_no_sections_of_images() -> Outcome {
-    for (host, ..) in HOSTS {
-        let plan = Plan { relocatable: true, ..plan(host, Generation::Llvm21, vec![image(X86, "", b"DEVICE-IMAGE")]) };
-        let bytes = compile(&plan)?;
-        assert_eq!(image_section(&bytes, ".llvm.offloading.relocatable")?, Some((1, 2)), "{host}");
-        assert_eq!(image_section(&bytes, ".llvm.offloading")?, None);
+fn answers_are_read_as_they_were_written() {
+    for answer in [Answer::Done(b"object"), Answer::Done(b""), Answer::Refused("why")] {
+        assert_eq!(Answer::decode(&answer.encode()).unwrap(), answer);
     }
-    Ok(())
+    assert!(Answer::decode(b"").is_err());
+    assert!(Answer::decode(&[1, 0xff]).is_err());
 }
 
-/// Type and flags of an ELF section.
-fn image_section(bytes: &[u8], wanted: &str) -> Result<Option<(u32, u64)>, Box<dyn Error>> {
-    fn find<Elf: FileHeader>(bytes: &[u8], wanted: &str) -> Result<Option<(u32, u64)>, Box<dyn Error>> {
-        let header = Elf::parse(bytes)?;
-        let endian = header.endian()?;
-        let sections = header.sections(endian, bytes)?;
-        let found = sections.section_by_name(endian, wanted.as_bytes());
-        Ok(found.map(|(_, section)| (section.sh_type(endian).0, section.sh_flags(endian).0)))
-    }
-    match bytes.get(4) {
-        Some(1) => find::<object::elf::FileHeader32<object::Endianness>>(bytes, wanted),
-        _ => find::<object::elf::FileHeader64<object::Endianness>>(bytes, wanted),
-    }
-}
-
-#[test]
-fn compiles_for_windows() -> Outcome {
-    for host in ["x86_64-pc-windows-msvc", "i686-pc-windows-msvc", "aarch64-pc-windows-msvc", "x86_64-w64-mingw32"] {
-        let bytes = compile(&plan(host, Generation::Llvm21, vec![image(X86, "", b"DEVICE-IMAGE")]))?;
-        let file = object::File::parse(&bytes[..])?;
-        assert_eq!(file.format(), object::BinaryFormat::Coff);
-        let ctors = if host.ends_with("mingw32") { ".ctors.65434" } else { ".CRT$XCA00101" };
-        for section in ["llvm_offload_entries$OA", "llvm_offload_entries$OZ", ".llvm.offloading", ctors] {
-            let names: Vec<_> = file.sections().flat_map(|section| section.name().map(str::to_owned)).collect();
-            assert!(file.section_by_name(section).is_some(), "{host}: {section} {names:?}");
-        }
-        // The linker keeps one of the bounds, and the table even when it is empty.
-        for bound in ["start", "stop"] {
-            let name = format!("{}__{bound}_llvm_offload_entries", if host.starts_with("i686") { "_" } else { "" });
-            let symbol = file.symbols().find(|symbol| symbol.name() == Ok(&name)).ok_or(host)?;
-            assert!(symbol.is_global() && !symbol.is_weak() && symbol.is_definition(), "{host}: {name}");
-            let section = file.section_by_index(symbol.section_index().ok_or(host)?)?;
-            let object::SectionFlags::Coff { characteristics } = section.flags() else { return Err(host.into()) };
-            assert!(characteristics.contains(object::pe::IMAGE_SCN_LNK_COMDAT), "{host}: {name}");
-        }
-        let keeper = file.section_by_name("llvm_offload_entries$OZZ").ok_or(host)?;
-        assert_eq!(keeper.size(), 1, "{host}");
-    }
-    Ok(())
-}
-
-#[test]
-fn large_images_are_only_referred_to() -> Outcome {
-    let place = ImagePlace::External { symbol: ".offld.image".to_owned(), size: 5 << 30 };
-    let far = PlannedImage { place, parts: openmp::whole(0x90, (5 << 30) - 4), offload_arch: None };
-    let plan = plan(X86, Generation::Llvm21, vec![far]);
-    let text = print_module(&plan)?;
-    assert!(text.contains("\n@.offld.image = external hidden constant [5368709120 x i8]\n"), "{text}");
-    assert!(text.contains("getelementptr ([5368709120 x i8], ptr @.offld.image, i64 0, i64 5368709116)"), "{text}");
-    assert!(compile(&plan)?.len() < 4096);
-    Ok(())
-}
-
-#[test]
-fn f25_hosts_without_embedding_are_errors() {
-    let error = |host: &str| match compile(&plan(host, Generation::Llvm21, Vec::new())) {
-        Ok(_) => String::new(),
-        Err(error) => error.to_string(),
+/// What a shell script in the place of `offld-llvm` comes to, as an error, and how long that takes.
+fn asked(script: &str, limit: Duration) -> (String, Duration) {
+    let shell = Arc::new(Shell::from_write("offld", Box::new(std::io::sink())));
+    let session = Session::new(shell, SessionOptions::default());
+    let cmd = Cmd {
+        step: "registration code for openmp".to_owned(),
+        program: Path::new("/bin/sh").to_owned(),
+        args: ["-c", script].map(OsString::from).to_vec(),
+        quoting: Style::Gnu,
+        inputs: vec!["a.img".to_owned()],
+        output: None,
     };
-    assert_eq!(error("foo-bar"), "No available targets are compatible with triple \"foo-bar\"");
-    assert_eq!(error("nvptx64-nvidia-cuda"), "No available targets are compatible with triple \"nvptx64-nvidia-cuda\"");
-    let macho = error("arm64-apple-macosx14");
-    assert!(macho.contains("`arm64-apple-macosx14`") && macho.contains("Mach-O"), "{macho}");
+    let begun = Instant::now();
+    let mut service = session.runner.serve(&cmd, &session.signals).unwrap();
+    let ended = service.ask(&vec![0; 1 << 20], limit).unwrap_err();
+    (run::no_answer(&cmd, &ended).report, begun.elapsed())
 }
 
 #[test]
-fn an_image_that_ends_after_its_bytes_is_an_error() {
-    let bad = PlannedImage { place: ImagePlace::Inline(vec![0; 4]), parts: openmp::whole(2, 5), offload_arch: None };
-    assert!(print_module(&plan(X86, Generation::Llvm21, vec![bad])).is_err());
-}
-
-#[test]
-fn the_program_registers_its_images() -> Outcome {
-    if cfg!(not(all(target_arch = "x86_64", target_os = "linux"))) || which::which("cc").is_err() {
-        eprintln!("skipped: it takes a C compiler on x86-64 Linux");
-        return Ok(());
-    }
-    let dir = tempfile::tempdir()?;
-    let at = |name: &str| dir.path().join(name);
-    std::fs::write(at("rt.c"), include_str!("tests/runtime.c"))?;
-    for (generation, seen) in [
-        (Generation::Llvm14, "info 1 0/1 gfx90a\nregister 1 DEVICE-IMAGE 0\nmain\nunregister\n"),
-        (Generation::Llvm15, "register 1 DEVICE-IMAGE 0\nmain\nunregister\n"),
-        (Generation::Llvm20, "register 1 DEVICE-IMAGE 0\nmain\nunregister\n"),
-        (Generation::Llvm21, "register 1 DEVICE-IMAGE 0\nmain\nunregister\n"),
+fn a_program_that_gives_no_answer_is_an_error_that_names_the_step() {
+    let whole = Duration::from_secs(60);
+    for (script, how) in [
+        ("kill -SEGV $$", "was ended by signal 11"),
+        ("exit 3", "exited with status 3"),
+        ("echo 'LLVM ERROR: no' >&2; kill -ABRT $$", "was ended by signal 6"),
+        ("printf '\\377\\377\\377\\377'; sleep 60", "gave an answer of 4294967295 bytes"),
     ] {
-        let image = PlannedImage { offload_arch: Some("gfx90a".to_owned()), ..image(X86, "", b"DEVICE-IMAGE") };
-        std::fs::write(at("wrapper.o"), compile(&plan(X86, generation, vec![image]))?)?;
-        let output = Command::new("cc").args([at("rt.c"), at("wrapper.o")]).arg("-o").arg(at("program")).output()?;
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let output = Command::new(at("program")).output()?;
-        assert_eq!(String::from_utf8_lossy(&output.stdout), seen, "{generation:?}");
+        let (report, took) = asked(script, whole);
+        assert!(report.starts_with(&format!("registration code for openmp failed: 'sh' {how}")), "{script}: {report}");
+        assert!(report.contains("a.img"), "{report}");
+        assert!(took < Duration::from_secs(30), "{script} took {took:?}");
+        assert_eq!(report.contains("it said: LLVM ERROR: no"), script.contains("LLVM"), "{report}");
     }
-    Ok(())
 }
 
-fn unescape(text: &str) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        rest = tail;
-        if *first == b'\\' {
-            let hex = tail.get(..2).and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
-            bytes.extend(hex);
-            rest = &tail[2..];
-        } else {
-            bytes.push(*first);
-        }
+#[test]
+fn nobody_waits_without_an_end() {
+    // One that neither reads nor writes, one that reads and says nothing, one that stops in the middle of an answer.
+    for script in ["sleep 60", "cat > /dev/null", "printf '\\012\\000\\000\\000abc'; sleep 60"] {
+        let (report, took) = asked(script, Duration::from_secs(1));
+        assert!(report.contains("gave no answer within 1 s"), "{script}: {report}");
+        assert!(took < Duration::from_secs(20), "{script} took {took:?}");
     }
-    bytes
 }

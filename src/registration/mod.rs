@@ -5,8 +5,11 @@ pub mod cuda;
 pub mod entries;
 pub mod fatbin;
 pub mod hip;
+pub mod host;
 pub mod openmp;
 pub mod sycl;
+
+use serde::{Deserialize, Serialize};
 
 use crate::model::{Generation, ImageKind, OffloadKind};
 use std::ops::Range;
@@ -17,7 +20,7 @@ pub const MODULE: &str = "offload.wrapper.module";
 pub const FUNCTION_SECTION: &str = ".text.startup";
 
 /// The registration of the images of one kind and one generation of entry table with one runtime.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The host's triple, as given: it becomes the module's target triple.
     pub host_triple: String,
@@ -30,7 +33,7 @@ pub struct Plan {
 }
 
 /// The images of a plan, in the order the runtime sees them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Images {
     /// Any number of images.
     OpenMp(Vec<PlannedImage>),
@@ -55,7 +58,7 @@ impl Images {
 }
 
 /// One image of an OpenMP plan.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedImage {
     /// Where the bytes are.
     pub place: ImagePlace,
@@ -68,7 +71,7 @@ pub struct PlannedImage {
 }
 
 /// One image of a SYCL plan: the bytes are the image itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyclImage {
     /// Where the bytes are.
     pub place: ImagePlace,
@@ -81,10 +84,10 @@ pub struct SyclImage {
 }
 
 /// Where the bytes of an image are when the module is made.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ImagePlace {
     /// In the module itself.
-    Inline(Vec<u8>),
+    Inline(#[serde(with = "serde_bytes")] Vec<u8>),
     /// In an object of their own, under this hidden symbol, `size` bytes long (decision 9).
     External {
         /// The hidden symbol's name.

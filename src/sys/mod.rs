@@ -5,6 +5,7 @@ pub mod jobs;
 pub mod progress;
 pub mod run;
 pub mod scratch;
+pub mod service;
 pub mod session;
 pub mod shell;
 pub mod signals;

@@ -14,6 +14,7 @@ use rustix::process::Signal;
 use crate::args::response::{self, Style};
 use crate::error::StepFailed;
 use crate::sys::scratch::Scratch;
+use crate::sys::service::{Ended, Process, Service};
 use crate::sys::shell::{self, Shell};
 use crate::sys::signals::Signals;
 use crate::sys::trace::Usage;
@@ -86,6 +87,16 @@ pub trait Run: Send + Sync {
     /// Whether commands that could run side by side are given one at a time, in order: where the order is seen.
     fn in_order(&self) -> bool {
         false
+    }
+
+    /// Starts the program of `cmd` to answer requests. Asked for real in a dry run, too: what it answers is not an output.
+    fn serve(&self, cmd: &Cmd, signals: &Arc<Signals>) -> Result<Box<dyn Service>> {
+        start_service(cmd, signals)
+    }
+
+    /// A file of our own: `work` writes it, unless commands are only shown, to whom an empty one is enough.
+    fn make(&self, file: &Path, work: &dyn Fn(&Path) -> Result<()>) -> Result<()> {
+        work(file)
     }
 
     /// A step of our own on a file that a command has written: done, unless commands are only shown.
@@ -284,6 +295,10 @@ impl Run for Dry {
         true
     }
 
+    fn make(&self, file: &Path, _work: &dyn Fn(&Path) -> Result<()>) -> Result<()> {
+        std::fs::write(file, b"").with_context(|| format!("cannot write `{}`", file.display()))
+    }
+
     fn edit(&self, _file: &Path, _work: &dyn Fn(&Path) -> Result<()>) -> Result<()> {
         Ok(())
     }
@@ -313,13 +328,39 @@ pub fn ask(program: &Path, args: &[OsString], variables: &[(&str, &str)]) -> std
     Ok(Answer { success: output.status.success(), stdout: output.stdout, stderr: output.stderr })
 }
 
+/// Starts the program of `cmd` with pipes for its three streams, in a process group of its own.
+fn start_service(cmd: &Cmd, signals: &Arc<Signals>) -> Result<Box<dyn Service>> {
+    signals.watch();
+    signals.check()?;
+    let mut command = Command::new(&cmd.program);
+    command.args(&cmd.args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let child = command.spawn().map_err(|error| cannot_start(cmd, &error))?;
+    signals.enter(child.id());
+    let process = Process::new(child, Arc::clone(signals)).map_err(|error| cannot_start(cmd, &error))?;
+    Ok(Box::new(process))
+}
+
+/// The report of a service that gave no answer to what `cmd` is for.
+pub fn no_answer(cmd: &Cmd, ended: &Ended) -> StepFailed {
+    let name = cmd.program.file_name().unwrap_or(OsStr::new("")).to_string_lossy();
+    let said = if ended.said.is_empty() { String::new() } else { format!("\n  it said: {}", ended.said) };
+    StepFailed { report: format!("{} failed: '{name}' {}{}{said}", cmd.step, ended.how, details(cmd)), status: ended.status }
+}
+
 fn cannot_start(cmd: &Cmd, error: &std::io::Error) -> StepFailed {
     let report = format!("{} failed: cannot run `{}`: {error}{}", cmd.step, cmd.program.display(), details(cmd));
     StepFailed { report, status: 1 }
 }
 
 fn failed(cmd: &Cmd, status: ExitStatus) -> StepFailed {
-    let (how, code) = match (status.code(), status.signal()) {
+    let (how, code) = how_it_ended(status);
+    let name = cmd.program.file_name().unwrap_or(OsStr::new("")).to_string_lossy();
+    StepFailed { report: format!("{} failed: '{name}' {how}{}", cmd.step, details(cmd)), status: code }
+}
+
+/// How a program ended, to follow its name, and the exit status that goes with it.
+pub(super) fn how_it_ended(status: ExitStatus) -> (String, u8) {
+    match (status.code(), status.signal()) {
         (Some(code), _) => (format!("exited with status {code}"), u8::try_from(code).unwrap_or(1)),
         (None, Some(signal)) => {
             // What a program gets that writes to its output as memory.
@@ -327,9 +368,7 @@ fn failed(cmd: &Cmd, status: ExitStatus) -> StepFailed {
             (format!("was ended by signal {signal}{hint}"), u8::try_from(128 + signal).unwrap_or(1))
         }
         (None, None) => ("ended without a status".to_owned(), 1),
-    };
-    let name = cmd.program.file_name().unwrap_or(OsStr::new("")).to_string_lossy();
-    StepFailed { report: format!("{} failed: '{name}' {how}{}", cmd.step, details(cmd)), status: code }
+    }
 }
 
 fn details(cmd: &Cmd) -> String {

@@ -13,6 +13,10 @@ use crate::sys::trace::Trace;
 
 /// The device compiler, as a path.
 pub const OFFLD_CLANG: &str = "OFFLD_CLANG";
+/// The program that makes registration code with LLVM, as a path.
+pub const OFFLD_LLVM: &str = "OFFLD_LLVM";
+/// How long an answer of that program may take, in seconds.
+pub const OFFLD_LLVM_TIMEOUT: &str = "OFFLD_LLVM_TIMEOUT";
 /// The real host linker of `ld.offld`, as a path or a name to look up.
 pub const OFFLD_LINKER: &str = "OFFLD_LINKER";
 /// A folder that gets a reproduction of every link with device code.

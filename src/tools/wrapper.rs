@@ -21,9 +21,9 @@ use crate::formats::bitstream::images::FIRST_MARK;
 use crate::formats::elf::wrapper_notes;
 use crate::formats::offload_binary;
 use crate::io::outputs::Outputs;
-use crate::llvm;
+use crate::llvm::Llvm;
 use crate::model::{Generation, OffloadKind};
-use crate::registration::{ImagePlace, Images, Plan, PlannedImage, SyclImage, openmp, sycl};
+use crate::registration::{ImagePlace, Images, Plan, PlannedImage, SyclImage, host, openmp, sycl};
 use crate::sys::session::Session;
 use content::Content;
 use source::Source;
@@ -87,8 +87,8 @@ impl Emit {
 }
 
 /// Writes the registration code that `request` asks for.
-pub fn wrap(request: &Request, session: &Session) -> Result<()> {
-    llvm::check_host(&request.host_triple).with_context(|| format!("'{}': unsupported target triple", request.host_triple))?;
+pub fn wrap(request: &Request, llvm: &Llvm<'_>, session: &Session) -> Result<()> {
+    host::check(&request.host_triple).with_context(|| format!("'{}': unsupported target triple", request.host_triple))?;
     if matches!(request.kind, OffloadKind::Cuda | OffloadKind::Hip) && request.inputs.len() != 1 {
         bail!("CUDA / HIP offloading uses a single fatbinary or offload bundle");
     }
@@ -115,7 +115,7 @@ pub fn wrap(request: &Request, session: &Session) -> Result<()> {
     let contents: Vec<Content> = images.into_iter().map(|image| image.content).collect();
     let mut outputs = Outputs::new(session);
     let mut out = outputs.create_or_stdout(&request.output)?;
-    fill::write(&plan, request.emit, &contents, &mut out)
+    fill::write(llvm, &plan, request.emit, &contents, &mut out)
         .with_context(|| format!("cannot write '{}'", request.output.display()))?;
     outputs.commit()
 }

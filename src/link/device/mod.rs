@@ -18,6 +18,7 @@ use anyhow::{Context, Result};
 use rayon::prelude::*;
 
 pub use libraries::{HostLibrary, added_libraries, host_libraries};
+pub use memo::Tool;
 pub use override_images::given;
 
 use crate::args::request::{Jobs, LinkRequest};

@@ -13,6 +13,7 @@ use crate::link::inputs;
 use crate::link::inputs::search::{Naming, Search};
 use crate::link::scan;
 use crate::sys::session::{self, Session};
+use std::path::Path;
 
 /// The line's inputs, and for Windows the libraries that its objects name in turn, which linkers search after all others. An input
 /// that cannot be read names none; opening it again will say why it cannot.
@@ -47,4 +48,15 @@ pub(super) fn search(request: &LinkRequest) -> Search {
         );
     }
     Search::new(&folders, request.sysroot.as_deref(), naming, &host::multiarch(request))
+}
+
+/// The output's file name, the stem of temporary names.
+pub(super) fn out_base(request: &LinkRequest) -> String {
+    out_name(request).file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The output as the user named it.
+pub(super) fn out_name(request: &LinkRequest) -> &Path {
+    let windows = host::naming(request) != Naming::Unix;
+    request.output.as_deref().unwrap_or(Path::new(if windows { "a.exe" } else { "a.out" }))
 }

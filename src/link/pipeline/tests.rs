@@ -1,17 +1,23 @@
 //! The seams of the line: whichever step fails, the error is that step's, nothing later runs, and no temporary file is left.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+
+use std::time::Duration;
+
+use anyhow::bail;
 
 use super::*;
 use crate::args::Role;
 use crate::error;
 use crate::formats::offload_binary;
+use crate::llvm::protocol::{Answer, BUILD, Request};
 use crate::model::ImageKind;
 use crate::sys::run::{Cmd, Run};
 use crate::sys::scratch::Scratch;
+use crate::sys::service::{Ended, Service};
 use crate::sys::shell::Shell;
 use crate::sys::signals::Signals;
 use crate::sys::trace::{Trace, Usage};
@@ -49,8 +55,24 @@ impl Run for FailsAt {
         }
     }
 
+    fn serve(&self, _cmd: &Cmd, _signals: &Arc<Signals>) -> Result<Box<dyn Service>> {
+        Ok(Box::new(Objects))
+    }
+
     fn replace(&self, cmd: &Cmd) -> Result<()> {
         self.run(cmd).map(drop)
+    }
+}
+
+/// Stands in for LLVM's program: all it makes is the same.
+struct Objects;
+
+impl Service for Objects {
+    fn ask(&mut self, request: &[u8], _limit: Duration) -> std::result::Result<Vec<u8>, Ended> {
+        Ok(match Request::decode(request).unwrap() {
+            Request::Hello => BUILD.as_bytes().to_vec(),
+            _ => Answer::Done(b"object").encode(),
+        })
     }
 }
 
@@ -92,7 +114,7 @@ fn ended(at: usize, fault: Fault) -> (Result<()>, Vec<String>, usize) {
         signals: Arc::new(Signals::default()),
         trace: Trace::new(None, 0, "offld"),
     };
-    let result = link(&ledger, &request, None, &session, false);
+    let result = link(&ledger, &request, &session, false);
     drop(session);
     let left = std::fs::read_dir(&temps).unwrap().count();
     let steps = steps.lock().unwrap().clone();

@@ -3,17 +3,30 @@
 use super::*;
 use crate::link::payload::PayloadImage;
 use crate::model::Generation;
+use crate::sys::session::SessionOptions;
+use crate::sys::shell::Shell;
 use std::error::Error;
 
 type Outcome = Result<(), Box<dyn Error>>;
 
 fn plan_of(payload: &Payload) -> Result<(Plan, Vec<StreamedImage>)> {
-    planned(payload, &context("a.out", false))
+    in_context("a.out", false, |context| planned(payload, context))
 }
 
-fn context(output: &str, relocatable: bool) -> WrapContext<'_> {
-    let output = Path::new(output);
-    WrapContext { host_triple: "x86_64-unknown-linux-gnu", output, relocatable, print: false, keep_bitcode: false }
+/// What `work` gives in a link to `output` without LLVM or a cache.
+fn in_context<T>(output: &str, relocatable: bool, work: impl FnOnce(&RegisterContext<'_>) -> T) -> T {
+    let shell = Arc::new(Shell::from_write("offld", Box::new(std::io::sink())));
+    let session = Session::new(shell, SessionOptions::default());
+    work(&RegisterContext {
+        host_triple: "x86_64-unknown-linux-gnu",
+        output: Path::new(output),
+        relocatable,
+        print: false,
+        keep_bitcode: false,
+        verbose: false,
+        llvm: &Llvm::new(&session),
+        cache: &Err("not in this test".to_owned()),
+    })
 }
 
 fn payload(kind: OffloadKind, dir: &Path, files: &[&[u8]]) -> Result<Payload, Box<dyn Error>> {
@@ -103,7 +116,8 @@ fn symbols_of_relocatable_outputs_are_distinct_and_always_the_same() -> Outcome 
         let mut tags = Vec::new();
         for (output, bytes) in [("a.o", "one"), ("a.o", "two"), ("b.o", "one")] {
             for _ in 0..2 {
-                tags.push(tag(&payload(OffloadKind::Hip, dir.path(), &[bytes.as_bytes()])?, &context(output, relocatable))?);
+                let payload = payload(OffloadKind::Hip, dir.path(), &[bytes.as_bytes()])?;
+                tags.push(in_context(output, relocatable, |context| tag(&payload, context))?);
             }
         }
         assert!(tags.chunks(2).all(|twice| twice[0] == twice[1]));
@@ -115,7 +129,8 @@ fn symbols_of_relocatable_outputs_are_distinct_and_always_the_same() -> Outcome 
     // No image is read for a name that no other program sees.
     let gone = payload(OffloadKind::Hip, dir.path(), &[b"one"])?;
     std::fs::remove_file(dir.path().join("image0"))?;
-    assert!(tag(&gone, &context("a.out", false)).is_ok() && tag(&gone, &context("a.o", true)).is_err());
+    assert!(in_context("a.out", false, |context| tag(&gone, context)).is_ok());
+    assert!(in_context("a.o", true, |context| tag(&gone, context)).is_err());
     Ok(())
 }
 

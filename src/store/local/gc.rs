@@ -14,6 +14,8 @@ use super::{Event, Store, on_disk};
 
 /// Whatever is still being written is younger.
 const LEFTOVER_AFTER: Duration = Duration::from_secs(60 * 60);
+/// After a month without use, the store of an earlier release is taken for abandoned.
+const ABANDONED_AFTER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// How far clocks of machines that share a folder may differ. What was used later than that in the future was not.
 const SKEW: Duration = Duration::from_secs(60 * 60);
 
@@ -49,6 +51,9 @@ impl Store {
     /// The folder cannot be written to.
     pub fn clear(&self) -> Result<Option<Collected>> {
         let cleared = self.collect(0, 0)?;
+        if cleared.is_some() {
+            self.remove_earlier(Duration::ZERO);
+        }
         if cleared.is_some() && self.layout.stats().exists() {
             self.changed(Stats::forget_counts)?;
         }
@@ -67,6 +72,7 @@ impl Store {
         // looked for, it has come to its place in between and is found there. Twice is possible, never is not.
         let before = self.stats();
         let aside = self.remove_leftovers();
+        self.remove_earlier(ABANDONED_AFTER);
         let mut all = entries(&self.layout);
         let mut left = Contents::of(&all);
         let mut done = Collected::default();
@@ -111,6 +117,19 @@ impl Store {
         };
         let file = file.with_context(|| format!("cannot open `{}`", path.display()))?;
         Ok(file.try_lock().is_ok().then_some(file))
+    }
+
+    /// Removes what releases with an earlier form of store have put below the same folder, if none has used it for `unused`. Each of
+    /// them writes its counters at every use.
+    fn remove_earlier(&self, unused: Duration) {
+        let now = SystemTime::now();
+        for folder in self.layout.earlier() {
+            let used = fs::metadata(folder.join("stats")).or_else(|_| fs::metadata(&folder)).and_then(|meta| meta.modified());
+            if used.is_ok_and(|used| distance(used, now) >= unused) {
+                // What cannot be removed is met again by the next collection.
+                let _ = fs::remove_dir_all(&folder);
+            }
+        }
     }
 
     /// Removes what killed processes have not finished; the size of what is left aside.

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! CACHEDIR.TAG      says to backups that there is nothing to keep here
-//! v1/b/a0/a0f3…     a blob: the file itself, named by its digest
-//! v1/r/17/17c2…     a record: `record` has its form
-//! v1/tmp/           what is not done yet
-//! v1/stats          the counters; locked while they change
-//! v1/lock           locked while somebody collects
+//! v2/b/a0/a0f3…     a blob: the file itself, named by its digest
+//! v2/r/17/17c2…     a record: `record` has its form
+//! v2/tmp/           what is not done yet
+//! v2/stats          the counters; locked while they change
+//! v2/lock           locked while somebody collects
 //! ```
 
 use std::fs::{self, DirBuilder};
@@ -32,8 +32,13 @@ pub(super) struct Layout {
 
 impl Layout {
     pub fn new(root: PathBuf) -> Layout {
-        let version = root.join("v1");
+        let version = root.join("v2");
         Layout { root, version }
+    }
+
+    /// The folders of forms that earlier releases had. They go on using theirs: neither form is read by the releases of the other.
+    pub fn earlier(&self) -> Vec<PathBuf> {
+        [self.root.join("v1")].into_iter().filter(|folder| folder.is_dir()).collect()
     }
 
     pub fn blob(&self, name: Digest) -> PathBuf {

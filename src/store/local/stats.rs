@@ -43,10 +43,14 @@ pub enum Event {
     RemoteMiss,
     /// It did not answer, or not in time, or not what was asked for.
     RemoteFault,
+    /// A registration object was found.
+    RegistrationHit,
+    /// None was found, and one was made.
+    RegistrationMiss,
 }
 
 /// Every event, with its name in the file and in reports.
-pub const EVENTS: [(Event, &str); 10] = [
+pub const EVENTS: [(Event, &str); 12] = [
     (Event::Hit, "hits"),
     (Event::Miss, "misses"),
     (Event::Uncached, "uncached"),
@@ -57,6 +61,8 @@ pub const EVENTS: [(Event, &str); 10] = [
     (Event::RemoteHit, "remote_hits"),
     (Event::RemoteMiss, "remote_misses"),
     (Event::RemoteFault, "remote_faults"),
+    (Event::RegistrationHit, "registration_hits"),
+    (Event::RegistrationMiss, "registration_misses"),
 ];
 
 /// What was counted.

@@ -11,19 +11,23 @@ use crate::formats::bitstream::Piece;
 use crate::formats::bitstream::images::insert;
 use crate::formats::deferred_section::{Wanted, make_room};
 use crate::io::outputs::Output;
-use crate::llvm;
+use crate::llvm::protocol::Form;
+use crate::llvm::{Llvm, Purpose};
 use crate::model::ObjectFormat;
 use crate::registration::{self, ImagePlace, Images, LATER, Plan};
 
 /// Writes `plan`, whose images are `contents`, to `out`.
-pub(super) fn write(plan: &Plan, emit: Emit, contents: &[Content], out: &mut Output) -> Result<()> {
+pub(super) fn write(llvm: &Llvm<'_>, plan: &Plan, emit: Emit, contents: &[Content], out: &mut Output) -> Result<()> {
     let late = places(plan).any(|place| matches!(place, ImagePlace::Later { .. }));
-    let made = match emit {
-        Emit::Bitcode => llvm::compile_bitcode(plan)?,
-        Emit::Text => llvm::print_module(plan)?.into_bytes(),
-        Emit::Assembly => llvm::compile_assembly(plan)?,
-        Emit::Object => llvm::compile(plan)?,
+    let form = match emit {
+        Emit::Bitcode => Form::Bitcode,
+        Emit::Text => Form::Text,
+        Emit::Assembly => Form::Assembly,
+        Emit::Object => Form::Object,
     };
+    let step = format!("registration code for {}", plan.images.kind().name());
+    let inputs = vec![format!("{} images", contents.len())];
+    let made = llvm.make(form, plan, &Purpose { step, inputs })?;
     if !late {
         return Ok(out.write_all(&made)?);
     }

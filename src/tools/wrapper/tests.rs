@@ -63,7 +63,7 @@ impl Bench {
             inline_limit: limit,
         };
         change(&mut request);
-        wrap(&request, &self.session)?;
+        wrap(&request, &Llvm::new(&self.session), &self.session)?;
         Ok(fs::read(self.at(name))?)
     }
 

@@ -19,9 +19,9 @@ use crate::sys::session::{self, Session};
 
 /// A tool as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Tool {
+pub struct Tool {
     /// Stands for all of it.
-    pub(super) digest: Digest,
+    pub digest: Digest,
     files: Vec<Part>,
 }
 
@@ -38,7 +38,7 @@ struct Part {
 
 impl Tool {
     /// The tool at `path`, which must be an executable by itself and no script, or why it cannot be told.
-    pub(super) fn of(path: &Path, cache: &Arc<Cache>) -> Result<Tool, String> {
+    pub fn of(path: &Path, cache: &Arc<Cache>) -> Result<Tool, String> {
         let real = path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))?;
         let files = match known(&real, cache).and_then(checked) {
             Some((files, false)) => return Ok(Tool::new(files)),

@@ -2,8 +2,6 @@
 //! each entry of the table. Values and blocks are made in the order in which LLVM's own wrapper makes them.
 
 use super::emit::Emitter;
-use crate::registration::ImagePlace;
-use crate::registration::fatbin::{self, Argument, Call, Contract, Part};
 use anyhow::{Context as _, Result};
 use inkwell::IntPredicate;
 use inkwell::basic_block::BasicBlock;
@@ -11,6 +9,8 @@ use inkwell::builder::Builder;
 use inkwell::module::Linkage;
 use inkwell::types::{BasicMetadataTypeEnum, BasicTypeEnum, IntType};
 use inkwell::values::{BasicMetadataValueEnum, BasicValueEnum, FunctionValue, IntValue, PointerValue};
+use offld::programs::registration::ImagePlace;
+use offld::programs::registration::fatbin::{self, Argument, Call, Contract, Part};
 
 /// Hands `file` over as `how` has it.
 pub(super) fn emit(emitter: &Emitter<'_, '_>, how: &Contract, file: &ImagePlace) -> Result<()> {

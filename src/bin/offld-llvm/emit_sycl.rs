@@ -2,10 +2,10 @@
 //! constructor and destructor that hand it over.
 
 use super::emit::Emitter;
-use crate::registration::{SyclImage, entries, sycl};
 use anyhow::{Context as _, Result};
 use inkwell::module::Linkage;
 use inkwell::values::{BasicValueEnum, GlobalValue, IntValue, PointerValue, StructValue};
+use offld::programs::registration::{SyclImage, entries, sycl};
 use std::collections::HashMap;
 
 /// Registers `images`.

@@ -5,10 +5,6 @@
 use super::context::QuietContext;
 use super::host::Host;
 use super::{emit_fatbin, emit_openmp, emit_sycl};
-use crate::model::Generation;
-use crate::registration::entries::{Bounds, BoundsDefined, Field, Kept, Struct};
-use crate::registration::openmp::{self, RELOCATABLE_SECTION};
-use crate::registration::{self, FUNCTION_SECTION, ImagePlace, Images, LATER, MODULE, Plan, cuda, hip};
 use anyhow::{Context as _, Result, anyhow, bail};
 use inkwell::attributes::AttributeLoc;
 use inkwell::builder::Builder;
@@ -22,6 +18,10 @@ use inkwell::{AddressSpace, GlobalVisibility};
 use object::elf::{FileHeader32, FileHeader64, SHT_PROGBITS};
 use object::read::elf::FileHeader;
 use object::{Endian, Endianness, FileKind};
+use offld::model::Generation;
+use offld::programs::registration::entries::{Bounds, BoundsDefined, Field, Kept, Struct};
+use offld::programs::registration::openmp::{self, RELOCATABLE_SECTION};
+use offld::programs::registration::{self, FUNCTION_SECTION, ImagePlace, Images, LATER, MODULE, Plan, cuda, hip};
 use std::cell::RefCell;
 
 /// The registration code of `plan` as LLVM prints it.

@@ -12,10 +12,10 @@
 
 use super::image_section as section_header;
 use super::*;
-use crate::io::rope::Composed;
-use crate::link::register::image_object::{self, StreamedImage};
-use crate::model::OffloadKind;
-use crate::registration;
+use offld::model::OffloadKind;
+use offld::programs::io::rope::Composed;
+use offld::programs::link::register::image_object::{self, StreamedImage};
+use offld::programs::registration;
 use std::fs::File;
 use std::path::Path;
 

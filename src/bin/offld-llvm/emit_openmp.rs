@@ -1,11 +1,11 @@
 //! OpenMP's plan as a module: the images, the array that lists them, the descriptor, and the two functions that hand it over.
 
 use super::emit::Emitter;
-use crate::registration::openmp::{self, Registration, Undo};
-use crate::registration::{ImagePlace, PlannedImage};
 use anyhow::{Result, bail};
 use inkwell::module::Linkage;
 use inkwell::values::PointerValue;
+use offld::programs::registration::openmp::{self, Registration, Undo};
+use offld::programs::registration::{ImagePlace, PlannedImage};
 
 /// Registers `images` as `how` has it.
 pub(super) fn emit(emitter: &Emitter<'_, '_>, how: &Registration, images: &[PlannedImage]) -> Result<()> {

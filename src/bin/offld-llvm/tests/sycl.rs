@@ -5,7 +5,7 @@
 //! SPIR-V as words.
 
 use super::*;
-use crate::registration::SyclImage;
+use offld::programs::registration::SyclImage;
 
 fn sycl(bytes: &[u8], symbols: &[&str]) -> SyclImage {
     SyclImage {

@@ -5,9 +5,11 @@ use inkwell::OptimizationLevel;
 use inkwell::targets::{
     CodeModel, InitializationConfig, RelocMode, Target, TargetData, TargetMachine, TargetMachineOptions, TargetTriple,
 };
+use offld::programs::registration::host::{self as registration_host, FAMILIES, Family};
 use std::sync::Once;
 
 /// A host that code can be made for.
+#[derive(Debug)]
 pub(super) struct Host {
     pub(super) machine: TargetMachine,
     pub(super) data: TargetData,
@@ -22,11 +24,12 @@ pub(super) struct Host {
 impl Host {
     /// The host `triple`: a generic processor, position independent code.
     pub(super) fn new(triple: &str) -> Result<Self> {
-        initialize(triple);
+        registration_host::check(triple)?;
+        registration_host::family(triple).into_iter().for_each(initialize);
         // The text of the error has the triple, so it is looked up as the user wrote it, then normalised (`i686-w64-mingw32`).
         let given = TargetTriple::create(triple);
         let target = Target::from_triple(&given).map_err(|error| anyhow!("{}", error.to_string().trim_end()))?;
-        let (features, abi) = abi(triple);
+        let (features, abi) = registration_host::features_and_abi(triple);
         let mut options = TargetMachineOptions::new()
             .set_cpu("generic")
             .set_features(features)
@@ -53,46 +56,23 @@ impl Host {
     }
 }
 
-/// An error unless registration code can be made for the host `triple`.
-pub fn check_host(triple: &str) -> Result<()> {
-    Host::new(triple).map(drop)
-}
-
 /// The triple of the machine this runs on, as LLVM names it.
 pub fn default_triple() -> String {
     TargetMachine::get_default_triple().as_str().to_string_lossy().into_owned()
 }
 
-/// Features and ABI where the triple leaves them open and linkers check them: those of the Linux distributions.
-fn abi(triple: &str) -> (&'static str, Option<&'static str>) {
-    match triple.split('-').next().unwrap_or_default() {
-        "riscv64" => ("+m,+a,+f,+d,+c", Some("lp64d")),
-        "riscv32" => ("+m,+a,+f,+d,+c", Some("ilp32d")),
-        "loongarch64" => ("+f,+d", Some("lp64d")),
-        "powerpc64le" | "ppc64le" => ("", Some("elfv2")),
-        _ => ("", None),
-    }
-}
-
-/// Registers the target of `triple` with LLVM: one of several, and each takes its time. All of them where the triple names none, so that
-/// LLVM says which there are.
-fn initialize(triple: &str) {
-    static ONCE: [Once; 6] = [const { Once::new() }; 6];
-    type Registered = (&'static [&'static str], fn(&InitializationConfig));
-    const TARGETS: [Registered; 6] = [
-        (&["x86_64", "amd64", "i386", "i486", "i586", "i686"], Target::initialize_x86),
-        (&["aarch64", "arm64"], Target::initialize_aarch64),
-        (&["powerpc", "ppc"], Target::initialize_power_pc),
-        (&["riscv"], Target::initialize_riscv),
-        (&["s390x", "systemz"], Target::initialize_system_z),
-        (&["loongarch"], Target::initialize_loongarch),
-    ];
+/// Registers LLVM's back end for `family`, once: one of several, and each takes its time.
+fn initialize(family: Family) {
+    static ONCE: [Once; FAMILIES.len()] = [const { Once::new() }; FAMILIES.len()];
+    let register = match family {
+        Family::X86 => Target::initialize_x86,
+        Family::AArch64 => Target::initialize_aarch64,
+        Family::PowerPc => Target::initialize_power_pc,
+        Family::RiscV => Target::initialize_riscv,
+        Family::SystemZ => Target::initialize_system_z,
+        Family::LoongArch => Target::initialize_loongarch,
+    };
     let config = InitializationConfig { asm_parser: false, disassembler: false, ..InitializationConfig::default() };
-    let named = |prefixes: &[&str]| prefixes.iter().any(|prefix| triple.starts_with(prefix));
-    let any = TARGETS.iter().any(|(prefixes, _)| named(prefixes));
-    for ((prefixes, register), once) in TARGETS.iter().zip(&ONCE) {
-        if !any || named(prefixes) {
-            once.call_once(|| register(&config));
-        }
-    }
+    let once = FAMILIES.iter().zip(&ONCE).find(|((of, _), _)| *of == family).map(|(_, once)| once);
+    once.into_iter().for_each(|once| once.call_once(|| register(&config)));
 }

@@ -1,0 +1,100 @@
+//! The program that holds LLVM. `offld` starts it when registration code has to be made and not found in the cache, sends it requests
+//! over stdin, and reads the answers from stdout (`offld::llvm::protocol`). It reads and writes no file, and ends with its stdin.
+
+mod context;
+mod emit;
+mod emit_fatbin;
+mod emit_openmp;
+mod emit_sycl;
+mod host;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, Read, Write};
+use std::process::ExitCode;
+
+use offld::programs::llvm::protocol::{Answer, BUILD, Form, Request, SERVE};
+use offld::programs::registration::{Images, Plan};
+use offld::programs::sys::service::LARGEST_FRAME;
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+/// The most address space that one may take: what goes wrong in LLVM must not take the machine's memory.
+const ADDRESS_SPACE: u64 = 4 << 30;
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os().skip(1);
+    if args.next().is_none_or(|word| word != SERVE) {
+        eprintln!("{BUILD}\noffld starts this program when it needs LLVM; it does nothing by itself.");
+        return ExitCode::FAILURE;
+    }
+    // A shell's lower limit stays. Without any, the only difference is that a fault shows later.
+    let _ = setrlimit(Resource::As, Rlimit { current: Some(ADDRESS_SPACE), maximum: Some(ADDRESS_SPACE) });
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+    if let Some(triple) = args.next() {
+        get_ready(&triple.to_string_lossy());
+    }
+    match serve(&mut io::stdin().lock(), &mut io::stdout().lock()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Answers requests until there are no more.
+fn serve(requests: &mut impl Read, answers: &mut impl Write) -> io::Result<()> {
+    while let Some(request) = frame(requests)? {
+        let answer = match Request::decode(&request) {
+            Ok(Request::Hello) => BUILD.as_bytes().to_vec(),
+            Ok(request) => answer(&request)
+                .map_or_else(|error| Answer::Refused(&format!("{error:#}")).encode(), |bytes| Answer::Done(&bytes).encode()),
+            Err(error) => Answer::Refused(&format!("{error:#}")).encode(),
+        };
+        let length = u32::try_from(answer.len()).map_err(io::Error::other)?;
+        answers.write_all(&length.to_le_bytes())?;
+        answers.write_all(&answer)?;
+        answers.flush()?;
+    }
+    Ok(())
+}
+
+fn answer(request: &Request) -> anyhow::Result<Vec<u8>> {
+    match request {
+        Request::Hello => Ok(BUILD.as_bytes().to_vec()),
+        Request::DefaultTriple => Ok(host::default_triple().into_bytes()),
+        Request::Make { form: Form::Object, plan } => emit::compile(plan),
+        Request::Make { form: Form::Bitcode, plan } => emit::compile_bitcode(plan),
+        Request::Make { form: Form::Assembly, plan } => emit::compile_assembly(plan),
+        Request::Make { form: Form::Text, plan } => emit::print_module(plan).map(String::into_bytes),
+    }
+}
+
+/// The next frame; none at the end.
+fn frame(from: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
+    let mut length = [0; 4];
+    match from.read_exact(&mut length) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let length = usize::try_from(u32::from_le_bytes(length)).map_err(io::Error::other)?;
+    if length > LARGEST_FRAME {
+        return Err(io::Error::other(format!("a request of {length} bytes: one has at most 64 MiB")));
+    }
+    let mut bytes = vec![0; length];
+    from.read_exact(&mut bytes)?;
+    Ok(Some(bytes))
+}
+
+/// Compiles a module without images for the host `triple`: LLVM's code is read in and its tables are made when the first module is
+/// compiled, which takes longer than compiling ours. What is wrong with the host, a request for it will report.
+fn get_ready(triple: &str) {
+    let plan = Plan {
+        host_triple: triple.to_owned(),
+        generation: offld::model::Generation::Llvm21,
+        images: Images::OpenMp(Vec::new()),
+        relocatable: false,
+    };
+    let _ = emit::compile(&plan);
+}
