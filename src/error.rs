@@ -50,7 +50,7 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// A step that ends the whole program with a given exit status (decision 10): a child's own status where a child failed,
+/// A step that ends the whole program with a given exit status: a child's own status where a child failed,
 /// 128+n where signal n ended it or us.
 #[derive(Debug, Clone)]
 pub struct StepFailed {

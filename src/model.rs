@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 /// A programming model whose runtime an image is registered with. The values are the bits LLVM 21 and later store
-/// (spec link-driver.md 4.1, 8.1).
+/// (docs/spec/link-driver.md 4.1, 8.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(u16)]
 pub enum OffloadKind {
@@ -22,7 +22,7 @@ pub enum OffloadKind {
 }
 
 impl OffloadKind {
-    /// All kinds, in the order they are bundled, wrapped and placed on the host line (decision 2).
+    /// All kinds, in the order they are bundled, wrapped and placed on the host line: one order, whatever that of the inputs.
     pub const ALL: [OffloadKind; 4] = [OffloadKind::OpenMp, OffloadKind::Cuda, OffloadKind::Hip, OffloadKind::Sycl];
 
     /// The name used on command lines and in file names: `openmp`, `cuda`, `hip`, `sycl`.
@@ -42,7 +42,7 @@ pub struct OffloadKinds(u16);
 
 impl OffloadKinds {
     /// The set an image's stored kind stands for. HIP was 3 up to LLVM 20, so `amdgcn` with 3 is HIP, never
-    /// OpenMP and CUDA at once (decision Q10, fault F19).
+    /// OpenMP and CUDA at once (docs/spec/faults.md F19).
     pub fn from_stored(raw: u16, triple: &str) -> Self {
         let amd = triple.starts_with("amdgcn") || triple.starts_with("spirv64-amd");
         if raw == 3 && amd { OffloadKinds(OffloadKind::Hip as u16) } else { OffloadKinds(raw & 0xf) }
@@ -69,7 +69,7 @@ impl OffloadKinds {
     }
 }
 
-/// What the bytes of an image are (spec link-driver.md 4.1). Anything newer than we know stays `Other`.
+/// What the bytes of an image are (docs/spec/link-driver.md 4.1). Anything newer than we know stays `Other`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ImageKind {
     /// Not said.
@@ -120,8 +120,8 @@ impl ImageKind {
     }
 }
 
-/// How a host object's entry table looks, and with it what its runtime reads (decision 5; spec link-driver.md 8.1, 11;
-/// containers.md 5.1).
+/// How a host object's entry table looks, and with it what its runtime reads (docs/spec/link-driver.md 8.1, 11;
+/// docs/spec/containers.md 5.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Generation {
     /// LLVM 14: raw `.llvm.offloading.<triple>.<arch>` sections, 32-byte entries in `omp_offloading_entries`,

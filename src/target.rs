@@ -1,5 +1,5 @@
 //! Device targets: a triple and an architecture or AMDGPU target id. Which image may serve which request, and the one total
-//! order of images (decisions 2 and 4; containers.md 3).
+//! order of images (ARCHITECTURE.md, "One total order of images"; target ids: docs/spec/containers.md 3).
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -41,19 +41,19 @@ impl Target {
         self.arch_name().starts_with("spirv")
     }
 
-    /// A device that is a CPU with shared objects: what is neither GPU nor an intermediate language (fault F35).
+    /// A device that is a CPU with shared objects: what is neither GPU nor an intermediate language (docs/spec/faults.md F35).
     pub fn is_cpu(&self) -> bool {
         const NOT_CPU: [&str; 8] = ["amdgcn", "r600", "nvptx", "spir", "wasm", "dxil", "hsail", "amdil"];
         !self.triple.is_empty() && !NOT_CPU.iter().any(|prefix| self.arch_name().starts_with(prefix))
     }
 
-    /// SPIR-V for Intel's OpenMP runtime, which wants it in a container of its own (link-driver.md 6.4).
+    /// SPIR-V for Intel's OpenMP runtime, which wants it in a container of its own (docs/spec/link-driver.md 6.4).
     pub fn is_intel_spirv(&self) -> bool {
         self.is_spirv() && self.triple.split('-').nth(1) == Some("intel")
     }
 
     /// Whether an image for `self` may be linked into the image for `request`: the same target, or a less specific one. Never the
-    /// other way round, so that the order of inputs means nothing (fault F15).
+    /// other way round, so that the order of inputs means nothing (docs/spec/faults.md F15).
     pub fn serves(&self, request: &Target) -> bool {
         if self.triple != request.triple {
             return false;
@@ -92,7 +92,7 @@ fn target_id(text: &str) -> Option<(&str, BTreeMap<&str, bool>)> {
 }
 
 /// Triple descending, then architecture descending: a runtime takes the first image that fits, so the most specific target id of
-/// a processor comes before the plain one (decision 2, fault F16).
+/// a processor comes before the plain one (docs/spec/faults.md F16).
 impl Ord for Target {
     fn cmp(&self, other: &Self) -> Ordering {
         other.triple.cmp(&self.triple).then_with(|| other.arch.cmp(&self.arch))

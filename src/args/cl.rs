@@ -1,6 +1,6 @@
-//! LLVM's command line engine, as the container tools' users know it (containers spec 1): named options with one dash or two,
-//! values after `=` or in the next word, LLVM's messages for what is wrong, and its help text. A tool is a table (`Tool`); what
-//! was given is a `Line`, in which positions are kept.
+//! LLVM's command line engine, as the container tools' users know it (docs/spec/containers.md 1): named options with one dash or
+//! two, values after `=` or in the next word, LLVM's messages for what is wrong, and its help text. A tool is a table (`Tool`);
+//! what was given is a `Line`, in which positions are kept.
 
 mod help;
 mod parse;

@@ -1,5 +1,5 @@
 //! The command line of a link as a ledger: the user's tokens, each tagged with what it is and who gets it, never rewritten
-//! and never lost. What the host linker is given is read off the ledger token for token (faults F1 to F3); what the tags mean
+//! and never lost. What the host linker is given is read off the ledger token for token; what the tags mean
 //! for offld is `request`. Nothing here opens an input, searches a library or runs anything.
 
 pub mod cl;
@@ -39,7 +39,7 @@ pub enum Role {
 /// What a command line asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Our help. Only when it is the sole argument: on a link line it is the linker's (fault F23).
+    /// Our help. Only when it is the sole argument: on a link line it is the linker's (docs/spec/faults.md F23).
     Help {
         /// `--help-hidden`: options of earlier releases as well.
         hidden: bool,
@@ -159,7 +159,7 @@ impl Ledger {
     }
 
     /// The host linker's arguments: the user's tokens minus ours, with `objects` after the last output option, or before the
-    /// first input where there is none (decision 1), and `libraries` after the last input and
+    /// first input where there is none, and `libraries` after the last input and
     /// after the objects.
     pub fn host_line(&self, objects: &[OsString], libraries: &[OsString]) -> Vec<OsString> {
         let (objects_at, libraries_at) = self.places();

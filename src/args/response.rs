@@ -1,5 +1,5 @@
 //! Response files: `@file` on our command line replaced by the arguments in it, and arguments written to one for a child whose
-//! command line would be too long for the system (fault F21).
+//! command line would be too long for the system (docs/spec/faults.md F21).
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};

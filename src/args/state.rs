@@ -1,5 +1,5 @@
 //! The state a linker carries from left to right along its command line. It ends here: an input leaves the parser with the
-//! state that holds where it stands, and nobody asks later (faults F4, F6, F18).
+//! state that holds where it stands, and nobody asks later (docs/spec/faults.md F4, F6, F18).
 
 use super::{Arg, Id};
 

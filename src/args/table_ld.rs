@@ -1,7 +1,7 @@
 //! The host linkers' options as rows: GNU ld, gold, ld.lld, mold and wild in one table, link.exe and lld-link in another.
 //!
 //! A row is here for one of three reasons: offld reads the option (`both`); it takes its operand from the next token, which must
-//! not be taken for an input (`operand`, fault F5); or its name with one dash would be read as a letter with a value, as
+//! not be taken for an input (`operand`); or its name with one dash would be read as a letter with a value, as
 //! `-emit-relocs` as `-e mit-relocs` (`flag`). Any other option is forwarded without a row. Which linker takes what was found by
 //! asking each of them. Where two disagree, an option takes an operand if one of them says so, as the other knows no such option.
 

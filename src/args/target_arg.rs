@@ -1,4 +1,4 @@
-//! The values of `--device-linker=` and `--device-compiler=`, which may be addressed to one target (spec link-driver.md 2.2).
+//! The values of `--device-linker=` and `--device-compiler=`, addressed to one target or to all (docs/spec/link-driver.md 2.2).
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

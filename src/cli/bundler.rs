@@ -1,5 +1,5 @@
 //! `clang-offload-bundler`: LLVM's options, and what it checks of a command line before it looks at any file, in its order and words
-//! (containers spec 2.1 to 2.3).
+//! (docs/spec/containers.md 2.1 to 2.3).
 
 mod compression;
 

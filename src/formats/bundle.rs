@@ -1,6 +1,6 @@
 //! The bundler's binary bundle (`__CLANG_OFFLOAD_BUNDLE__`), which HIP's runtime reads: code objects under ids of the form
-//! `kind-triple-targetid` (containers spec 2.4, 2.9). Read with every bound checked; written as a stream, byte for byte as
-//! clang-offload-bundler does. Ids are kept as they stand; what they mean is in `Id`.
+//! `kind-triple-targetid` (docs/spec/containers.md 2.4, 2.9). Read with every bound checked; written as a stream, byte for byte
+//! as clang-offload-bundler does. Ids are kept as they stand; what they mean is in `Id`.
 //!
 //! Bundles of text are in `text`; bundles in object sections and archives of them are not read here.
 

@@ -1,6 +1,6 @@
-//! Compressed offload bundles (`CCOB`, containers spec 2.13): versions 1 to 3 are read, with zlib or zstd, each bounded by its own
-//! size so that several may follow one another; versions 2 and 3 are written, with zstd, as a stream. The hash is verified: damaged
-//! data is an error, where LLVM 22 passes it on.
+//! Compressed offload bundles (`CCOB`, docs/spec/containers.md 2.13): versions 1 to 3 are read, with zlib or zstd, each bounded
+//! by its own size so that several may follow one another; versions 2 and 3 are written, with zstd, as a stream. The hash is
+//! verified: damaged data is an error, where LLVM 22 passes it on.
 //!
 //! What is inside is not looked at here: it is a bundle, or anything else.
 

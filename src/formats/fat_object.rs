@@ -1,5 +1,5 @@
-//! Bundles in the sections of host objects (containers spec 2.10): one section per code object, its name the bundler's magic and
-//! the entry's id. And `.hip_fatbin`, the section that HIP programs keep whole bundles in.
+//! Bundles in the sections of host objects (docs/spec/containers.md 2.10): one section per code object, its name the bundler's
+//! magic and the entry's id. And `.hip_fatbin`, the section that HIP programs keep whole bundles in.
 //!
 //! Only headers, names and symbols are looked at: code objects are told by where they stand in the file, and a new object is a plan
 //! of what to copy. Objects come out as those of llvm-objcopy do, to the byte.

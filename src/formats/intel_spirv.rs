@@ -1,5 +1,5 @@
 //! The ELF file that Intel's OpenMP runtime wants SPIR-V in: notes that say how to build it, then the SPIR-V, nothing that is
-//! loaded (link-driver spec 6.4). Only written here; the bytes are LLVM's.
+//! loaded (docs/spec/link-driver.md 6.4). Only written here; the bytes are LLVM's.
 
 use object::Endianness;
 use object::elf;

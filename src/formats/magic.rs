@@ -1,4 +1,4 @@
-//! What a file is, by its first bytes, never by its name (spec link-driver.md 3.2).
+//! What a file is, by its first bytes, never by its name (docs/spec/link-driver.md 3.2).
 
 use object::elf;
 use object::read::coff::CoffFile;

@@ -1,5 +1,5 @@
 //! OffloadBinary (`10 FF 10 AD`), the container of a device image and what it was built for: versions 1 to 3 are read, versions 1 and 2
-//! are written (link-driver spec 4; containers spec 4.3, 4.5). Several may stand back to back, with zeros between them.
+//! are written (docs/spec/containers.md 4.3, 4.5). Several may stand back to back, with zeros between them.
 //!
 //! Integers are taken as little-endian, which is what every host that offloads writes. Strings and images are lent, except
 //! those of a compressed version 3 binary.

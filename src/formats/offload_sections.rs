@@ -1,5 +1,5 @@
-//! The sections of native objects that hold device images (containers spec 4.4): ELF of any class, byte order and kind, by section
-//! type, COFF by name; and the sections of LLVM 14, whose names say what the image in them is for.
+//! The sections of native objects that hold device images (docs/spec/containers.md 4.4): ELF of any class, byte order and kind,
+//! by section type, COFF by name; and the sections of LLVM 14, whose names say what the image in them is for.
 
 use anyhow::{Context, Result, bail};
 use object::elf::{self, FileHeader32, FileHeader64};

@@ -1,4 +1,4 @@
-//! Files that appear whole or not at all, all of a command's or none (fault B21): each is written beside its place under a
+//! Files that appear whole or not at all, all of a command's or none: each is written beside its place under a
 //! name of its own, and takes its place when everything has worked. What cannot be replaced (stdout, a pipe, a device) is
 //! written at that moment, from a file without a name.
 

@@ -1,4 +1,4 @@
-//! The host link: which linker, the user's own line with our objects in it (decision 1), and the OpenMP runtime where nothing on
+//! The host link: which linker, the user's own line with our objects in it, and the OpenMP runtime where nothing on
 //! the line brings it. Also what is read off the inputs about the host: its triple, and whether the link is wrapped already.
 
 mod runtime;
@@ -82,8 +82,8 @@ fn is_lld(linker: &Path) -> bool {
     named(linker) || linker.canonicalize().is_ok_and(|real| named(&real))
 }
 
-/// What a relocatable link does to its output (link-driver.md 9.1): device code that is linked now goes, and the entry tables get a
-/// name of their own, so that a later link objects images and tables alone (fault F17). The file is replaced whole or not at all.
+/// What a relocatable link does to its output (docs/spec/link-driver.md 9.1): device code that is linked now goes, and the entry
+/// tables get a name of their own, so that a later link leaves images and tables alone. The file is replaced whole.
 pub fn finish_relocatable(output: &Path) -> Result<()> {
     if std::fs::metadata(output).is_ok_and(|meta| !meta.is_file()) {
         // `/dev/null`: what the linker wrote is gone, and the place is not ours to replace.
@@ -132,7 +132,7 @@ pub fn remove_linker_temps(output: &Path, started: SystemTime) {
     }
 }
 
-/// Whether another wrapper's object is on the line already (decision 6): then it is a plain link.
+/// Whether another wrapper's object is on the line already: then it is a plain link, or the images would be registered twice.
 pub fn is_wrapped(facts: &[HostFacts<'_>], inputs: &Inputs) -> bool {
     facts.iter().zip(&inputs.objects).any(|(facts, input_object)| !input_object.lazy && facts.refers_to_bounds)
 }

@@ -1,5 +1,5 @@
 //! The stage that makes host objects: payloads become plans, plans become objects in the temp folder. Small images sit in the
-//! module; large ones never pass through LLVM but are streamed into an object of their own (decision 9).
+//! module; large ones never pass through LLVM but are streamed into an object of their own.
 
 pub mod image_object;
 mod kept;

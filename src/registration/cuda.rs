@@ -1,4 +1,4 @@
-//! What the CUDA runtime must be handed: the output of `fatbinary`, then each kernel and variable (link-driver spec 8.3).
+//! What the CUDA runtime must be handed: the output of `fatbinary`, then each kernel and variable (docs/spec/link-driver.md 8.3).
 
 use super::ImageSection;
 use super::entries;

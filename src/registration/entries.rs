@@ -1,5 +1,5 @@
 //! The table of entries that host objects bring along, which every registration but SYCL's walks: how an entry looks in each
-//! generation, and the symbols around the table (link-driver spec 8.1 and 11). Data only; `llvm/` emits it.
+//! generation, and the symbols around the table (docs/spec/link-driver.md 8.1 and 11). Data only; `llvm/` emits it.
 
 use crate::model::{Generation, OffloadKind};
 
@@ -14,7 +14,7 @@ pub enum Field {
     U32,
     /// 64 bits.
     U64,
-    /// As wide as the host's addresses (fault F31).
+    /// As wide as the host's addresses (docs/spec/faults.md F31).
     Size,
     /// An address.
     Pointer,

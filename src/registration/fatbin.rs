@@ -1,5 +1,5 @@
 //! What the CUDA and HIP runtimes have in common: one file with the code for all devices, handed over by a constructor that then
-//! registers each kernel and variable of the entry table by itself (link-driver spec 8.3). The two contracts are `cuda` and `hip`.
+//! registers each kernel and variable of the entry table (docs/spec/link-driver.md 8.3). The two contracts are `cuda` and `hip`.
 
 use self::Argument::{Address, AuxAddress, Data, Flag, Handle, Int, Name, Null, Size};
 use super::ImageSection;
@@ -148,7 +148,7 @@ pub enum Argument {
     AuxAddress,
     /// Its name.
     Name,
-    /// Its size, a `size_t` of the host (fault F31).
+    /// Its size, a `size_t` of the host (docs/spec/faults.md F31).
     Size,
     /// Its data, an `int`.
     Data,

@@ -1,4 +1,4 @@
-//! What the HIP runtime must be handed: a bundle of code objects, then each kernel and variable (link-driver spec 8.4).
+//! What the HIP runtime must be handed: a bundle of code objects, then each kernel and variable (docs/spec/link-driver.md 8.4).
 
 use super::ImageSection;
 use super::entries;
@@ -27,7 +27,7 @@ pub fn contract(generation: Generation, coff: bool) -> Contract {
         bounds: entries::bounds(OffloadKind::Hip, generation, coff),
         entry: entries::entry(generation),
         reads: if wide { WIDE_READS } else { NARROW_READS },
-        // Older tables hold nothing else, and HIP's entries in them say 3 where they say something (fault F19).
+        // Older tables hold nothing else, and HIP's entries in them say 3 where they say something (docs/spec/faults.md F19).
         kind: (generation == Generation::Llvm21).then_some(OffloadKind::Hip as u16),
         becomes: Becomes {
             function: fatbin::register_function("__hipRegisterFunction"),

@@ -28,7 +28,7 @@ pub struct Plan {
     pub generation: Generation,
     /// What is registered, and with it the runtime.
     pub images: Images,
-    /// `-r`: images go where no later link looks for them (fault F17). Only OpenMP's are elsewhere otherwise.
+    /// `-r`: images go where no later link looks for them (docs/spec/faults.md F17). Only OpenMP's are elsewhere otherwise.
     pub relocatable: bool,
 }
 
@@ -41,7 +41,7 @@ pub enum Images {
     Cuda(ImagePlace),
     /// The one bundle.
     Hip(ImagePlace),
-    /// Any number of images, of all targets (fault F29).
+    /// Any number of images, of all targets (docs/spec/faults.md F29).
     Sycl(Vec<SyclImage>),
 }
 
@@ -63,9 +63,9 @@ pub struct PlannedImage {
     /// Where the bytes are.
     pub place: ImagePlace,
     /// What of the bytes the runtime is handed, each part as an image by itself: not the headers of OffloadBinaries, of which the
-    /// bytes may be several (fault W3).
+    /// bytes may be several (docs/spec/faults.md W3).
     pub parts: Vec<Range<u64>>,
-    /// The target id for `__tgt_register_image_info` and `.offload_arch_list` (the seed document's `--offload-arch`), of every part;
+    /// The target id for `__tgt_register_image_info` and `.offload_arch_list` (`--offload-arch`), of every part;
     /// none means that they get no info objects.
     pub offload_arch: Option<String>,
 }
@@ -88,7 +88,7 @@ pub struct SyclImage {
 pub enum ImagePlace {
     /// In the module itself.
     Inline(#[serde(with = "serde_bytes")] Vec<u8>),
-    /// In an object of their own, under this hidden symbol, `size` bytes long (decision 9).
+    /// In an object of their own, under this hidden symbol, `size` bytes long: large images never pass through LLVM.
     External {
         /// The hidden symbol's name.
         symbol: String,

@@ -1,5 +1,6 @@
 //! What libomptarget must be handed, per generation of entry table, as plain data: names, sections, types, priorities
-//! (link-driver spec 8.1, 8.2 and 11; containers spec 5.1). Nothing is emitted here; `llvm/` does, from this and a `Plan`.
+//! (docs/spec/link-driver.md 8.1, 8.2 and 11; docs/spec/containers.md 5.1). Nothing is emitted here; `llvm/` does, from this and
+//! a `Plan`.
 
 use super::entries::{self, Bounds, BoundsDefined, Dummy, Field, Kept, NARROW_ENTRY, Struct};
 use super::{ImagePlace, ImageSection, MODULE, PlannedImage};
@@ -19,13 +20,13 @@ pub const REGISTER: &str = ".omp_offloading.descriptor_reg";
 /// What undoes it.
 pub const UNREGISTER: &str = ".omp_offloading.descriptor_unreg";
 /// The name of an image's target id, and the section that lists them all: readers split it at NULs. Its strings must not be
-/// `unnamed_addr`: the linker would merge equal ones (decision Q14).
+/// `unnamed_addr`: the linker would merge equal ones, and two images of one target need two strings.
 pub const OFFLOAD_ARCH: (&str, &str) = ("__offload_arch", ".offload_arch_list");
 /// The name of an image's info object.
 pub const IMAGE_INFO: &str = ".offload_image_info";
 /// The version of info objects.
 pub const IMAGE_INFO_VERSION: u64 = 1;
-/// The section of image bytes in what `-r` makes: no later link looks for images there (fault F17).
+/// The section of image bytes in what `-r` makes: no later link looks for images there (docs/spec/faults.md F17).
 pub const RELOCATABLE_SECTION: &str = ".llvm.offloading.relocatable";
 
 /// `{ptr ImageStart, ptr ImageEnd, ptr EntriesBegin, ptr EntriesEnd}`.
@@ -126,8 +127,8 @@ pub fn whole(start: u64, end: u64) -> Vec<Range<u64>> {
     Vec::from_iter(std::iter::once(start..end))
 }
 
-/// What of `bytes` the runtime is handed: of OffloadBinaries every image in them (fault W3), of anything else all there is. A broken
-/// OffloadBinary is an error (fault W2). So is a compressed one, whose images lie nowhere in the bytes.
+/// What of `bytes` the runtime is handed: of OffloadBinaries every image in them, of anything else all there is. A broken
+/// OffloadBinary is an error (docs/spec/faults.md W2, W3). So is a compressed one, whose images lie nowhere in the bytes.
 pub fn parts(bytes: &[u8]) -> Result<Vec<Range<u64>>, Malformed> {
     if !offload_binary::is_offload_binary(bytes) {
         return Ok(whole(0, bytes.len() as u64));

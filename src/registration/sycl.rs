@@ -1,5 +1,5 @@
-//! What the SYCL runtime must be handed: every image of every target (fault F29), each with the names of its kernels
-//! (link-driver spec 8.5). Entries are made here, not by the compiler; host objects have none.
+//! What the SYCL runtime must be handed: every image of every target, each with the names of its kernels
+//! (docs/spec/link-driver.md 8.5). Entries are made here, not by the compiler; host objects have none.
 
 use super::ImageSection;
 use super::entries::{Field, Struct};
@@ -7,7 +7,7 @@ use crate::formats::offload_binary::Image;
 use crate::model::OffloadKind;
 
 /// The section of image bytes. LLVM's wrapper puts these bare images into `.llvm.offloading`, where readers expect OffloadBinaries:
-/// a later link would stumble over them (fault F17), and what removes that section after `-r` would remove the images.
+/// a later link would stumble over them, and what removes that section after `-r` would remove the images.
 pub const IMAGE_SECTION: ImageSection = ImageSection { name: ".sycl_offloading", align: 8, listed: false };
 
 /// The prefix of the symbols of the image with this index.

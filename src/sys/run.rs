@@ -32,7 +32,7 @@ pub struct Cmd {
     pub quoting: Style,
     /// What the step is made of, for the report: `a.o`, `libb.a(c.o)`.
     pub inputs: Vec<String>,
-    /// A temporary file the step must write: a step that ends well without it has failed (fault F27).
+    /// A temporary file the step must write: a step that ends well without it has failed (docs/spec/faults.md F27).
     pub output: Option<PathBuf>,
 }
 

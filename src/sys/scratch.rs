@@ -1,4 +1,4 @@
-//! The folder for files between the steps. It is gone on every path out of the process, signals included (fault F8), because
+//! The folder for files between the steps. It is gone on every path out of the process, signals included, because
 //! its owner is dropped on every path; `--save-temps` puts the files into the current folder instead, where they stay.
 
 use std::collections::HashSet;
@@ -34,7 +34,7 @@ impl Scratch {
     }
 
     /// A path for a new file `<prefix>.<ext>`, never given before. Whatever in `prefix` could leave the folder or trouble a tool
-    /// is replaced (fault F30), and a name already given gets a number (fault F22). The names depend only on the calls made, so a
+    /// is replaced, and a name already given gets a number. The names depend only on the calls made, so a
     /// stage asks for them before it starts to work in parallel.
     pub fn path(&self, prefix: &str, ext: &str) -> Result<PathBuf> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

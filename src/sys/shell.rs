@@ -71,7 +71,7 @@ impl Shell {
     }
 
     /// A command about to run, or that would run: one space, the program in double quotes as LLVM's wrapper shows it, then the
-    /// arguments quoted so that the line can be pasted into a shell (fault F11).
+    /// arguments quoted so that the line can be pasted into a shell (docs/spec/faults.md F11).
     pub fn command(&self, program: &Path, args: &[OsString]) {
         self.line(&format!(" {}", command_line(program, args)));
     }

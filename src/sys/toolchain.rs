@@ -1,4 +1,4 @@
-//! Which program does a job: the device compiler (decision 7), the real host linker, the folder of the OpenMP runtime.
+//! Which program does a job: the device compiler, the real host linker, the folder of the OpenMP runtime.
 //! Looks up only; runs nothing but `clang -dumpversion`, and that only where a path does not tell the version.
 
 use std::ffi::OsStr;

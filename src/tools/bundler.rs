@@ -1,5 +1,5 @@
-//! What clang-offload-bundler does: code objects of several targets in one file, out of it again, and what is in it (containers
-//! spec 2). A request in, files out; all of them, or none.
+//! What clang-offload-bundler does: code objects of several targets in one file, out of it again, and what is in it
+//! (docs/spec/containers.md 2). A request in, files out; all of them, or none.
 
 mod archive;
 pub mod container;

@@ -1,5 +1,5 @@
-//! The packager: device images into OffloadBinaries, and out of whatever holds some (containers spec 4). Both ways stream: an image
-//! goes from file to file, and memory does not grow with it.
+//! The packager: device images into OffloadBinaries, and out of whatever holds some (docs/spec/containers.md 4). Both ways
+//! stream: an image goes from file to file, and memory does not grow with it.
 
 mod arguments;
 mod extract;

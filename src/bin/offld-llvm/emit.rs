@@ -1,5 +1,5 @@
 //! A `Plan` as a module of LLVM's, and that as text, object or bitcode. The one translator; what there is to say is in
-//! `wrap`, and the module is LLVM 22's to the letter, but for its `target datalayout` (fault F31) and what `tests` lists.
+//! `wrap`, and the module is LLVM 22's to the letter, but for its `target datalayout` and what `tests` lists.
 //! Here is what the kinds share; each has a file of its own.
 
 use super::context::QuietContext;
@@ -91,7 +91,7 @@ fn holds_openmp_images(plan: &Plan) -> bool {
 }
 
 /// LLVM gives `.llvm.offloading.relocatable` the type of sections that images are extracted from, whatever their name; what
-/// `-r` has linked must be left alone (fault F17).
+/// `-r` has linked must be left alone (docs/spec/faults.md F17).
 fn hide_images(object: &mut [u8]) -> Result<()> {
     let is_64 = FileKind::parse(&*object)? == FileKind::Elf64;
     let (at, endian) = if is_64 { type_field::<FileHeader64<_>>(object)? } else { type_field::<FileHeader32<_>>(object)? };

@@ -48,7 +48,7 @@ impl Host {
         let coff = match layout.split('-').find_map(|part| part.strip_prefix("m:")) {
             Some("e") => false,
             Some("w" | "x") => true,
-            // LLVM aborts on the sections it would need (fault F25).
+            // LLVM aborts on the sections it would need (docs/spec/faults.md F25).
             Some("o") => bail!("the host `{triple}` has Mach-O objects, in which no offload entries can be embedded"),
             _ => bail!("the objects of the host `{triple}` are neither ELF nor COFF"),
         };

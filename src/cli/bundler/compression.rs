@@ -1,4 +1,4 @@
-//! What the environment says to the bundler, where the command line does not (containers spec 2.14).
+//! What the environment says to the bundler, where the command line does not (docs/spec/containers.md 2.14).
 
 use crate::args::cl::Line;
 use crate::formats::compressed::{Options, Version};

@@ -1,5 +1,5 @@
-//! Which code objects of a bundle serve which targets (containers spec 2.6, 3.6). A code object that leaves a feature open runs with
-//! it and without; a target that leaves one open cannot be served by a code object that fixes it.
+//! Which code objects of a bundle serve which targets (docs/spec/containers.md 2.6, 3.6). A code object that leaves a feature
+//! open runs with it and without; a target that leaves one open cannot be served by a code object that fixes it.
 
 use std::fmt;
 

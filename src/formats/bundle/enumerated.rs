@@ -1,5 +1,5 @@
 //! Triples as LLVM compares them: each component is one of the names that it knows, or unknown, whatever it says then; versions
-//! count for nothing (containers spec 2.5).
+//! count for nothing (docs/spec/containers.md 2.5).
 
 use super::triple::{SYSTEMS, VENDORS, format_of, standard};
 

@@ -28,7 +28,7 @@ pub struct Slot {
 }
 
 /// Reads the header of the bundle that `input` starts with. The bundle has at most `available` bytes; what does not fit into them is an
-/// error, as is everything else that cannot be (B6). Errors of the format are told as `Malformed::of` understands them.
+/// error, as is everything else that cannot be. Errors of the format are told as `Malformed::of` understands them.
 pub fn read_head(mut input: impl Read, available: u64) -> io::Result<Head> {
     let mut magic = [0; MAGIC.len()];
     fill(&mut input, &mut magic, "not an offload bundle", 0)?;

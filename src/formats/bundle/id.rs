@@ -98,7 +98,7 @@ fn split_at_processor(rest: &str) -> Option<(&str, &str)> {
 }
 
 /// Whether these ids may stand in one bundle: no two are the same, and for one processor a feature is in all of its target ids or
-/// in none (containers spec 3.5), because a runtime could not tell which of them to take.
+/// in none (docs/spec/containers.md 3.5), because a runtime could not tell which of them to take.
 pub fn check(ids: &[Id]) -> Result<(), IdFault> {
     let mut sorted: Vec<&Id> = ids.iter().collect();
     sorted.sort();

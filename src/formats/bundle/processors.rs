@@ -1,4 +1,4 @@
-//! Names of processors as they stand in target ids (containers spec 3.1 to 3.3, B.2).
+//! Names of processors as they stand in target ids (docs/spec/containers.md 3.1 to 3.3, B.2).
 
 use std::collections::BTreeMap;
 
@@ -91,7 +91,7 @@ pub(super) fn parse_target_id<'a>(triple: &str, text: &'a str) -> Option<TargetI
     Some(TargetId { processor, features })
 }
 
-/// The features that a target id may fix for an AMD processor, by its name in use (containers spec 3.2).
+/// The features that a target id may fix for an AMD processor, by its name in use (docs/spec/containers.md 3.2).
 fn features(processor: &str) -> &'static [&'static str] {
     match processor {
         "gfx906" | "gfx908" | "gfx90a" | "gfx942" | "gfx950" | "gfx9-4-generic" => &["sramecc", "xnack"],

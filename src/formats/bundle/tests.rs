@@ -138,7 +138,7 @@ fn ob_32_ids_are_spelled_in_one_way() {
         ("hip-spirv64-amd-amdhsa--amdgcnspirv", "hip-spirv64-amd-amdhsa--amdgcnspirv"),
         ("openmp-amdgcn-amd-amdpal--gfx900", "openmp-amdgcn-amd-amdpal-unknown-gfx900"),
         ("openmp-nvptx64-nvidia-cuda--sm_70", "openmp-nvptx64-nvidia-cuda-unknown-sm_70"),
-        // Where LLVM 22 loses the target id, or takes it for the environment (B1).
+        // Where LLVM 22 loses the target id, or takes it for the environment (docs/spec/faults.md B1).
         ("openmp-amdgcn-amd-amdhsa-gfx906:sramecc+:xnack+", "openmp-amdgcn-amd-amdhsa--gfx906:sramecc+:xnack+"),
         ("openmp-amdgcn-amdhsa-gfx906:xnack+:sramecc+", "openmp-amdgcn-unknown-amdhsa--gfx906:sramecc+:xnack+"),
         ("openmp-nvptx64-nvidia-cuda-sm_70", "openmp-nvptx64-nvidia-cuda-unknown-sm_70"),

@@ -1,5 +1,5 @@
-//! The bundler's text bundle (containers spec 2.8): each code object between two comment lines that name its id. Read as a stream, a
-//! line at a time, so that neither the file nor a code object need be in memory.
+//! The bundler's text bundle (docs/spec/containers.md 2.8): each code object between two comment lines that name its id. Read as
+//! a stream, a line at a time, so that neither the file nor a code object need be in memory.
 //!
 //! ```text
 //! EOL COMMENT " __CLANG_OFFLOAD_BUNDLE____START__ " ID EOL  bytes  EOL COMMENT " __CLANG_OFFLOAD_BUNDLE____END__ " ID EOL
@@ -44,7 +44,7 @@ fn marker(comment: &str, which: &str) -> String {
 /// The code objects in `input`, in order. What stands outside of them is passed over: a file without markers has none.
 ///
 /// Unlike LLVM's, this reader takes a marker at the very start of the file, lines that end CR LF, and a code object that is itself a
-/// text bundle. A start without an end is an error (B7, B8).
+/// text bundle. A start without an end is an error, where LLVM 22 writes out its own memory (docs/spec/faults.md B7).
 pub fn scan(comment: &str, mut input: impl BufRead) -> io::Result<Vec<Span>> {
     let mut scan = Scan {
         start: marker(comment, "START").into_bytes(),

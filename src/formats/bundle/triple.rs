@@ -25,7 +25,7 @@ const ENVIRONMENTS: &[&str] = &[
 /// Object formats, by the end of their name; `xcoff` before `coff`.
 const FORMATS: [&str; 7] = ["xcoff", "coff", "elf", "goff", "macho", "wasm", "spirv"];
 
-/// Architectures, by their whole name (containers spec B.1).
+/// Architectures, by their whole name (docs/spec/containers.md B.1).
 #[rustfmt::skip]
 const ARCHITECTURES: &[&str] = &[
     "aarch64", "aarch64_be", "aarch64_32", "aarch64_lfi", "arm64", "arm64e", "arm64ec", "arm64_32", "arm", "armeb", "thumb", "thumbeb",

@@ -1,5 +1,5 @@
-//! The notes that clang-offload-wrapper adds to ELF images (containers spec 5.1): a section `.note.openmp` with version, producer
-//! and the producer's version. The image keeps all it has where it is: the section, the names of sections and their
+//! The notes that clang-offload-wrapper adds to ELF images (docs/spec/containers.md 5.1): a section `.note.openmp` with version,
+//! producer and the producer's version. The image keeps all it has where it is: the section, the names of sections and their
 //! table are written after it, and the header says where they are now.
 
 #[cfg(test)]

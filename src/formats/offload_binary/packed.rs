@@ -1,5 +1,5 @@
-//! Compressed binaries of version 3: after the header one stream of zstd or zlib (containers spec 4.5). The plain form can be
-//! streamed, so that its size is nobody's memory.
+//! Compressed binaries of version 3: after the header one stream of zstd or zlib (docs/spec/containers.md 4.5). The plain form
+//! can be streamed, so that its size is nobody's memory.
 
 use std::io::{self, Read, Write};
 

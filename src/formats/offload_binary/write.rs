@@ -1,6 +1,6 @@
 //! Writes version 1, the one that every release reads, and version 2, which LLVM 23 reads: all images in one binary, which share
-//! one string table. The string tables are LLVM's to the byte (containers spec 4.3, 4.5); the strings' order is the caller's, where LLVM
-//! has its hash order.
+//! one string table. The string tables are LLVM's to the byte (docs/spec/containers.md 4.3, 4.5); the strings' order is the
+//! caller's, where LLVM has its hash order.
 //!
 //! A frame is all of a binary but the images: who has it can stream gigabytes.
 

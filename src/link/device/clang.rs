@@ -1,4 +1,4 @@
-//! The arguments of a device link (spec link-driver.md 6.3, in its order). Where ours differ from LLVM 22's, the line says why.
+//! The arguments of a device link (docs/spec/link-driver.md 6.3). Where ours differ from LLVM 22's, the line says why.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub(super) fn arguments(
     }
     args.word("-o").path(output);
     if at_least(context, 17) {
-        // Names of files begin with it, so the architecture must not lead elsewhere (fault F30).
+        // Names of files begin with it, so the architecture must not lead elsewhere (docs/spec/faults.md F30).
         let mut folder = request.output.as_deref().unwrap_or(Path::new(&context.out_base)).as_os_str().to_owned();
         folder.push(format!(".{}.{}.img.", target.arch_name(), target.arch).replace('/', "_"));
         args.word("-dumpdir").word(folder);

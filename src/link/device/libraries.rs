@@ -1,4 +1,4 @@
-//! What a device link for a CPU gets from the host line (fault F34): the library folders, the sysroot, the host linker, and the
+//! What a device link for a CPU gets from the host line: the library folders, the sysroot, the host linker, and the
 //! libraries, each only as far as device code needs it. Never the dynamic loader, never libomptarget, never an archive whose
 //! device code was taken apart already.
 

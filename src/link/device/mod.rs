@@ -1,5 +1,5 @@
 //! Links device images: one run of clang for each job, as many at a time as there are cores, the largest first. The results are
-//! in the order of the jobs whatever the timing (idiom 5, fault F7).
+//! in the order of the jobs whatever the timing (docs/spec/faults.md F7).
 
 mod clang;
 mod inputs;
@@ -64,7 +64,7 @@ pub struct DeviceContext<'a> {
     pub compiler: &'a Compiler,
     /// The host's triple.
     pub host_triple: &'a str,
-    /// The program of the host link: handed on to device links for the same kind of machine (fault F34).
+    /// The program of the host link: handed on to device links for the same kind of machine (docs/spec/faults.md F34).
     pub host_linker: &'a std::path::Path,
     /// The words that ld.lld can be started with ahead of its time, for the host's kind of machine.
     pub first_words: Option<Vec<OsString>>,

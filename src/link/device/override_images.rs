@@ -1,5 +1,5 @@
-//! `--override-image=<kind>=<file>`: linked images that the user gives, in place of everything in the inputs (link-driver.md 9.3). What
-//! an image is for is read off its ELF header, or off the OffloadBinary that it comes in.
+//! `--override-image=<kind>=<file>`: linked images that the user gives, in place of everything in the inputs
+//! (docs/spec/link-driver.md 9.3). What an image is for is read off its ELF header, or off the OffloadBinary that it comes in.
 
 use std::path::Path;
 

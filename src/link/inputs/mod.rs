@@ -1,5 +1,5 @@
 //! The host link's inputs as bytes: every file the line names is found, opened and memory-mapped, linker scripts are followed,
-//! archives are spread into members, and each piece carries what its position on the line means (idiom 4). Owns all bytes; later
+//! archives are spread into members, and each piece carries what its position on the line means. Owns all bytes; later
 //! stages borrow. What cannot be found or read is left out: the host linker says so in its own words.
 
 mod archive;
@@ -150,7 +150,7 @@ struct Opener {
     search: Search,
     inputs: Inputs,
     files: Files,
-    /// Archives and shared objects by device and inode: one that is named again counts once (fault F13).
+    /// Archives and shared objects by device and inode: one that is named again counts once (docs/spec/faults.md F13).
     seen: HashMap<(u64, u64), usize>,
     /// Libraries looked up already; drivers name libgcc and libc several times.
     libraries: HashMap<(OsString, bool), Option<usize>>,

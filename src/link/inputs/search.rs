@@ -1,5 +1,5 @@
 //! Where `-lfoo`, `foo.lib` and the names in linker scripts are found: the `-L` folders of the whole line, then the folders that
-//! linkers have built in; a library that is nowhere is left to the host linker to report. `-Bstatic` is obeyed (fault F18).
+//! linkers have built in; a library that is nowhere is left to the host linker to report. `-Bstatic` is obeyed.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

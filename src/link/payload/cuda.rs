@@ -1,4 +1,4 @@
-//! CUDA's payload: one fatbinary of all images, made by NVIDIA's `fatbinary` (link-driver.md 7).
+//! CUDA's payload: one fatbinary of all images, made by NVIDIA's `fatbinary` (docs/spec/link-driver.md 7).
 
 use std::ffi::OsString;
 

@@ -1,5 +1,5 @@
-//! HIP's payload: one offload bundle of all images, made in process as clang-offload-bundler makes it (link-driver.md 7), compressed
-//! when asked.
+//! HIP's payload: one offload bundle of all images, made in process as clang-offload-bundler makes it (docs/spec/link-driver.md
+//! 7), compressed when asked.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};

@@ -85,7 +85,7 @@ impl<'a> BundleContext<'a> {
     }
 }
 
-/// The payloads of a link: kinds in registration order, generations in order within a kind (decision 2).
+/// The payloads of a link: kinds in registration order, generations in order within a kind.
 pub fn bundle(linked: &[Linked], context: &BundleContext<'_>, session: &Session) -> Result<Vec<Payload>> {
     let mut payloads = Vec::new();
     for kind in OffloadKind::ALL {
@@ -115,7 +115,7 @@ pub fn bundle(linked: &[Linked], context: &BundleContext<'_>, session: &Session)
     Ok(payloads)
 }
 
-/// `--emit-fatbin-only`: the one payload of a link as the output, and no host link (fault F28). The file appears whole or not at all.
+/// `--emit-fatbin-only`: the one payload of a link as the output, and no host link. The file appears whole or not at all.
 pub fn emit(payloads: &[Payload], output: &Path, session: &Session) -> Result<()> {
     let [payload] = payloads else {
         let kinds: Vec<&str> = payloads.iter().map(|payload| payload.kind.name()).collect();

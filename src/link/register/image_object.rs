@@ -1,4 +1,4 @@
-//! Images as an object of their own, streamed: memory does not grow with the images (fault F32; decision 9). The object's
+//! Images as an object of their own, streamed: memory does not grow with the images (docs/spec/faults.md F32). The object's
 //! skeleton is written with holes for the images' bodies, which the system then copies from their files.
 //!
 //! Registration code refers to the images by hidden symbols (`ImagePlace::External`).

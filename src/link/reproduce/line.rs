@@ -106,7 +106,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Names an output that the line does not name: in front, so that the wrapper objects stay before the inputs (decision 1).
+    /// Names an output that the line does not name: in front, so that the wrapper objects stay before the inputs.
     pub(super) fn output_in_front(&mut self, name: &OsStr) {
         self.words.splice(self.front..self.front, ["-o".into(), Path::new(OUT).join(name).into_os_string()]);
     }

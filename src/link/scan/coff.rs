@@ -1,5 +1,5 @@
 //! COFF objects, big ones too: the sections that hold device images, and the symbols, entry tables and linker directives of the host
-//! code (spec link-driver.md 3.3).
+//! code (docs/spec/link-driver.md 3.3).
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ use crate::model::Generation;
 
 /// The start of the names of sections that images are in.
 const IMAGES: &str = ".llvm.offloading";
-/// Where a relocatable link keeps images that are linked already (fault F17).
+/// Where a relocatable link keeps images that are linked already (docs/spec/faults.md F17).
 const RELOCATABLE: &str = ".llvm.offloading.relocatable";
 /// What entry tables are called, up to the `$` and what linkers sort their parts by; none but the first says more than the release.
 const TABLES: [&str; 4] = ["llvm_offload_entries", "omp_offloading_entries", "cuda_offloading_entries", "hip_offloading_entries"];

@@ -116,7 +116,7 @@ pub struct HostFacts<'a> {
     pub undefined: Vec<Need<'a>>,
     /// The generation of its entry table, if it has one.
     pub generation: Option<Generation>,
-    /// Whether it refers to the plain bounds of an entry table: another wrapper's object (decision 6).
+    /// Whether it refers to the plain bounds of an entry table: another wrapper's object, which has registered the images.
     pub refers_to_bounds: bool,
     /// What symbols stand for that nobody defines (COFF's `/alternatename:`).
     pub alternate_names: Vec<(Vec<u8>, Vec<u8>)>,

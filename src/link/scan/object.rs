@@ -1,5 +1,5 @@
-//! Native objects: the sections that hold device images, and the symbols and entry tables of the host code (spec
-//! link-driver.md 3.3; LLVM 14's named sections: containers.md 4.4). ELF of any class, byte order and machine.
+//! Native objects: the sections that hold device images, and the symbols and entry tables of the host code. ELF of
+//! any class, byte order and machine (docs/spec/link-driver.md 3.3; LLVM 14's named sections: docs/spec/containers.md 4.4).
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use crate::model::{Generation, ImageKind, OffloadKind, OffloadKinds, Origin};
 
 /// The section type of fat objects; the name of such a section means nothing.
 const SHT_LLVM_OFFLOADING: elf::SectionType = elf::SectionType(0x6fff_4c0b);
-/// Where a relocatable link keeps images that are linked already (fault F17).
+/// Where a relocatable link keeps images that are linked already (docs/spec/faults.md F17).
 const RELOCATABLE: &str = ".llvm.offloading.relocatable";
 /// No triple and architecture are longer.
 const LONGEST_NAME: usize = 4096;

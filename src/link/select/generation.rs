@@ -1,4 +1,4 @@
-//! Which release's entry table each image belongs to (decision 5). Read off the host object that carries the image; an object
+//! Which release's entry table each image belongs to. Read off the host object that carries the image; an object
 //! without entries of its own goes with the others.
 
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! Which device images are linked, and with which: members of archives, grouping by target, and the final order (decisions 2, 3
-//! and 4, and 5 for inputs of several LLVM releases). Reads symbol tables through `scan`; decides nothing about how to link.
+//! Which device images are linked, and with which: members of archives, grouping by target, and the final order;
+//! also for inputs of several LLVM releases. Reads symbol tables through `scan`; decides nothing about how to link.
 
 mod generation;
 mod resolve;

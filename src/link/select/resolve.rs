@@ -1,5 +1,5 @@
 //! What symbol resolution takes out of archives: by the host link (from the host symbol tables), and by device code that needs
-//! other device code. Independent of the order of objects and archives, and on the side of taking (decision 3).
+//! other device code. Independent of the order of objects and archives, and on the side of taking.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};

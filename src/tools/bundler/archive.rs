@@ -1,5 +1,5 @@
-//! Archives of fat objects and bundles, taken apart into an archive for each target (containers spec 2.12). Every code object goes to
-//! each target that it serves. All archives appear, or none.
+//! Archives of fat objects and bundles, taken apart into an archive for each target (docs/spec/containers.md 2.12). Every code
+//! object goes to each target that it serves. All archives appear, or none.
 
 mod check;
 mod members;

@@ -1,4 +1,4 @@
-//! What `-type` says of files (containers spec 2.7).
+//! What `-type` says of files (docs/spec/containers.md 2.7).
 
 use std::ffi::OsStr;
 

@@ -1,4 +1,4 @@
-//! Listing: the ids of a file's code objects, as they are stored, in the order of the file (containers spec 2.11; Q16).
+//! Listing: the ids of a file's code objects, as they are stored, in the order of the file (docs/spec/containers.md 2.11).
 
 use std::io::{self, BufReader, Read, Write};
 

@@ -1,5 +1,5 @@
-//! Which code object each target gets (containers spec 2.6): the one with its very id, else the one that says most about what it is
-//! for (B14). One code object may serve several targets (B13).
+//! Which code object each target gets (docs/spec/containers.md 2.6): the one with its very id, else the one that says most about
+//! what it is for. One code object may serve several targets (docs/spec/faults.md B13, B14).
 
 use super::Request;
 use super::container::Entry;

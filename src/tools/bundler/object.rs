@@ -1,4 +1,4 @@
-//! Bundling into a host object's sections (containers spec 2.10). LLVM runs llvm-objcopy for it; nothing is run here.
+//! Bundling into a host object's sections (docs/spec/containers.md 2.10). LLVM runs llvm-objcopy for it; nothing is run here.
 
 use std::io;
 use std::path::{Path, PathBuf};

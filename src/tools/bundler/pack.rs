@@ -1,4 +1,4 @@
-//! Bundling: several inputs into one output, streamed from file to file (containers spec 2.8, 2.9).
+//! Bundling: several inputs into one output, streamed from file to file (docs/spec/containers.md 2.8, 2.9).
 
 use std::io::{self, BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -61,7 +61,7 @@ impl Input {
 }
 
 /// The host's code object, if it is an object. Without a host there is no object to put sections into: a binary bundle is made,
-/// whatever the inputs are (B3).
+/// whatever the inputs are (docs/spec/faults.md B3).
 fn reference_object<'a>(parts: &'a [Part<'a>]) -> Option<&'a Part<'a>> {
     let host = parts.iter().find(|part| part.is_host)?;
     fat_object::kind(host.input.contents.bytes()).map(|_| host)

@@ -1,4 +1,4 @@
-//! The ids that a command line gives (`-targets`), checked in LLVM's order and told in its words (containers spec 2.3).
+//! The ids that a command line gives (`-targets`), checked in LLVM's order and told in its words (docs/spec/containers.md 2.3).
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use super::Task;
 use crate::formats::bundle::{self, Id, IdFault, is_known_arch};
 
-/// Reads the ids. All forms that any release of LLVM takes are taken, and no target id is lost (B1, B17).
+/// Reads the ids. All forms that any release of LLVM takes are taken, and no target id is lost (docs/spec/faults.md B1, B17).
 pub(super) fn read(texts: &[OsString], task: Task) -> Result<Vec<Id>> {
     let mut seen = BTreeSet::new();
     let mut ids = Vec::with_capacity(texts.len());
@@ -23,7 +23,7 @@ pub(super) fn read(texts: &[OsString], task: Task) -> Result<Vec<Id>> {
         bail!(fault.clone());
     }
     check_hosts(&ids, task)?;
-    // LLVM looks at the texts alone and then writes a bundle that nobody can read (B4).
+    // LLVM looks at the texts alone and then writes a bundle that nobody can read (docs/spec/faults.md B4).
     fault?;
     Ok(ids)
 }

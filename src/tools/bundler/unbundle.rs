@@ -1,5 +1,5 @@
-//! Unbundling: one input into an output for each target (containers spec 2.11). Every target gets the code object that fits it best;
-//! one code object may serve several (B13, B14).
+//! Unbundling: one input into an output for each target (docs/spec/containers.md 2.11). Every target gets the code object that
+//! fits it best; one code object may serve several (docs/spec/faults.md B13, B14).
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What `-verbose` tells of compressing and decompressing, in LLVM's words (containers spec 2.15).
+//! What `-verbose` tells of compressing and decompressing, in LLVM's words (docs/spec/containers.md 2.15).
 
 use std::time::Duration;
 

@@ -11,8 +11,8 @@ pub(super) fn is_bitcode(bytes: &[u8]) -> bool {
     bytes.starts_with(b"BC\xc0\xde") || bytes.starts_with(b"\xde\xc0\x17\x0b")
 }
 
-/// What an image in a file of this name is, by its extension (containers spec 4.2). Beyond LLVM 22: `spv`, as LLVM 23 has it, and
-/// `ptx`, which is what PTX is called.
+/// What an image in a file of this name is, by its extension (docs/spec/containers.md 4.2). Beyond LLVM 22: `spv`, as LLVM 23 has
+/// it, and `ptx`, which is what PTX is called.
 pub(super) fn image_kind(file: &Path) -> ImageKind {
     match split(file).1 {
         b"o" => ImageKind::Object,
@@ -39,7 +39,7 @@ fn extension(kind: ImageKind) -> &'static str {
 }
 
 /// `<stem of the input>-<triple>-<arch>.<index>.<extension>`, a file of the current folder whatever the image says of itself: its
-/// triple and architecture are text from a file, and a `/` in them would lead elsewhere (fault P8).
+/// triple and architecture are text from a file, and a `/` in them would lead elsewhere (docs/spec/faults.md P8).
 pub(super) fn generated(input: &Path, triple: &[u8], arch: &[u8], index: usize, kind: ImageKind) -> String {
     let stem = plain(split(input).0);
     format!("{stem}-{}-{}.{index}.{}", plain(triple), plain(arch), extension(kind))

@@ -1,5 +1,5 @@
 //! Every device image in a file, whatever the file is: OffloadBinaries by themselves, fat objects and linked programs, bitcode,
-//! archives of all these (containers spec 4.4).
+//! archives of all these (docs/spec/containers.md 4.4).
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -33,7 +33,7 @@ pub struct Image {
     pub origin: Origin,
     /// What the bytes are said to be.
     pub image_kind: ImageKind,
-    /// The bits of the programming models. LLVM 15 to 19 stored 3 for HIP, which is 4 here (fault P2).
+    /// The bits of the programming models. LLVM 15 to 19 stored 3 for HIP, which is 4 here (docs/spec/faults.md P2).
     pub offload_kind: u16,
     /// The entry's flags.
     pub flags: u32,

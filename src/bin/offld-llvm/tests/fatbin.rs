@@ -6,7 +6,7 @@
 //! * `aligned`: the file's alignment is said. HIP's is a page, for the runtime maps what is in it; CUDA's is what the code
 //!   generator gives all but the smallest files anyway.
 //! * `uncalled`: functions that nothing calls are not declared: a linker that compiles the bitcode would look for them.
-//! * `laid_out` (fault F31): LLVM's wrapper makes its module without a data layout and so takes 64-bit integers to be aligned to 4,
+//! * `laid_out`: LLVM's wrapper makes its module without a data layout and so takes 64-bit integers to be aligned to 4,
 //!   pointers to 8, and `size_t` to have 64 bits.
 //! * `respelt`: the zero before a field's index has 32 bits in all generations, not 64 in LLVM 19's.
 

@@ -1,7 +1,7 @@
 //! SYCL: printed modules against LLVM's, compiled ones for every host, and a program that registers its images.
 //!
 //! What differs from LLVM's text, and why: the images are not in `.llvm.offloading`, where a later link would look for
-//! OffloadBinaries, and what tidies up after `-r` would throw them away (fault F17); and their alignment is said, for runtimes read
+//! OffloadBinaries, and what tidies up after `-r` would throw them away; and their alignment is said, for runtimes read
 //! SPIR-V as words.
 
 use super::*;

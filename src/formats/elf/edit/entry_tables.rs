@@ -1,6 +1,6 @@
-//! What a relocatable offload link does to its output (link-driver spec 9.1): the device images it has linked are taken out, and
-//! the entry tables and their bounds get names of their own, so that a later link neither links those images again nor mixes
-//! its entries with theirs.
+//! What a relocatable offload link does to its output (docs/spec/link-driver.md 9.1): the device images it has linked are taken
+//! out, and the entry tables and their bounds get names of their own, so that a later link neither links those images again nor
+//! mixes its entries with theirs.
 
 use super::{Edit, SHT_LLVM_OFFLOADING, SectionView, SymbolView, plan};
 use anyhow::{Result, bail};

@@ -1,5 +1,5 @@
-//! `-check-input-archive`: whether the code objects of an archive may stand together (containers spec 2.12.6, 3.5). Those of each
-//! member, decompressed if need be, and those of all members (B22).
+//! `-check-input-archive`: whether the code objects of an archive may stand together (docs/spec/containers.md 2.12.6, 3.5). Those
+//! of each member, decompressed if need be, and those of all members (docs/spec/faults.md B22).
 
 use std::collections::BTreeMap;
 use std::path::Path;

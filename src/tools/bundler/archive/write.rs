@@ -1,4 +1,4 @@
-//! Archives for one target, named as LLVM names their members (containers spec 2.12.3, 2.12.4).
+//! Archives for one target, named as LLVM names their members (docs/spec/containers.md 2.12.3, 2.12.4).
 
 use std::path::Path;
 
