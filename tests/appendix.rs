@@ -1,5 +1,6 @@
-//! Every promise of the containers spec (its Appendix A: OB, PK, WR, OD) and every defect of LLVM's tools that is none of ours
-//! (section 6: B, P, W) is a test by that name: `ob_12_comma_lists`, `containers::b13 …`, `cases/…/wr-06-….case`.
+//! Every promise of LLVM's documents (docs/spec/containers.md, Appendix A: OB, PK, WR, OD) and every fault of LLVM's tools that
+//! offld has not (docs/spec/faults.md: B, P, W) is a test by that name: `ob_12_comma_lists`, `containers::b13 …`,
+//! `cases/…/wr-06-….case`.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,5 @@
 //! Registration code for device images by themselves, as bitcode, text, assembly or object: what `llvm-offload-wrapper` and
-//! `clang-offload-wrapper` are for (docs/spec/containers.md 5). What is registered, and how, is `wrap`'s.
+//! `clang-offload-wrapper` are for (docs/spec/containers.md 5). What is registered, and how, is in `registration`.
 //!
 //! Small images pass through LLVM. Larger ones never do: the module is made without them, and they are copied to where they belong in
 //! what LLVM made of it (`fill`), so memory does not grow with the images.

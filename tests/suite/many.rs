@@ -1,5 +1,5 @@
 //! The program of `examples/many` (several translation units, a static library of which a part is used, a shared library with its
-//! own image), linked in every way that should make no difference; and that a link gives the same bytes each time (fault F7).
+//! own image), linked in every way that should make no difference; and that a link gives the same bytes each time.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

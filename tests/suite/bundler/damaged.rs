@@ -1,4 +1,4 @@
-//! Files that LLVM's bundler does not read as they are meant, or reads although they are damaged (containers spec 6.1), by number.
+//! Files that LLVM's bundler does not read as they are meant, or reads although damaged, by number (docs/spec/faults.md).
 
 use libtest_mimic::{Failed, Trial};
 

@@ -1,4 +1,4 @@
-//! Faults of LLVM's bundler (containers spec 6.1), each met and each avoided, by number: in what is bundled, and in what is taken out.
+//! Faults of LLVM's bundler (docs/spec/faults.md), each met and avoided: in what is bundled, and in what is taken out.
 
 use libtest_mimic::{Failed, Trial};
 

@@ -1,4 +1,4 @@
-//! Memory and size: neither grows with the code objects where it need not (containers spec 6.3).
+//! Memory and size: neither grows with the code objects where it need not (docs/spec/containers.md 6).
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;

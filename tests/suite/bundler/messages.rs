@@ -1,5 +1,5 @@
 //! Every check of a command line that LLVM's bundler makes: the same message, the same exit status, and of two faults the same one
-//! first (containers spec 1, 2.3, 2.14, 2.16).
+//! first (docs/spec/containers.md 1, 2.3, 2.14, 2.16).
 
 use libtest_mimic::Trial;
 

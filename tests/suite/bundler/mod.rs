@@ -1,5 +1,5 @@
 //! `clang-offload-bundler` beside LLVM's: the same messages for the same command lines, bundles that each reads of the other, with the
-//! bundlers of LLVM 14 to 22; and what LLVM's gets wrong (containers spec 6.1, faults B1 to B24).
+//! bundlers of LLVM 14 to 22; and what LLVM's gets wrong (docs/spec/faults.md, B1 to B24).
 
 mod damaged;
 mod faults;

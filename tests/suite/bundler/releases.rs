@@ -1,5 +1,5 @@
-//! Bundles of LLVM 14, 15, 16 and 19, whose ids have other forms (containers spec 2.4.3): ours reads them all, and they read ours
-//! as far as LLVM 22's own are read.
+//! Bundles of LLVM 14, 15, 16 and 19, whose ids have other forms (docs/spec/containers.md 2.4.3): ours reads them, and they
+//! read ours as far as LLVM 22's own are read.
 
 use libtest_mimic::{Failed, Trial};
 

@@ -1,4 +1,5 @@
-//! The differences between our dry run and LLVM's, each as what it does to LLVM's commands, and why.
+//! The differences between our dry run and LLVM's, each as what it does to LLVM's commands, and why. Faults are those of
+//! docs/spec/faults.md.
 
 use std::collections::HashSet;
 
@@ -104,7 +105,7 @@ pub const MEMBER: Rule = Rule {
 
 pub const ORDER: Rule = Rule {
     what: "images in the order of their targets, triple and architecture descending",
-    why: "decision 2 (fault F16): the order of inputs has no say in what a runtime finds first",
+    why: "fault F16: the order of inputs has no say in what a runtime finds first",
     apply: |shown| {
         shown.device.sort_by_key(|words| std::cmp::Reverse((option(words, "--target="), option(words, "-m"))));
     },
@@ -112,7 +113,7 @@ pub const ORDER: Rule = Rule {
 
 pub const GENERIC: Rule = Rule {
     what: "generic code is in every image for its triple, and in none of its own",
-    why: "decision 4 (fault F15)",
+    why: "fault F15",
     apply: |shown| {
         let generic = format!("TEMP/generic-{AMD}-generic.o");
         shown.device.retain(|words| words.iter().any(|word| word.starts_with("-mcpu=")));
@@ -127,7 +128,7 @@ pub const GENERIC: Rule = Rule {
 
 pub const LAST_OUTPUT: Rule = Rule {
     what: "the wrapper object is linked once, after the last output",
-    why: "decision 1 (fault F2)",
+    why: "fault F2",
     apply: |shown| {
         let first = shown.host.iter().position(|word| word.ends_with(".image.wrapper.o"));
         drop(first.map(|at| shown.host.remove(at)));

@@ -1,4 +1,4 @@
-//! Damaged files (containers spec 6.1, 6.2), each given to every tool that reads its kind. A tool says in one line which file is wrong,
+//! Damaged files, each given to every tool that reads its kind. A tool says in one line which file is wrong,
 //! where and how; it leaves no output and no temporary file, needs little memory whatever the file claims, and does not hang.
 
 mod rows;
