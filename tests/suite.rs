@@ -39,6 +39,8 @@ mod inspect;
 mod kinds;
 #[path = "suite/kit.rs"]
 mod kit;
+#[path = "suite/llvm_program.rs"]
+mod llvm_program;
 #[path = "suite/malformed/mod.rs"]
 mod malformed;
 #[path = "suite/many.rs"]
@@ -82,6 +84,7 @@ fn main() -> ExitCode {
     trials.extend(gpu::trials());
     trials.extend(inspect::trials());
     trials.extend(hip_builds::trials());
+    trials.extend(llvm_program::trials());
     trials.extend(malformed::trials());
     trials.extend(many::trials());
     trials.extend(kinds::trials());

@@ -16,6 +16,8 @@ use crate::sys::signals::Signals;
 
 /// The largest frame, without its length.
 pub const LARGEST_FRAME: usize = 64 << 20;
+/// The size of a frame's length.
+const HEAD: usize = 4;
 /// How much of the end of what the program writes to stderr is kept for the report.
 const SAID: usize = 4096;
 
@@ -165,7 +167,8 @@ impl Service for Process {
                 Err(error) => return Err(self.end(Some(format!("cannot be heard: {error}")))),
             }
             match complete(&answer) {
-                Some(Ok(length)) => return Ok(answer.split_off(answer.len() - length)),
+                Some(Ok(length)) if answer.len() == length + HEAD => return Ok(answer.split_off(HEAD)),
+                Some(Ok(_)) => return Err(self.end(Some("said more than it was asked".to_owned()))),
                 Some(Err(length)) => {
                     return Err(self.end(Some(format!("gave an answer of {length} bytes: one has at most 64 MiB"))));
                 }
@@ -190,7 +193,7 @@ impl Drop for Process {
 
 /// The length of the answer in a frame that is complete; none while it is not. A frame that says it is too large is an error at once.
 fn complete(frame: &[u8]) -> Option<Result<usize, usize>> {
-    let (length, rest) = frame.split_first_chunk::<4>()?;
+    let (length, rest) = frame.split_first_chunk::<HEAD>()?;
     let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
     if length > LARGEST_FRAME {
         return Some(Err(length));

@@ -218,6 +218,8 @@ impl Work {
         command
             .env_remove("OFFLD_CLANG")
             .env_remove("OFFLD_LINKER")
+            .env_remove("OFFLD_LLVM")
+            .env_remove("OFFLD_LLVM_TIMEOUT")
             .env_remove("OFFLD_REPRODUCE")
             .env_remove("OFFLD_CACHE_SIZE")
             .env("OFFLD_CACHE", "off")

@@ -3,6 +3,7 @@
 
 mod damage;
 mod links;
+mod registration;
 mod servers;
 mod trouble;
 
@@ -10,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
-use offld::store::{Cache, Digest, RemoteSettings, Store};
+use offld::programs::store::{Cache, Digest, RemoteSettings, Store};
 
 use super::support::{Outcome, Work, expect_equal, expect_in, missing, passed, test};
 use servers::{PASSWORD, Server, Strange, program};
@@ -20,6 +21,7 @@ pub fn trials() -> Vec<Trial> {
     let mut trials = trouble::trials();
     trials.extend(damage::trials());
     trials.extend(links::trials());
+    trials.extend(registration::trials());
     trials.extend([
         shared("redis", &["redis-server"], || over(&redis_url(&Server::redis(false)?, ""))),
         shared("redis_with_a_password_a_database_and_a_prefix", &["redis-server"], redis_with_everything),
@@ -168,7 +170,11 @@ fn over(url: &str) -> Outcome {
         assert!(store.record(Digest(index as u128 + 1)).is_some());
         assert!(store.fetch_blob(Digest::of(blob), &to).is_ok_and(|there| there) && std::fs::read(&to)? == *blob);
     }
-    expect_equal("remote hits", &blobs.len().to_string(), &store.stats().get(offld::store::Event::RemoteHit).to_string())?;
+    expect_equal(
+        "remote hits",
+        &blobs.len().to_string(),
+        &store.stats().get(offld::programs::store::Event::RemoteHit).to_string(),
+    )?;
     passed()
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use libtest_mimic::{Failed, Trial};
-use offld::store::{Digest, Event, Store};
+use offld::programs::store::{Digest, Event, Store};
 
 use super::{MIB, fetched, noise, told};
 use crate::faults::full_disk::Disk;
@@ -45,9 +45,9 @@ fn full() -> Outcome {
         let blob = store.put_blob(&file, (kib % 8 == 0).then_some(name));
         let record = store.put_record(name, &image[..3000]);
         store.count(Event::Miss);
-        let all = files_below(root.join("v1"))?;
+        let all = files_below(root.join("v2"))?;
         let shown = format!("with {kib} KiB: {all:?}");
-        expect_equal(&format!("left aside {shown}"), "0", &files_below(root.join("v1/tmp"))?.len().to_string())?;
+        expect_equal(&format!("left aside {shown}"), "0", &files_below(root.join("v2/tmp"))?.len().to_string())?;
         // Whatever failed is not there, and whatever did not is whole.
         let there = fetched(&store, name, &work.path().join("to"))?;
         expect_equal(&format!("the blob {shown}"), &blob.is_ok().to_string(), &there.is_some().to_string())?;

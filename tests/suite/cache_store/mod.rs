@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use libtest_mimic::{Failed, Trial};
-use offld::store::{Digest, Event, Store};
+use offld::programs::store::{Digest, Event, Store};
 
 use crate::support::{Outcome, Work, expect_equal, expect_in, passed, run, run_failing, test};
 pub use worker::worker;
@@ -95,7 +95,7 @@ fn told(error: anyhow::Error) -> Failed {
 /// Where docs/cache.md says that it is.
 fn file(root: &Path, kind: &str, name: Digest) -> PathBuf {
     let name = name.to_string();
-    root.join("v1").join(kind).join(&name[..2]).join(name)
+    root.join("v2").join(kind).join(&name[..2]).join(name)
 }
 
 /// The blob `name` by way of the file `to`, which is there exactly if the blob is.
@@ -236,16 +236,16 @@ fn wrong_clocks() -> Outcome {
     let known = names.filter(|name| cache.store.has_blob(*name)).count() as u64;
     expect_equal("left", &cache.store.contents().blobs.to_string(), &known.to_string())?;
     // The last collection was in the future.
-    let stats = cache.store.root().join("v1/stats");
+    let stats = cache.store.root().join("v2/stats");
     let text = fs::read_to_string(&stats)?;
     let collected = text.lines().find(|line| line.starts_with("collected ")).ok_or("no `collected`")?;
     let future = text.replace(collected, "collected 09999999999999999999");
     let (lines, _) = future.trim_end().rsplit_once('\n').ok_or("no lines")?;
     fs::write(&stats, format!("{lines}\n{}\n", Digest::of(format!("{lines}\n").as_bytes())))?;
-    fs::write(cache.store.root().join("v1/tmp/left"), "x")?;
-    File::open(cache.store.root().join("v1/tmp/left"))?.set_modified(SystemTime::UNIX_EPOCH)?;
+    fs::write(cache.store.root().join("v2/tmp/left"), "x")?;
+    File::open(cache.store.root().join("v2/tmp/left"))?.set_modified(SystemTime::UNIX_EPOCH)?;
     cache.put(b"one more")?;
-    expect_equal("the leftover", "false", &cache.store.root().join("v1/tmp/left").exists().to_string())?;
+    expect_equal("the leftover", "false", &cache.store.root().join("v2/tmp/left").exists().to_string())?;
     passed()
 }
 
@@ -267,14 +267,14 @@ fn commands() -> Outcome {
     expect_equal("path", &format!("{}\n", cache.store.root().display()), &run(&mut cache.command(&["path"]))?)?;
     expect_in(&fs::read_to_string(cache.store.root().join("CACHEDIR.TAG"))?, "Signature: 8a477f597d28d172789f06886806bc55\n")?;
     // What is not ours stays.
-    let theirs = cache.work.file("cache/v1/b/aa/notes.txt", "mine");
+    let theirs = cache.work.file("cache/v2/b/aa/notes.txt", "mine");
     expect_equal("clear", "removed 2 files, 104K; left 0 files, 0\n", &run(&mut cache.command(&["clear"]))?)?;
     expect_equal("after that", "0 0 0 0 true", &{
         let of = |name| cache.stat(name);
         format!("{} {} {} {} {}", of("blobs")?, of("size")?, of("hits")?, of("stored")?, theirs.exists())
     })?;
     // Whoever is at it is waited for.
-    let lock = File::options().write(true).open(cache.store.root().join("v1/lock"))?;
+    let lock = File::options().write(true).open(cache.store.root().join("v2/lock"))?;
     lock.lock()?;
     let mut clear = cache.command(&["clear"]).stdout(std::process::Stdio::null()).spawn()?;
     std::thread::sleep(Duration::from_millis(200));
@@ -288,7 +288,7 @@ fn garbage() -> Outcome {
     let cache = Cache::new(64 * MIB)?;
     cache.put(b"image")?;
     cache.store.count(Event::Hit);
-    let stats = cache.store.root().join("v1/stats");
+    let stats = cache.store.root().join("v2/stats");
     let good = fs::read(&stats)?;
     let mut flipped = good.clone();
     flipped[20] ^= 1;
@@ -305,6 +305,6 @@ fn garbage() -> Outcome {
     cache.store.count(Event::Hit);
     expect_equal("fetched", "true", &cache.fetch(Digest::of(b"image"))?.is_some().to_string())?;
     expect_equal("put", "false", &cache.store.put_record(Digest::of(b"r"), b"r").is_ok().to_string())?;
-    expect_in(&run_failing(&mut cache.command(&["clear"]))?, "/v1/stats`")?;
+    expect_in(&run_failing(&mut cache.command(&["clear"]))?, "/v2/stats`")?;
     passed()
 }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
-use offld::store::{Digest, Event, Store};
+use offld::programs::store::{Digest, Event, Store};
 
 use super::{Cache, MIB, fetched, file, noise, told};
 use crate::support::{Outcome, expect_equal, passed, test};
@@ -134,7 +134,7 @@ fn two_hundred() -> Outcome {
         let (size, contents) = (cache.store.stats().size, cache.store.contents());
         expect_equal("the size is known", &contents.size.to_string(), &size.to_string())?;
         expect_equal("and not too large", "true", &(size <= limit).to_string())?;
-        expect_equal("nothing is left aside", "0", &fs::read_dir(cache.store.root().join("v1/tmp"))?.count().to_string())?;
+        expect_equal("nothing is left aside", "0", &fs::read_dir(cache.store.root().join("v2/tmp"))?.count().to_string())?;
     }
     passed()
 }
@@ -169,7 +169,7 @@ fn killed() -> Outcome {
     }
     expect_equal("something was done", "true", &(before > 100).to_string())?;
     // Many died while they were putting something; what they left does not stay.
-    let tmp = cache.store.root().join("v1/tmp");
+    let tmp = cache.store.root().join("v2/tmp");
     let left: Vec<_> = fs::read_dir(&tmp)?.collect();
     expect_equal("some were killed in the middle", "true", &(left.len() > 5).to_string())?;
     for entry in left {

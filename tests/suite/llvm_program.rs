@@ -1,0 +1,314 @@
+//! `offld-llvm`, the program that holds LLVM: a link that needs it says so where it is missing, of another build, silent, or killed at
+//! any moment, and leaves nothing behind; a link whose registration object is in the cache does without it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use libtest_mimic::{Failed, Trial};
+use offld::programs::llvm::protocol::BUILD;
+
+use super::kit::Image;
+use super::support::{
+    LLVM, OFFLOAD, Outcome, Work, expect_equal, expect_in, expect_not_in, llvm, made, missing, passed, run, run_failing,
+    run_offloaded, shown, stderr_of, test, text, with_llvm,
+};
+
+pub fn trials() -> Vec<Trial> {
+    let built = |name: &str, run: fn() -> Outcome| {
+        with_llvm(name, move || if Path::new(&program()).is_file() { run() } else { missing("offld-llvm (the feature `llvm`)") })
+    };
+    vec![
+        built("llvm_program::killed_at_any_moment", killed),
+        built("llvm_program::what_stands_in_for_it_is_told", stand_ins),
+        built("llvm_program::found_beside_offld_or_in_libexec", places),
+        built("llvm_program::a_kept_object_needs_no_llvm", kept),
+        built("llvm_program::a_warm_link_starts_no_llvm", warm),
+        built("llvm_program::changed_plans_and_programs_are_made_anew", changed),
+        built("llvm_program::an_earlier_store_stays_beside_this_one", earlier_store),
+        test("llvm_program::without_it_links_say_how_to_get_it", without),
+    ]
+}
+
+/// Where cargo puts the program, if it is built.
+fn program() -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_offld")).with_file_name("offld-llvm")
+}
+
+/// A link of one object with an image for an AMD GPU, between stand-ins for the device compiler and the host linker.
+fn link(work: &Work) -> Result<Command, Failed> {
+    if !work.path().join("a.o").exists() {
+        work.fat("a.o", &[Image::amd("gfx90a", "an image")])?;
+    }
+    work.forget();
+    let mut command = work.wrapper(["-o", "a.out", "a.o", "--wrapper-verbose"]);
+    command.env_remove("OFFLD_LLVM").env_remove("OFFLD_LLVM_TIMEOUT");
+    Ok(command)
+}
+
+/// The registration objects that the host linker was given.
+fn objects(work: &Work) -> Result<Vec<Vec<u8>>, Failed> {
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(work.path().join("made"))?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
+    files.sort();
+    files.iter().map(|file| Ok(std::fs::read(file)?)).collect()
+}
+
+const KEPT: &str = "registration code for openmp: found in the cache";
+const NOT_KEPT: &str = "registration code for openmp: not in the cache";
+
+fn killed() -> Outcome {
+    // All two hundred of them in the long run of the tests.
+    let links = if std::env::var_os("OFFLD_TEST_LONG").is_some() { 200 } else { 30 };
+    let work = Work::new();
+    drop(link(&work)?);
+    let (mut failed, mut seed) = (0, 12345u64);
+    for _ in 0..links {
+        let mut command = link(&work)?;
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        kill_llvm_of(child.id(), Duration::from_micros((seed >> 33) % 12_000));
+        let output = child.wait_with_output()?;
+        work.expect_no_temps()?;
+        if output.status.success() {
+            continue;
+        }
+        failed += 1;
+        let said = text(&output.stderr);
+        expect_in(&said, "registration code for openmp failed: 'offld-llvm' was ended by signal 9")?;
+        expect_in(&said, "inputs: a.out")?;
+        if output.status.code() != Some(128 + 9) || work.host_line().is_ok() {
+            return Err(shown(&command, &output).into());
+        }
+    }
+    // Otherwise this has tested nothing.
+    if failed < links / 10 { Err(format!("only {failed} of {links} links met a killed offld-llvm").into()) } else { passed() }
+}
+
+/// Kills the child `offld-llvm` of the process `parent`, `after` it was first seen; does nothing if there is none while that lives.
+fn kill_llvm_of(parent: u32, after: Duration) {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(60) && Path::new(&format!("/proc/{parent}/stat")).exists() {
+        if std::fs::read_to_string(format!("/proc/{parent}/stat")).is_ok_and(|stat| stat.contains(") Z ")) {
+            return;
+        }
+        let tasks = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+        let children = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok()).collect::<String>();
+        for pid in children.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()) {
+            if std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "offld-llvm") {
+                std::thread::sleep(after);
+                let pid = rustix::process::Pid::from_raw(pid).expect("a process");
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                return;
+            }
+        }
+    }
+}
+
+fn stand_ins() -> Outcome {
+    let work = Work::new();
+    let frame = |text: &str| format!("printf '\\{:03o}\\000\\000\\000%s' '{text}'", text.len());
+    let other = frame("offld-llvm 1 0.0.0 0");
+    for (script, parts) in [
+        ("exec sleep 60".to_owned(), ["registration code for openmp failed: 'llvm' gave no answer within 1 s", "inputs: a.out"]),
+        ("kill -SEGV $$".to_owned(), ["registration code for openmp failed: 'llvm' was ended by signal 11", "inputs: a.out"]),
+        ("echo oops >&2; exit 7".to_owned(), ["failed: 'llvm' exited with status 7", "it said: oops"]),
+        (format!("{other}; exec sleep 60"), ["is of another build than this offld (offld-llvm 1 0.0.0 0 and ", "OFFLD_LLVM"]),
+        (format!("{}; sleep 0.3; {}; exec sleep 60", frame(BUILD), frame("?")), ["offld-llvm gave an answer that is none", ""]),
+        (format!("{0}; {0}; exec sleep 60", frame(BUILD)), ["'llvm' said more than it was asked", "inputs: a.out"]),
+    ] {
+        let stand_in = work.tool("llvm", &format!("#!/bin/sh\n{script}\n"));
+        let said = run_failing(link(&work)?.env("OFFLD_LLVM", stand_in).env("OFFLD_LLVM_TIMEOUT", "1"))?;
+        parts.iter().try_for_each(|part| expect_in(&said, part))?;
+        work.expect_no_temps()?;
+        if work.host_line().is_ok() {
+            return Err(format!("the host link ran after: {said}").into());
+        }
+    }
+    expect_in(
+        &run_failing(link(&work)?.env("OFFLD_LLVM_TIMEOUT", "soon"))?,
+        "OFFLD_LLVM_TIMEOUT=soon is not a number of seconds",
+    )?;
+    expect_in(&run_failing(link(&work)?.env("OFFLD_LLVM", "/no/such"))?, "OFFLD_LLVM names `/no/such`, which is not a file")?;
+    passed()
+}
+
+fn places() -> Outcome {
+    let work = Work::new();
+    let bin = work.path().join("prefix/bin");
+    std::fs::create_dir_all(&bin)?;
+    std::fs::copy(env!("CARGO_BIN_EXE_offld"), bin.join("offld"))?;
+    let names = work.path().join("names");
+    work.run(bin.join("offld"), [std::ffi::OsStr::new("links"), names.as_os_str()])?;
+    let ours = |work: &Work| -> Result<Command, Failed> {
+        let line = link(work)?;
+        let mut command = work.command(names.join("clang-linker-wrapper"));
+        command.args(line.get_args()).env("OFFLD_CLANG", work.path().join("tools/clang"));
+        Ok(command)
+    };
+    let said = run_failing(&mut ours(&work)?)?;
+    for part in ["`offld-llvm`, which is not installed", "prefix/bin/offld-llvm", "prefix/libexec/offld/offld-llvm", "OFFLD_LLVM"]
+    {
+        expect_in(&said, part)?;
+    }
+    // What needs no LLVM works.
+    expect_in(&work.run(bin.join("offld"), ["inspect", "a.o"])?, "gfx90a")?;
+    for place in ["prefix/libexec/offld", "prefix/bin"] {
+        let folder = work.path().join(place);
+        std::fs::create_dir_all(&folder)?;
+        std::fs::copy(program(), folder.join("offld-llvm"))?;
+        run(&mut ours(&work)?)?;
+        std::fs::remove_file(folder.join("offld-llvm"))?;
+    }
+    passed()
+}
+
+fn kept() -> Outcome {
+    let work = Work::new();
+    let cache = work.path().join("cache");
+    run(&mut link(&work)?)?;
+    let without = objects(&work)?;
+    let said = stderr_of(link(&work)?.env("OFFLD_CACHE", &cache))?;
+    expect_in(&said, NOT_KEPT)?;
+    // What stands there for the program is the same file, which is not run any more.
+    let said = stderr_of(link(&work)?.env("OFFLD_CACHE", &cache).env("OFFLD_LLVM_TIMEOUT", "not looked at"))?;
+    expect_in(&said, KEPT)?;
+    if objects(&work)? != without {
+        return Err("an object from the cache is another".into());
+    }
+    let stats = run(work.command(env!("CARGO_BIN_EXE_offld")).args(["cache", "stats"]).env("OFFLD_CACHE", &cache))?;
+    expect_in(&stats, "1 found, 1 made")?;
+    // A damaged record is none.
+    for record in files_below(&cache.join("v2/r"))? {
+        let mut bytes = std::fs::read(&record)?;
+        if let Some(last) = bytes.last_mut() {
+            *last ^= 1;
+        }
+        std::fs::remove_file(&record)?;
+        std::fs::write(&record, bytes)?;
+    }
+    expect_in(&stderr_of(link(&work)?.env("OFFLD_CACHE", &cache))?, NOT_KEPT)?;
+    if objects(&work)? != without {
+        return Err("an object from a damaged cache is another".into());
+    }
+    passed()
+}
+
+fn files_below(folder: &Path) -> Result<Vec<PathBuf>, Failed> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() { files.append(&mut files_below(&path)?) } else { files.push(path) }
+    }
+    Ok(files)
+}
+
+fn warm() -> Outcome {
+    let Ok(strace) = which::which("strace") else { return missing("strace") };
+    let work = Work::new();
+    let source = work.file("a.c", "int main(void) { int x = 1;\n#pragma omp target map(x)\nx = 42;\nreturn x != 42; }\n");
+    run(work.command(llvm("clang")).args(OFFLOAD).arg("-c").arg(source).args(["-o", "a.o"]))?;
+    let trace = |program: &str| -> Result<String, Failed> {
+        let mut command = work.command(&strace);
+        command
+            .args(["-f", "-e", "trace=execve", "-o", "trace"])
+            .arg(llvm("clang"))
+            .arg("-fuse-ld=lld")
+            .args(OFFLOAD)
+            .arg("a.o")
+            .arg("-o")
+            .arg(program);
+        command.arg("-B").arg(&made().links).env("OFFLD_CACHE", work.path().join("cache"));
+        run(&mut command)?;
+        Ok(std::fs::read_to_string(work.path().join("trace"))?)
+    };
+    expect_in(&trace("cold")?, "offld-llvm")?;
+    let warm = trace("warm")?;
+    expect_in(&warm, "ld.lld")?;
+    expect_not_in(&warm, "offld-llvm")?;
+    let run_of = |program: &str| {
+        run_offloaded(work.command(work.path().join(program)).env("LD_LIBRARY_PATH", Path::new(LLVM).with_file_name("lib")))
+    };
+    expect_equal("what the program prints", &run_of("cold")?, &run_of("warm")?)?;
+    passed()
+}
+
+fn changed() -> Outcome {
+    let work = Work::new();
+    let cache = work.path().join("cache");
+    let said = |change: &dyn Fn(&mut Command)| -> Result<String, Failed> {
+        let mut command = link(&work)?;
+        change(command.env("OFFLD_CACHE", &cache));
+        stderr_of(&mut command)
+    };
+    expect_in(&said(&|_| {})?, NOT_KEPT)?;
+    expect_in(&said(&|_| {})?, KEPT)?;
+    // Another host, another program: other objects.
+    expect_in(
+        &said(&|command| {
+            command.arg("--host-triple=aarch64-unknown-linux-gnu");
+        })?,
+        NOT_KEPT,
+    )?;
+    let copy = work.path().join("offld-llvm");
+    std::fs::copy(program(), &copy)?;
+    // A file that has only just been written is not known by its stamp.
+    std::thread::sleep(Duration::from_millis(60));
+    expect_in(
+        &said(&|command| {
+            command.env("OFFLD_LLVM", &copy);
+        })?,
+        NOT_KEPT,
+    )?;
+    expect_in(
+        &said(&|command| {
+            command.env("OFFLD_LLVM", &copy);
+        })?,
+        KEPT,
+    )?;
+    expect_in(&said(&|_| {})?, KEPT)?;
+    // Other images: another object.
+    work.fat("a.o", &[Image::amd("gfx90a", "another image")])?;
+    expect_in(&said(&|_| {})?, NOT_KEPT)?;
+    passed()
+}
+
+fn earlier_store() -> Outcome {
+    let work = Work::new();
+    let cache = work.path().join("cache");
+    let old = work.file("cache/v1/r/aa/aa00", "a record of offld 0.1");
+    work.file("cache/v1/stats", "offld cache 1\n");
+    run(link(&work)?.env("OFFLD_CACHE", &cache))?;
+    expect_in(&stderr_of(link(&work)?.env("OFFLD_CACHE", &cache))?, KEPT)?;
+    expect_equal("the earlier release's record", "a record of offld 0.1", &std::fs::read_to_string(&old)?)?;
+    let cached =
+        |words: &[&str]| run(work.command(env!("CARGO_BIN_EXE_offld")).arg("cache").args(words).env("OFFLD_CACHE", &cache));
+    cached(&["gc"])?;
+    if !old.exists() {
+        return Err("a store that was used a moment ago is gone".into());
+    }
+    cached(&["clear"])?;
+    if old.exists() {
+        return Err("`offld cache clear` has left the earlier release's store".into());
+    }
+    passed()
+}
+
+fn without() -> Outcome {
+    let work = Work::new();
+    let alone = work.path().join("alone");
+    std::fs::create_dir_all(&alone)?;
+    std::fs::copy(env!("CARGO_BIN_EXE_offld"), alone.join("offld"))?;
+    work.file("image", "an image");
+    let said = run_failing(
+        work.command(alone.join("offld"))
+            .args(["llvm-offload-wrapper", "--kind=openmp", "--triple=x86_64-unknown-linux-gnu"])
+            .args(["-o", "out.bc", "image"]),
+    )?;
+    expect_in(&said, "registration code is made by LLVM, in the program `offld-llvm`, which is not installed")?;
+    expect_in(&said, "make install")?;
+    if work.path().join("out.bc").exists() {
+        return Err("an output without registration code".into());
+    }
+    passed()
+}
