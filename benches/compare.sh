@@ -4,7 +4,7 @@
 #   groups: plain zaxpy many members amdgcn images huge containers; all of them when none is named
 #   --check: fail when a row is beyond its bound (bounds.txt)
 #   --write: the table, the machine and notes.md into FILE, or, of all groups, into benches/RESULTS.md
-# RUNS: how often (default 15); LARGE_RUNS: the same for what takes seconds (default 5); OFFLD: the binary (default target/release/offld)
+# RUNS: how often (default 15); PAIRED_RUNS: the same for rows whose bound is one of milliseconds over the floor (default 60); LARGE_RUNS: the same for what takes seconds (default 5); OFFLD: the binary (default target/release/offld)
 # TMPDIR: where, with 15 GiB of room for all groups; BOUNDS: another bounds.txt
 set -euo pipefail
 from=$PWD benches=$(cd "$(dirname "$0")" && pwd)

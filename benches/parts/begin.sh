@@ -3,7 +3,8 @@
 benches=${benches:?}
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/offld-bench.XXXXXX")
-trap 'rm -rf "$work"' EXIT
+in_memory=''
+trap 'rm -rf "$work" ${in_memory:+"$in_memory"}' EXIT
 trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM

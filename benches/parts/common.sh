@@ -17,7 +17,7 @@ need_tools() {
 }
 
 clean_environment() {
-    unset MAKEFLAGS MAKELEVEL OFFLD_REPRODUCE OFFLD_LINKER OFFLD_CACHE_REMOTE
+    unset MAKEFLAGS MAKELEVEL OFFLD_LLVM OFFLD_LLVM_TIMEOUT OFFLD_REPRODUCE OFFLD_LINKER OFFLD_CACHE_REMOTE
     export LC_ALL=C TMPDIR=$work/tmp OFFLD_CACHE=$work/cache
     export OFFLD_CLANG=$llvm/bin/clang # the one LLVM's wrapper takes, since it stands beside it
     mkdir -p "$TMPDIR" "$work/bin"

@@ -16,12 +16,13 @@ group_plain() {
         row "$1" "no device code: $2" over_floor=1 floor_is='ld.lld alone' floor="$(line_for floor "$floor") $3" \
             theirs="$theirs $(line_for theirs "$line") $3" ours="$ours $(line_for ours "$line") $3" "${@:4}"
     }
-    plain_row plain 'one object' ''
-    plain_row plain-many '301 objects' "${many[*]}"
+    # Differences of milliseconds take many rounds.
+    plain_row plain 'one object' '' runs="$PAIRED_RUNS"
+    plain_row plain-many '301 objects' "${many[*]}" runs="$PAIRED_RUNS"
     local archives=("$llvm"/lib/libLLVM*.a)
     plain_row plain-libraries "$(du -cmL "${archives[@]}" | tail -n 1 | cut -f 1) MiB of archives" "${archives[*]}" runs="$LARGE_RUNS"
     export OFFLD_LINKER=$lld
-    plain_row plain-ld 'one object, by ld.offld' '' ours="$links/ld.offld $(argv -fuse-ld=lld plain.o -o out.ours)"
+    plain_row plain-ld 'one object, by ld.offld' '' ours="$links/ld.offld $(argv -fuse-ld=lld plain.o -o out.ours)" runs="$PAIRED_RUNS"
     unset OFFLD_LINKER
 }
 
@@ -32,14 +33,31 @@ group_zaxpy() {
         "$llvm/bin/clang++" -O2 "${offload[@]}" -c "$source" -o "${objects[-1]}"
     done
     line=$(argv -fuse-ld=lld "${offload[@]}" "${objects[@]}" -o OUT)
-    program_row zaxpy-first 'zaxpy, first link with an empty cache' "$line" first
-    other_program "${offload[@]}"
-    program_row zaxpy-cold 'zaxpy, cold' "$line" cold
-    new_cache zaxpy
-    program_row zaxpy-warm 'zaxpy, warm' "$line"
+    on_disk_and_in_memory zaxpy_rows "$line"
     new_cache zaxpy-bfd
     line=$(argv -fuse-ld=bfd "${offload[@]}" "${objects[@]}" -o OUT)
     row zaxpy-bfd 'zaxpy, warm, with ld.bfd' theirs="$theirs $(line_for theirs "$line")" ours="$ours $(line_for ours "$line")" after=agree
+}
+
+zaxpy_rows() { # SUFFIX TITLE LINE
+    program_row "zaxpy-first$1" "zaxpy, first link with an empty cache$2" "$3" first
+    other_program "${offload[@]}"
+    program_row "zaxpy-cold$1" "zaxpy, cold$2" "$3" cold
+    new_cache "zaxpy$1"
+    program_row "zaxpy-warm$1" "zaxpy, warm$2" "$3"
+}
+
+# Rows with temporary files on the disk of the work folder, and again with them in memory, where LLVM's many files cost it least:
+# FUNCTION ARGUMENTS..., which is called with the suffix of the rows' keys and what to add to their titles first.
+on_disk_and_in_memory() {
+    "$1" '' '' "${@:2}"
+    [ -d /dev/shm ] || { say 'no /dev/shm: no rows with temporary files in memory'; return; }
+    local disk=$TMPDIR
+    TMPDIR=$(mktemp -d /dev/shm/offld-bench.XXXXXX)
+    in_memory=$TMPDIR
+    "$1" -shm ', temporary files in memory' "${@:2}"
+    rm -rf "$TMPDIR"
+    TMPDIR=$disk
 }
 
 # A link of a program that can be run: KEY TITLE LINE [BEFORE [NAME=VALUE...]]
@@ -139,20 +157,21 @@ group_many() {
     generate_variants many
     # shellcheck disable=SC2046 # numbers
     generate_main many $(seq 0 $((count - 1)))
-    many_rows many "$count objects" many/mix.o "${objects[@]}"
+    on_disk_and_in_memory many_rows many "$count objects" many/mix.o "${objects[@]}"
     units_archive=many/libunits.a
     "$llvm/bin/llvm-ar" rcs many/libunits.a many/mix.o "${objects[@]}"
-    many_rows many-archive "an archive of $count" many/libunits.a
+    many_rows '' '' many-archive "an archive of $count" many/libunits.a
 }
 
-many_rows() { # KEY TITLE INPUTS...
-    local key=$1 title=$2 line
-    line=$(argv -fuse-ld=lld "${offload[@]}" many/main.o "${@:3}" -o OUT)
-    program_row "$key-first" "$title, first link with an empty cache" "$line" first
+many_rows() { # SUFFIX MORE-TITLE KEY TITLE INPUTS...
+    local suffix=$1 more=$2 key=$3 title=$4 line
+    line=$(argv -fuse-ld=lld "${offload[@]}" many/main.o "${@:5}" -o OUT)
+    program_row "$key-first$suffix" "$title, first link with an empty cache$more" "$line" first
     other_program "${offload[@]}"
-    program_row "$key-cold" "$title, cold" "$line" cold
-    new_cache "$key"
-    program_row "$key-warm" "$title, warm" "$line"
+    program_row "$key-cold$suffix" "$title, cold$more" "$line" cold
+    new_cache "$key$suffix"
+    program_row "$key-warm$suffix" "$title, warm$more" "$line"
+    [ -z "$suffix" ] || return 0
     program_row "$key-host" "$title, warm, one changed on the host" "$line" host_change
     program_row "$key-device" "$title, warm, one changed on the device" "$line" device_change
 }

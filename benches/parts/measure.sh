@@ -2,7 +2,7 @@
 # Rows of the table: two commands and a floor take turns, and the medians are held against the bounds. Sourced; $work is a folder for
 # what is measured, $RUNS and $LARGE_RUNS say how often, bounds.txt what each row may take.
 
-RUNS=${RUNS:-15} LARGE_RUNS=${LARGE_RUNS:-5}
+RUNS=${RUNS:-15} LARGE_RUNS=${LARGE_RUNS:-5} PAIRED_RUNS=${PAIRED_RUNS:-60}
 misses=0
 
 say() { echo "bench: $*" >&2; }
@@ -20,16 +20,17 @@ table_heading() {
 table_legend() {
     cat <<'EOF'
 Times are medians; ratio is offld's time to LLVM's. ‡: the ratio of what is over the floor, since both do little else than run the host linker.
+Paired: the median of the differences to the floor within each round, where the bound is one of milliseconds.
 Memory is the peak of the largest process; where it has a bound, the wrapper's own, both linkers stubbed.
 §: the device compiler has its images ready, so the row is what the wrapper and the host linker do with them.
 EOF
 }
 
-# What bounds.txt says of a row: KEY TIME|MEMORY. Empty where it has no bound.
+# What bounds.txt says of a row: KEY TIME|MEMORY|OVER. Empty where it has no bound.
 bound() {
     awk -v key="$1" -v column="$2" '
         /^#/ || $1 != key { next }
-        { value = column == "TIME" ? $2 : $3; found = 1 }
+        { value = column == "TIME" ? $2 : column == "MEMORY" ? $3 : $4; found = 1 }
         END { if (!found) exit 1; print value == "-" ? "" : value }' "${BOUNDS:-$benches/bounds.txt}" || fail "no row '$1' in bounds.txt"
 }
 
@@ -40,12 +41,19 @@ once() {
         eval "$3" >&2 || :
         fail "this failed: $(printf %.2000s "$3")"
     fi
-    [ "$2" = 0 ] || awk -F, -v side="$1" 'NR == 2 { print side, $2, $5 + $6 }' "$work/one.csv" >> "$work/times"
+    [ "$2" = 0 ] || awk -F, -v side="$1" -v round="$2" 'NR == 2 { print side, $2, $5 + $6, round }' "$work/one.csv" >> "$work/times"
 }
 
 median() { # SIDE [COLUMN]: in seconds; nothing where it was not run
     awk -v side="$1" -v column="${2:-2}" '$1 == side { print $column }' "$work/times" | sort -g |
         awk '{ all[NR] = $1 } END { if (NR) print (all[int((NR + 1) / 2)] + all[int(NR / 2) + 1]) / 2 }'
+}
+
+# How much longer ours takes than the floor: the median of the differences within each round, in milliseconds. Both ran one after the
+# other then, so that a machine whose speed changes does not count.
+paired_difference() {
+    awk '$1 == "floor" { floor[$4] = $2 } $1 == "ours" { ours[$4] = $2 } END { for (at in ours) if (at in floor) print (ours[at] - floor[at]) * 1000 }' \
+        "$work/times" | sort -g | awk '{ all[NR] = $1 } END { if (NR) printf "%.1f", (all[int((NR + 1) / 2)] + all[int(NR / 2) + 1]) / 2 }'
 }
 
 peak() { # COMMAND: the largest resident size, in MiB, that it or one of its children reached
@@ -89,10 +97,10 @@ row() {
     done
     floor_time=$(median floor) theirs_time=$(median theirs) ours_time=$(median ours)
     [ -z "$after" ] || wrong=$("$after")
-    local time_bound memory_bound
-    time_bound=$(bound "$key" TIME) memory_bound=$(bound "$key" MEMORY)
+    local time_bound memory_bound over_bound
+    time_bound=$(bound "$key" TIME) memory_bound=$(bound "$key" MEMORY) over_bound=$(bound "$key" OVER)
     awk -v title="$title" -v floor_is="$floor_is" -v floor="$floor_time" -v theirs="$theirs_time" -v ours="$ours_time" \
-        -v over_floor="$over_floor" -v bound="$time_bound" -v limit="$memory_bound" -v a="$theirs_peak" -v b="$ours_peak" -v wrong="$wrong" '
+        -v over_floor="$over_floor" -v bound="$time_bound" -v over_bound="$over_bound" -v paired="$(paired_difference)" -v limit="$memory_bound" -v a="$theirs_peak" -v b="$ours_peak" -v wrong="$wrong" '
         function time(s) { return s == "" ? "–" : s < 10 ? sprintf("%.1f ms", s * 1000) : sprintf("%.1f s", s) }
         function over(s) { return s == "" || floor == "" ? "–" : (s < floor ? "-" : "+") time(s < floor ? floor - s : s - floor) }
         function mark(text) { marks = marks (marks == "" ? "" : ", ") text }
@@ -103,12 +111,14 @@ row() {
             # What is shown is what counts.
             if (theirs != "") ratio = sprintf("%.2f", ratio)
             if (bound != "" && theirs != "" && ratio + 0 > bound + 0) mark("**misses its bound**")
+            if (over_bound != "" && paired + 0 > over_bound + 0) mark("**too long over the floor**")
+            if (over_bound != "") mark(sprintf("paired +%s ms, at most %s", paired, over_bound))
             if (limit != "" && b + 0 > limit + 0) mark("**too much memory**")
             if (wrong != "") mark("**" wrong "**")
             printf "| %s | %s%s | %s | %s | %s%s | %s | %s | %s | %s | %s | %s | %s |\n", title, floor_is, floor == "" ? "–" : " " time(floor),
                 time(theirs), time(ours), ratio == "" ? "–" : ratio, over_floor == "" ? "" : " ‡", bound == "" ? "–" : bound,
                 over(theirs), over(ours), a == "" ? "–" : a " MiB", b " MiB", limit == "" ? "–" : limit " MiB", marks
-            exit marks != ""
+            exit marks ~ /\*\*/
         }' > "$work/row" || misses=$((misses + 1))
     tee -a "$work/table" < "$work/row"
 }
