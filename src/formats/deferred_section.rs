@@ -7,17 +7,13 @@
 #[cfg(test)]
 mod tests;
 
+use super::elf::raw::{FileHeader, Record, SectionHeader};
+use super::elf::{SHF_X86_64_LARGE, SHT_LLVM_OFFLOADING};
 use super::slice;
 use crate::error::Malformed;
-use object::{
-    Architecture, BinaryFormat, Endian, Endianness, File, Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind,
-};
+use object::{Architecture, BinaryFormat, File, Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind};
 use object::{elf, pe};
 
-/// `SHT_LLVM_OFFLOADING`.
-const SHT_LLVM_OFFLOADING: u32 = 0x6fff_4c0b;
-/// `SHF_X86_64_LARGE`: may be placed beyond what 32-bit displacements reach, so that the rest of the program stays within.
-const SHF_X86_64_LARGE: u64 = 0x1000_0000;
 /// Sections of this size are large.
 const LARGE: u64 = 1 << 30;
 
@@ -68,62 +64,40 @@ pub fn make_room(mut object: Vec<u8>, wanted: Wanted<'_>) -> Result<Room, Malfor
     let mut variables: Vec<u64> = file.symbols().filter(of_it).map(|symbol| symbol.address()).collect();
     variables.sort_unstable();
     let (size, index, align) = (section.size(), section.index().0, section.align().max(1));
-    let form = (!coff).then(|| Header { is_64: file.is_64(), endian: file.endianness() });
+    let is_64 = file.is_64();
     let large = file.architecture() == Architecture::X86_64 && size >= LARGE;
     if coff {
         rename_in_coff(&mut object, index, wanted.name)?;
     }
     let at = (object.len() as u64).checked_next_multiple_of(align);
-    let most = match form {
+    let most = match (coff, is_64) {
         // Linkers take COFF's offsets for signed.
-        None => i32::MAX as u64,
-        Some(Header { is_64: true, .. }) => i64::MAX as u64,
-        Some(_) => u32::MAX.into(),
+        (true, _) => i32::MAX as u64,
+        (false, true) => i64::MAX as u64,
+        (false, false) => u32::MAX.into(),
     };
     let at = at.filter(|at| at.checked_add(size).is_some_and(|end| end <= most));
     let at = at.ok_or(Malformed::new("more than an object of this host can hold", object.len() as u64))?;
-    match form {
-        None => give_in_coff(&mut object, index, at)?,
-        Some(form) => {
-            let flags = elf::SHF_ALLOC.0 | if large { SHF_X86_64_LARGE } else { 0 };
-            form.give(&mut object, index, wanted, flags, at)?;
-        }
+    if coff {
+        give_in_coff(&mut object, index, at)?;
+    } else {
+        let flags = if large { elf::SHF_ALLOC | SHF_X86_64_LARGE } else { elf::SHF_ALLOC };
+        give_in_elf(&mut object, index, wanted, flags, at)?;
     }
     Ok(Room { object, at, size, variables })
 }
 
-/// What the numbers in an ELF object look like.
-#[derive(Clone, Copy)]
-struct Header {
-    is_64: bool,
-    endian: Endianness,
-}
-
-impl Header {
-    /// Gives the section with this index its name, type, flags and place.
-    fn give(self, object: &mut [u8], index: usize, wanted: Wanted<'_>, flags: u64, at: u64) -> Result<(), Malformed> {
-        let (table_at, row_size, place_at) = if self.is_64 { (0x28, 64, 24) } else { (0x20, 40, 16) };
-        let row = self.word_at(object, table_at)?.saturating_add(index as u64 * row_size);
-        let name = slice(object, row, 4, "section header past the end", row)?;
-        let name = self.endian.read_u32(<[u8; 4]>::try_from(name).unwrap_or_default()) + wanted.prefix.len() as u32;
-        let kind = if wanted.listed { SHT_LLVM_OFFLOADING } else { elf::SHT_PROGBITS.0 };
-        let mut start = [self.endian.write_u32(name), self.endian.write_u32(kind)].concat();
-        start.extend(self.word(flags));
-        put(object, row, &start)?;
-        put(object, row + place_at, &self.word(at))
-    }
-
-    fn word(self, value: u64) -> Vec<u8> {
-        if self.is_64 { self.endian.write_u64(value).to_vec() } else { self.endian.write_u32(value as u32).to_vec() }
-    }
-
-    fn word_at(self, object: &[u8], at: u64) -> Result<u64, Malformed> {
-        let bytes = slice(object, at, if self.is_64 { 8 } else { 4 }, "header past the end", at)?;
-        Ok(match bytes.try_into() {
-            Ok(bytes) => self.endian.read_u64(bytes),
-            Err(_) => self.endian.read_u32(bytes.try_into().unwrap_or_default()).into(),
-        })
-    }
+/// Gives the section with this index its name, type, flags and place.
+fn give_in_elf(object: &mut [u8], index: usize, wanted: Wanted<'_>, flags: elf::SectionFlags, at: u64) -> Result<(), Malformed> {
+    let (class, head) = FileHeader::read(object)?;
+    let row = head.shoff.saturating_add((index * SectionHeader::size(class)) as u64);
+    let mut header = SectionHeader::at(class, object, row, "section header past the end")?;
+    let name = header.name.checked_add(wanted.prefix.len() as u32);
+    header.name = name.ok_or(Malformed::new("a section's name past the end", row))?;
+    header.kind = if wanted.listed { SHT_LLVM_OFFLOADING } else { elf::SHT_PROGBITS };
+    header.flags = flags;
+    header.offset = at;
+    put(object, row, &header.to_bytes(class))
 }
 
 /// COFF's file header, the row of a section, and of a symbol.

@@ -7,13 +7,12 @@ use object::read::coff::{CoffFile, CoffHeader};
 use object::read::elf::{FileHeader, SectionHeader};
 use object::{Endianness, FileKind, Object, ObjectSection, pe};
 
+use super::elf::SHT_LLVM_OFFLOADING;
 use super::offload_binary::is_offload_binary;
 
 #[cfg(test)]
 mod tests;
 
-/// The type of sections with images, whatever their names.
-const SHT_LLVM_OFFLOADING: elf::SectionType = elf::SectionType(0x6fff_4c0b);
 /// What the names of sections with images begin with.
 const NAME: &str = ".llvm.offloading";
 /// No triple and architecture are longer.

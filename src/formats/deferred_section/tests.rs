@@ -1,6 +1,7 @@
 //! What is refused; what comes out of LLVM's own objects is tested where there is LLVM (`wrapper`).
 
 use super::*;
+use object::Endianness;
 use object::write::{Object as Writer, StandardSection};
 
 const WANTED: Wanted<'_> = Wanted { name: ".images", prefix: ".bss", listed: true };
@@ -43,7 +44,7 @@ fn the_section_gets_its_name_and_its_contents() {
         assert!(file.section_by_name(".bss.images").is_none());
         match section.flags() {
             object::SectionFlags::Elf { sh_flags, sh_type } => {
-                assert_eq!((sh_flags, sh_type.0), (elf::SHF_ALLOC, SHT_LLVM_OFFLOADING))
+                assert_eq!((sh_flags, sh_type), (elf::SHF_ALLOC, SHT_LLVM_OFFLOADING))
             }
             object::SectionFlags::Coff { characteristics } => {
                 assert!(characteristics.contains(pe::IMAGE_SCN_CNT_INITIALIZED_DATA));

@@ -20,12 +20,11 @@ pub use layout::Rewritten;
 pub(in crate::formats) use layout::{Edited, renumber, tables};
 
 use crate::error::Malformed;
+use crate::formats::elf::raw::Class;
 use names::Names;
-use read::{Object, SHT_GROUP, SHT_STRTAB, SHT_SYMTAB, SHT_SYMTAB_SHNDX};
+use object::elf;
+use read::{Object, Section};
 use std::borrow::Cow;
-
-/// The section type of fat objects, `SHT_LLVM_OFFLOADING`.
-pub const SHT_LLVM_OFFLOADING: u32 = 0x6fff_4c0b;
 
 /// A section, to decide by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,9 +32,9 @@ pub struct SectionView<'a> {
     /// Its name.
     pub name: &'a [u8],
     /// Its type (`sh_type`).
-    pub kind: u32,
+    pub kind: elf::SectionType,
     /// Its flags (`sh_flags`).
-    pub flags: u64,
+    pub flags: elf::SectionFlags,
 }
 
 /// A symbol, to decide by.
@@ -114,48 +113,52 @@ pub fn rewrite(data: &[u8], edit: &Edit<'_>) -> Result<Vec<u8>, Malformed> {
 /// Which sections go: those asked for, the relocations of those, and groups of which nothing is left.
 fn removed(object: &Object<'_>, edit: &Edit<'_>) -> Vec<bool> {
     let sections = &object.sections;
-    let bookkeeping = |kind| matches!(kind, 0 | SHT_SYMTAB | SHT_STRTAB | SHT_SYMTAB_SHNDX | SHT_GROUP);
+    let bookkeeping = |kind| {
+        let belongs = [elf::SHT_NULL, elf::SHT_SYMTAB, elf::SHT_STRTAB, elf::SHT_SYMTAB_SHNDX, elf::SHT_GROUP];
+        belongs.contains(&kind)
+    };
     let asked = |view: SectionView<'_>| !bookkeeping(view.kind) && (edit.remove)(view);
     let mut removed: Vec<bool> = sections.iter().map(|section| asked(section.view())).collect();
-    for (index, section) in sections.iter().enumerate() {
-        if section.header.is_relocations() && removed[section.header.info as usize] {
-            removed[index] = true;
+    let goes = |removed: &[bool], section: u32| removed.get(section as usize) == Some(&true);
+    for (index, section) in sections.iter().enumerate().filter(|(_, section)| section.header.is_relocations()) {
+        if goes(&removed, section.header.info)
+            && let Some(removed) = removed.get_mut(index)
+        {
+            *removed = true;
         }
     }
-    for (index, section) in sections.iter().enumerate() {
-        if section.header.kind == SHT_GROUP {
-            let mut members = object.group_members(index).peekable();
-            removed[index] = members.peek().is_some() && members.all(|member| removed.get(member as usize) == Some(&true));
+    for (index, section) in sections.iter().enumerate().filter(|(_, section)| section.header.kind == elf::SHT_GROUP) {
+        let mut members = group_members(object.class, section).peekable();
+        let all_go = members.peek().is_some() && members.all(|member| goes(&removed, member));
+        if let Some(removed) = removed.get_mut(index) {
+            *removed = all_go;
         }
     }
     removed
 }
 
-impl Object<'_> {
-    /// The sections of the group in section `index`.
-    fn group_members(&self, index: usize) -> impl Iterator<Item = u32> {
-        let words = self.sections.get(index).map_or(&[][..], |section| section.body).chunks_exact(4);
-        words.skip(1).map(|word| self.class.number(word, 0, 4) as u32)
-    }
+/// The sections of the group that is in `section`; the first word of it is flags.
+fn group_members(class: Class, section: &Section<'_>) -> impl Iterator<Item = u32> {
+    section.body.chunks_exact(4).skip(1).filter_map(move |word| class.word(word))
 }
 
 /// Takes removed sections out of the groups, and renumbers the rest.
 fn groups(object: &Object<'_>, numbers: &Numbers, edited: &mut [Edited<'_>]) {
-    for (index, section) in object.sections.iter().enumerate() {
-        if section.header.kind != SHT_GROUP || numbers.of(index).is_none() {
+    for (index, (section, edited)) in object.sections.iter().zip(edited).enumerate() {
+        if section.header.kind != elf::SHT_GROUP || numbers.of(index).is_none() {
             continue;
         }
         let mut body = section.body.get(..4).unwrap_or_default().to_vec();
-        for member in object.group_members(index) {
+        for member in group_members(object.class, section) {
             let number = match numbers.of(member as usize) {
                 Some(number) => number,
                 // An index past the sections is not ours to mend.
                 None if member as usize >= object.sections.len() => member,
                 None => continue,
             };
-            body.extend(object.class.word(number));
+            body.extend(object.class.word_bytes(number));
         }
-        edited[index].body = Cow::Owned(body);
+        edited.body = Cow::Owned(body);
     }
 }
 

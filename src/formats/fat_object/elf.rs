@@ -9,19 +9,15 @@ use std::ops::Range;
 use super::strings::Strings;
 use super::{NewSection, Plan, Planner, section_name};
 use crate::error::Malformed;
-use crate::formats::elf::edit::read::{
-    Class, E_EHSIZE, E_PHENTSIZE, E_PHNUM, E_PHOFF, Header, Object, P_FILESZ, P_OFFSET, SHF_ALLOC, SHT_NOBITS, SHT_PROGBITS,
-    SHT_REL, SHT_RELA, SHT_STRTAB, SHT_SYMTAB, ST_NAME, string,
-};
+use crate::formats::elf::edit::read::Object;
 use crate::formats::elf::edit::{Changed, Edit, Edited, Numbers, change, renumber, tables};
+use crate::formats::elf::raw::{Class, FileHeader, ProgramHeader, Record, SectionHeader, Symbol, string};
 use crate::formats::slice;
-
-/// Left out of linked files.
-const SHF_EXCLUDE: u64 = 0x8000_0000;
+use object::elf;
 
 /// A section of the new file.
 struct Out<'a> {
-    header: Header,
+    header: SectionHeader,
     name: Cow<'a, [u8]>,
     body: Body,
     /// Where it stood in the old file; behind all others for a new one.
@@ -74,7 +70,7 @@ fn kept<'a>(data: &[u8], object: &Object<'a>, numbers: &Numbers, edited: Vec<Edi
         let end = stood.saturating_add(size.max(1));
         let fixed =
             segments.iter().any(|segment| segment.start <= stood && end <= segment.end) || in_memory_only(object, &header);
-        if header.kind != SHT_NOBITS && header.kind != 0 {
+        if !header.is_empty_in_file() {
             header.size = size;
         }
         align_table(object.class, &mut header);
@@ -85,53 +81,46 @@ fn kept<'a>(data: &[u8], object: &Object<'a>, numbers: &Numbers, edited: Vec<Edi
 }
 
 /// A section without bytes in a linked file: its offset is only said.
-fn in_memory_only(object: &Object<'_>, header: &Header) -> bool {
-    object.class.get(object.head, &E_PHNUM) > 0 && header.kind == SHT_NOBITS && header.flags & SHF_ALLOC != 0
+fn in_memory_only(object: &Object<'_>, header: &SectionHeader) -> bool {
+    object.head.phnum > 0 && header.kind == elf::SHT_NOBITS && header.is_allocated()
 }
 
 /// Tables of records are aligned to the largest of their fields, whatever they were.
-fn align_table(class: Class, header: &mut Header) {
-    let unloaded = header.flags & SHF_ALLOC == 0;
-    let relocations = matches!(header.kind, SHT_REL | SHT_RELA) && unloaded;
-    if header.kind == SHT_SYMTAB || relocations {
+fn align_table(class: Class, header: &mut SectionHeader) {
+    let relocations = matches!(header.kind, elf::SHT_REL | elf::SHT_RELA) && !header.is_allocated();
+    if header.kind == elf::SHT_SYMTAB || relocations {
         header.align = if class.is_64 { 8 } else { 4 };
     }
 }
 
 fn added(index: usize, section: &NewSection<'_>) -> Out<'static> {
-    let header = Header {
-        name: 0,
-        kind: SHT_PROGBITS,
-        flags: SHF_EXCLUDE,
-        addr: 0,
-        offset: 0,
+    let header = SectionHeader {
+        kind: elf::SHT_PROGBITS,
+        // Left out of linked files.
+        flags: elf::SHF_EXCLUDE,
         size: section.size,
-        link: 0,
-        info: 0,
         align: 1,
-        entsize: 0,
+        ..SectionHeader::default()
     };
     Out { header, name: Cow::Owned(section_name(section.id)), body: Body::New(index), stood: u64::MAX, fixed: false }
 }
 
 /// Where the segments stand in the file, and the table of them.
 fn segments(data: &[u8], object: &Object<'_>) -> Result<Vec<Range<u64>>, Malformed> {
-    let (class, head) = (object.class, object.head);
-    let count = class.get(head, &E_PHNUM);
-    if count == 0 {
+    let (class, head) = (object.class, &object.head);
+    if head.phnum == 0 {
         return Ok(Vec::new());
     }
-    let (at, size) = (class.get(head, &E_PHOFF), class.get(head, &E_PHENTSIZE));
-    let fault = "program headers past the end";
-    if size < class.program_header_size() as u64 {
+    let (at, size) = (head.phoff, usize::from(head.phentsize));
+    if size < ProgramHeader::size(class) {
         return Err(Malformed::new("program headers of an unknown size", at));
     }
-    let table = slice(data, at, count * size, fault, at)?;
-    let mut found = vec![0..head.len() as u64, at..at + count * size];
-    for record in table.chunks_exact(size as usize) {
-        let (start, size) = (class.get(record, &P_OFFSET), class.get(record, &P_FILESZ));
-        slice(data, start, size, "segment past the end", at)?;
-        found.push(start..start + size);
+    let table_size = u64::from(head.phnum) * size as u64;
+    let table = slice(data, at, table_size, "program headers past the end", at)?;
+    let mut found = vec![0..FileHeader::size(class) as u64, at..at + table_size];
+    for ProgramHeader { offset, filesz, .. } in table.chunks_exact(size).filter_map(|record| ProgramHeader::of(class, record)) {
+        slice(data, offset, filesz, "segment past the end", at)?;
+        found.push(offset..offset + filesz);
     }
     Ok(found)
 }
@@ -147,20 +136,22 @@ fn name_all(
     let symbol_names = symbols.and_then(|index| sections.get(index)).map(|table| table.header.link as usize);
     let rebuilt = |index: usize| {
         let header = sections.get(index).map(|section| section.header);
-        header.is_some_and(|header| header.kind == SHT_STRTAB && header.flags & SHF_ALLOC == 0)
+        header.is_some_and(|header| header.kind == elf::SHT_STRTAB && !header.is_allocated())
     };
     if !rebuilt(names) {
         return Err(Malformed::new("section names that are part of the program", 0));
     }
     let symbol_names = symbol_names.filter(|index| rebuilt(*index));
     let owned: Vec<Vec<u8>> = sections.iter().map(|section| section.name.to_vec()).collect();
-    let mut records = match symbols.filter(|_| symbol_names.is_some()).and_then(|index| sections.get(index)) {
-        Some(Out { body: Body::Made(records), .. }) => records.to_vec(),
+    let mut all: Vec<Symbol> = match symbols.filter(|_| symbol_names.is_some()).and_then(|index| sections.get(index)) {
+        Some(Out { body: Body::Made(records), .. }) => {
+            records.chunks_exact(Symbol::size(class)).filter_map(|record| Symbol::of(class, record)).collect()
+        }
         _ => Vec::new(),
     };
-    let mut each_name = Vec::new();
-    for record in records.chunks_exact(class.symbol_size()) {
-        each_name.push(string(old_strings, class.get32(record, &ST_NAME), 0)?);
+    let mut each_name = Vec::with_capacity(all.len());
+    for symbol in &all {
+        each_name.push(string(old_strings, symbol.name, 0)?);
     }
     let mut section_table = Strings::new(1);
     let mut symbol_table = Strings::new(1);
@@ -173,8 +164,10 @@ fn name_all(
         symbol_table.add(each_name.iter().copied());
     }
     let of_symbols = if shared { &section_table } else { &symbol_table };
-    for (record, name) in records.chunks_exact_mut(class.symbol_size()).zip(&each_name) {
-        class.set(record, &ST_NAME, of_symbols.offset(name));
+    let mut records = Vec::with_capacity(all.len() * Symbol::size(class));
+    for (symbol, name) in all.iter_mut().zip(&each_name) {
+        symbol.name = of_symbols.offset(name) as u32;
+        symbol.append(class, &mut records);
     }
     for (section, name) in sections.iter_mut().zip(&owned) {
         section.header.name = section_table.offset(name) as u32;
@@ -198,13 +191,14 @@ fn name_all(
 /// Gives every section its place, and says what to write.
 fn lay_out(data: &[u8], object: &Object<'_>, mut sections: Vec<Out<'_>>, names: usize) -> Result<Plan, Malformed> {
     let class = object.class;
-    let mut end = segments(data, object)?.iter().map(|segment| segment.end).max().unwrap_or(object.head.len() as u64);
+    let mut end = segments(data, object)?.iter().map(|segment| segment.end).max().unwrap_or(FileHeader::size(class) as u64);
     let linked = end;
-    let mut order: Vec<usize> = (1..sections.len()).filter(|index| !sections[*index].fixed).collect();
-    order.sort_by_key(|index| sections[*index].stood);
+    let moving = sections.iter().enumerate().skip(1).filter(|(_, section)| !section.fixed);
+    let mut order: Vec<(u64, usize)> = moving.map(|(index, section)| (section.stood, index)).collect();
+    order.sort_unstable();
     let mut gaps = 0;
-    for index in &order {
-        let header = &mut sections[*index].header;
+    for (_, index) in &order {
+        let Some(Out { header, .. }) = sections.get_mut(*index) else { continue };
         let fault = Malformed::new("a section's alignment is too large", header.offset);
         let start = end.checked_next_multiple_of(header.align.max(1)).ok_or(fault)?;
         gaps += start - end;
@@ -213,20 +207,20 @@ fn lay_out(data: &[u8], object: &Object<'_>, mut sections: Vec<Out<'_>>, names: 
             return Err(fault);
         }
         header.offset = start;
-        end = if header.kind == SHT_NOBITS || header.kind == 0 { start } else { start + header.size };
+        end = if header.is_empty_in_file() { start } else { start + header.size };
     }
     let table_at = end.next_multiple_of(if class.is_64 { 8 } else { 4 });
     if !class.is_64 && table_at > u64::from(u32::MAX) {
         return Err(Malformed::new("too large for a 32-bit object", 0));
     }
-    let headers: Vec<Header> = sections.iter().map(|section| section.header).collect();
+    let headers: Vec<SectionHeader> = sections.iter().map(|section| section.header).collect();
     let (head, table) = own_tables(object, headers, names, table_at);
     let mut planner = Planner::default();
     planner.made(head);
     if linked > planner.end {
         planner.object(planner.end, linked - planner.end);
     }
-    for index in order {
+    for (_, index) in order {
         let Some(section) = sections.get_mut(index) else { continue };
         match &mut section.body {
             Body::Lent(0) => continue,
@@ -249,19 +243,18 @@ fn lay_out(data: &[u8], object: &Object<'_>, mut sections: Vec<Out<'_>>, names: 
     Ok(planner.plan)
 }
 
-/// The ELF header and the section headers, as llvm-objcopy has them.
-fn own_tables(object: &Object<'_>, mut headers: Vec<Header>, names: usize, table_at: u64) -> (Vec<u8>, Vec<u8>) {
-    let class = object.class;
+/// The file header and the section headers, as llvm-objcopy has them.
+fn own_tables(object: &Object<'_>, mut headers: Vec<SectionHeader>, names: usize, table_at: u64) -> (Vec<u8>, Vec<u8>) {
     if let Some(null) = headers.first_mut() {
-        *null = Header::default();
+        *null = SectionHeader::default();
     }
-    let mut head = object.head.to_vec();
+    let mut head = object.head;
     // What stands behind the ABI's version means nothing yet.
-    head.iter_mut().take(16).skip(9).for_each(|byte| *byte = 0);
-    if class.get(&head, &E_PHNUM) == 0 {
-        class.set(&mut head, &E_PHOFF, 0);
-        class.set(&mut head, &E_PHENTSIZE, 0);
+    head.ident.padding = [0; 7];
+    if head.phnum == 0 {
+        head.phoff = 0;
+        head.phentsize = 0;
     }
-    class.set(&mut head, &E_EHSIZE, class.header_size() as u64);
-    tables(class, head, headers, names as u64, table_at)
+    head.ehsize = FileHeader::size(object.class) as u16;
+    tables(object.class, head, headers, names as u32, table_at)
 }

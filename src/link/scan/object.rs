@@ -9,11 +9,10 @@ use object::elf::{self, FileHeader32, FileHeader64};
 use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
 
 use super::{Definition, DeviceImage, HostFacts, Machine, Need, PLAIN_BOUNDS, packaged};
+use crate::formats::elf::SHT_LLVM_OFFLOADING;
 use crate::link::inputs::InputObject;
 use crate::model::{Generation, ImageKind, OffloadKind, OffloadKinds, Origin};
 
-/// The section type of fat objects; the name of such a section means nothing.
-const SHT_LLVM_OFFLOADING: elf::SectionType = elf::SectionType(0x6fff_4c0b);
 /// Where a relocatable link keeps images that are linked already (docs/spec/faults.md F17).
 const RELOCATABLE: &str = ".llvm.offloading.relocatable";
 /// No triple and architecture are longer.

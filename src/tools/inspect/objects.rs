@@ -12,9 +12,8 @@ use super::report::Step;
 use super::walk::{Cursor, Walk};
 use super::what::is_container;
 use crate::formats::bundle;
+use crate::formats::elf::SHT_LLVM_OFFLOADING;
 
-/// The section type of fat objects; the name of such a section means nothing.
-const SHT_LLVM_OFFLOADING: u32 = 0x6fff_4c0b;
 /// Sections of OffloadBinaries, and in programs of bare images; what follows the dot is a relocatable link's, or LLVM 14's.
 const OFFLOADING: &str = ".llvm.offloading";
 /// Where LLVM 14 puts raw images: this, triple, arch, and sometimes a name.
@@ -107,7 +106,7 @@ fn found(cursor: &Cursor) -> Result<Vec<Section>> {
         let name = String::from_utf8_lossy(section.name_bytes().map_err(told)?).into_owned();
         let (typed, elf, linked) = match section.flags() {
             SectionFlags::Elf { sh_type, sh_flags } => {
-                (sh_type.0 == SHT_LLVM_OFFLOADING, true, sh_flags.contains(object::elf::SHF_ALLOC))
+                (sh_type == SHT_LLVM_OFFLOADING, true, sh_flags.contains(object::elf::SHF_ALLOC))
             }
             _ => (false, false, short),
         };

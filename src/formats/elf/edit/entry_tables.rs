@@ -2,7 +2,8 @@
 //! out, and the entry tables and their bounds get names of their own, so that a later link neither links those images again nor
 //! mixes its entries with theirs.
 
-use super::{Edit, SHT_LLVM_OFFLOADING, SectionView, SymbolView, plan};
+use super::{Edit, SectionView, SymbolView, plan};
+use crate::formats::elf::SHT_LLVM_OFFLOADING;
 use anyhow::{Result, bail};
 use md5::{Digest, Md5};
 use std::io::Write;

@@ -2,8 +2,10 @@
 //! its alignment, then the section headers.
 
 use super::Numbers;
-use super::read::{Class, E_SHNUM, E_SHOFF, E_SHSTRNDX, Header, Object, SHN_LORESERVE, SHN_XINDEX, SHT_NOBITS, Section};
+use super::read::{Object, Section};
 use crate::error::Malformed;
+use crate::formats::elf::raw::{Class, FileHeader, Record, SectionHeader};
+use object::elf;
 use std::borrow::Cow;
 use std::io::{self, Write};
 
@@ -12,7 +14,7 @@ const MAX_FILE_ALIGN: u64 = 4096;
 
 /// A section as it is to be.
 pub(in crate::formats) struct Edited<'a> {
-    pub header: Header,
+    pub header: SectionHeader,
     pub body: Cow<'a, [u8]>,
 }
 
@@ -43,8 +45,9 @@ impl<'a> Rewritten<'a> {
     pub fn write_to(&self, out: &mut impl Write) -> io::Result<()> {
         let mut at = 0;
         for (start, bytes) in &self.parts {
-            // A gap is less than an alignment.
-            out.write_all(&[0; MAX_FILE_ALIGN as usize][..(start - at) as usize])?;
+            // A gap is less than an alignment, and no part starts before the one in front of it ends.
+            let gap = start.saturating_sub(at).min(MAX_FILE_ALIGN) as usize;
+            out.write_all([0; MAX_FILE_ALIGN as usize].get(..gap).unwrap_or_default())?;
             out.write_all(bytes)?;
             at = start + bytes.len() as u64;
         }
@@ -70,13 +73,13 @@ pub(super) fn lay_out<'a>(object: &Object<'a>, numbers: &Numbers, edited: Vec<Ed
         renumber(&mut section.header, numbers)?;
     }
     kept.sort_by_key(|(index, section)| (section.header.offset, *index));
-    let mut parts = vec![(0, Cow::Owned(object.head.to_vec()))];
-    let mut end = object.head.len() as u64;
+    let mut parts = Vec::new();
+    let mut end = FileHeader::size(object.class) as u64;
     for (index, section) in &mut kept {
         if *index == 0 {
             continue;
         }
-        if section.header.kind == SHT_NOBITS {
+        if section.header.kind == elf::SHT_NOBITS {
             section.header.offset = end;
             continue;
         }
@@ -91,10 +94,10 @@ pub(super) fn lay_out<'a>(object: &Object<'a>, numbers: &Numbers, edited: Vec<Ed
     if !object.class.is_64 && table_at > u64::from(u32::MAX) {
         return Err(Malformed::new("too large for a 32-bit object", 0));
     }
-    let headers: Vec<Header> = kept.iter().map(|(_, section)| section.header).collect();
-    let names = u64::from(numbers.of(object.names).unwrap_or(0));
-    let (head, table) = tables(object.class, object.head.to_vec(), headers, names, table_at);
-    parts[0].1 = Cow::Owned(head);
+    let headers: Vec<SectionHeader> = kept.iter().map(|(_, section)| section.header).collect();
+    let names = numbers.of(object.names).unwrap_or(0);
+    let (head, table) = tables(object.class, object.head, headers, names, table_at);
+    parts.insert(0, (0, Cow::Owned(head)));
     parts.push((table_at, Cow::Owned(table)));
     Ok(Rewritten { parts })
 }
@@ -104,34 +107,37 @@ fn file_align(align: u64) -> u64 {
 }
 
 /// Gives a section's link and info the new numbers of the sections they lead to.
-pub(in crate::formats) fn renumber(header: &mut Header, numbers: &Numbers) -> Result<(), Malformed> {
+pub(in crate::formats) fn renumber(header: &mut SectionHeader, numbers: &Numbers) -> Result<(), Malformed> {
     let fault = Malformed::new("a section that is needed by another cannot be removed", header.offset);
-    if header.kind != 0 {
-        header.link = numbers.of(header.link as usize).ok_or(fault)?;
+    if header.kind == elf::SHT_NULL {
+        return Ok(());
     }
-    if header.info_is_section() && header.kind != 0 {
+    header.link = numbers.of(header.link as usize).ok_or(fault)?;
+    if header.info_is_section() {
         header.info = numbers.of(header.info as usize).ok_or(fault)?;
     }
     Ok(())
 }
 
-/// The ELF header and the section headers. Numbers too large for the former stand in the null section's.
+/// The file header and the section headers, as bytes. Numbers too large for the former stand in the null section's.
 pub(in crate::formats) fn tables(
     class: Class,
-    mut head: Vec<u8>,
-    mut headers: Vec<Header>,
-    names: u64,
+    mut head: FileHeader,
+    mut headers: Vec<SectionHeader>,
+    names: u32,
     table_at: u64,
 ) -> (Vec<u8>, Vec<u8>) {
-    let count = headers.len() as u64;
+    let count = u16::try_from(headers.len()).ok().filter(|count| *count < elf::SHN_LORESERVE);
+    let short_names = u16::try_from(names).ok().filter(|names| *names < elf::SHN_LORESERVE);
+    let length = headers.len() as u64;
     if let Some(null) = headers.first_mut() {
-        null.size = if count >= SHN_LORESERVE { count } else { 0 };
-        null.link = if names >= SHN_LORESERVE { names as u32 } else { 0 };
+        null.size = if count.is_none() { length } else { 0 };
+        null.link = if short_names.is_none() { names } else { 0 };
     }
-    class.set(&mut head, &E_SHOFF, table_at);
-    class.set(&mut head, &E_SHNUM, if count >= SHN_LORESERVE { 0 } else { count });
-    class.set(&mut head, &E_SHSTRNDX, if names >= SHN_LORESERVE { SHN_XINDEX } else { names });
-    let mut table = Vec::with_capacity(headers.len() * class.section_header_size());
+    head.shoff = table_at;
+    head.shnum = count.unwrap_or(0);
+    head.shstrndx = short_names.map_or(elf::SHN_XINDEX, elf::SymbolSection);
+    let mut table = Vec::with_capacity(headers.len() * SectionHeader::size(class));
     headers.iter().for_each(|header| header.append(class, &mut table));
-    (head, table)
+    (head.to_bytes(class), table)
 }

@@ -41,7 +41,7 @@ impl Names {
 
     pub fn append_to(self, edited: &mut [Edited<'_>]) -> Result<(), Malformed> {
         for (table, tail) in self.0 {
-            let table = &mut edited[table];
+            let Some(table) = edited.get_mut(table) else { continue };
             // Otherwise the first new name would be the end of the last old one.
             if table.body.last().is_some_and(|byte| *byte != 0) {
                 return Err(Malformed::new("string table without a terminating zero", table.header.offset));
@@ -68,15 +68,16 @@ pub(super) fn rename_sections(
 ) -> Result<(), Malformed> {
     let sections = &object.sections;
     let new_name = |section: &Section<'_>| (edit.rename_section)(section.view());
-    for (index, section) in sections.iter().enumerate().skip(1).filter(|(index, _)| numbers.of(*index).is_some()) {
+    let table_size = sections.get(object.names).map_or(0, |table| table.body.len());
+    let kept = sections.iter().zip(edited).enumerate().skip(1).filter(|(index, _)| numbers.of(*index).is_some());
+    for (_, (section, edited)) in kept {
         let along = || {
-            let target = section.header.is_relocations().then(|| &sections[section.header.info as usize])?;
+            let target = sections.get(section.header.info as usize).filter(|_| section.header.is_relocations())?;
             let prefix = section.name.strip_suffix(target.name).filter(|prefix| RELOCATION_PREFIXES.contains(prefix))?;
             Some([prefix, &new_name(target)?].concat())
         };
         if let Some(name) = new_name(section).or_else(along) {
-            let len = sections[object.names].body.len();
-            edited[index].header.name = names.add(object.names, len, name, section.header.offset)?;
+            edited.header.name = names.add(object.names, table_size, name, section.header.offset)?;
         }
     }
     Ok(())

@@ -3,8 +3,12 @@
 
 use super::Numbers;
 use super::layout::Edited;
-use super::read::{Object, SHT_CREL, SHT_GROUP, SHT_LLVM_ADDRSIG, SHT_REL, SHT_RELA, Section};
+use super::read::{Object, Section};
 use crate::error::Malformed;
+use crate::formats::elf::SHT_LLVM_ADDRSIG;
+use object::Endianness;
+use object::elf::{self, Rel32, Rel64, Rela32, Rela64};
+use object::pod::{self, Pod};
 use std::borrow::Cow;
 
 /// Puts the new numbers of symbols wherever sections that stay have the old ones.
@@ -14,22 +18,22 @@ pub(super) fn renumber(
     symbols: &Numbers,
     edited: &mut [Edited<'_>],
 ) -> Result<(), Malformed> {
-    for (index, section) in object.sections.iter().enumerate() {
+    for (index, (section, edited)) in object.sections.iter().zip(edited).enumerate() {
         if sections.of(index).is_none() || Some(section.header.link as usize) != object.symbols {
             continue;
         }
         let body = match section.header.kind {
-            SHT_REL | SHT_RELA => relocations(object, section, symbols)?,
-            SHT_CREL => crel(section, symbols)?,
+            elf::SHT_REL | elf::SHT_RELA => relocations(object, section, symbols)?,
+            elf::SHT_CREL => crel(section, symbols)?,
             SHT_LLVM_ADDRSIG => addresses(section, symbols)?,
-            SHT_GROUP => {
+            elf::SHT_GROUP => {
                 let fault = Malformed::new("a group's signature is a symbol of a removed section", section.header.offset);
-                edited[index].header.info = symbols.of(section.header.info as usize).ok_or(fault)?;
+                edited.header.info = symbols.of(section.header.info as usize).ok_or(fault)?;
                 continue;
             }
             _ => continue,
         };
-        edited[index].body = Cow::Owned(body);
+        edited.body = Cow::Owned(body);
     }
     Ok(())
 }
@@ -40,31 +44,74 @@ fn target(symbols: &Numbers, old: u32, at: u64) -> Result<u32, Malformed> {
 }
 
 fn relocations(object: &Object<'_>, section: &Section<'_>, symbols: &Numbers) -> Result<Vec<u8>, Malformed> {
-    let class = object.class;
-    let size = match (class.is_64, section.header.kind) {
-        (true, SHT_RELA) => 24,
-        (true, _) => 16,
-        (false, SHT_RELA) => 12,
-        (false, _) => 8,
-    };
-    let mut body = section.body.to_vec();
-    if !body.len().is_multiple_of(size) {
-        return Err(Malformed::new("relocations of an unknown size", section.header.offset));
+    match (object.class.is_64, section.header.kind) {
+        (true, elf::SHT_RELA) => each::<Rela64<Endianness>>(object, section, symbols),
+        (true, _) => each::<Rel64<Endianness>>(object, section, symbols),
+        (false, elf::SHT_RELA) => each::<Rela32<Endianness>>(object, section, symbols),
+        (false, _) => each::<Rel32<Endianness>>(object, section, symbols),
     }
-    for (index, record) in body.chunks_exact_mut(size).enumerate() {
-        let at = section.header.offset.saturating_add((index * size) as u64);
-        if class.is_64 {
-            // The symbol is the upper half of a number of 8 bytes, but the first 4 bytes where the two are apart.
-            let place = if class.big || object.split_info { 8 } else { 12 };
-            let new = target(symbols, class.number(record, place, 4) as u32, at)?;
-            class.set_number(record, place, 4, new.into());
-        } else {
-            let info = class.number(record, 4, 4);
-            let new = target(symbols, (info >> 8) as u32, at)?;
-            class.set_number(record, 4, 4, u64::from(new) << 8 | info & 0xff);
-        }
+}
+
+fn each<R: Relocation>(object: &Object<'_>, section: &Section<'_>, symbols: &Numbers) -> Result<Vec<u8>, Malformed> {
+    let (endian, split_info) = (object.class.endian, object.split_info);
+    let mut body = section.body.to_vec();
+    let fault = Malformed::new("relocations of an unknown size", section.header.offset);
+    let all = pod::slice_from_all_bytes_mut::<R>(&mut body).map_err(|()| fault)?;
+    for (index, relocation) in all.iter_mut().enumerate() {
+        let at = section.header.offset.saturating_add((index * size_of::<R>()) as u64);
+        let new = target(symbols, relocation.symbol(endian, split_info), at)?;
+        relocation.set_symbol(endian, split_info, new);
     }
     Ok(body)
+}
+
+/// A relocation of any class, with an addend or without, whose type and the rest stay as they are.
+trait Relocation: Pod {
+    /// The number of its symbol. `split`: the object keeps it apart from the type, which only 64-bit ones can do.
+    fn symbol(&self, endian: Endianness, split: bool) -> u32;
+    fn set_symbol(&mut self, endian: Endianness, split: bool, symbol: u32);
+}
+
+impl Relocation for Rel32<Endianness> {
+    fn symbol(&self, endian: Endianness, _split: bool) -> u32 {
+        self.r_sym(endian)
+    }
+
+    fn set_symbol(&mut self, endian: Endianness, _split: bool, symbol: u32) {
+        self.set_r_info(endian, symbol, self.r_type(endian));
+    }
+}
+
+impl Relocation for Rela32<Endianness> {
+    fn symbol(&self, endian: Endianness, _split: bool) -> u32 {
+        self.r_sym(endian)
+    }
+
+    fn set_symbol(&mut self, endian: Endianness, _split: bool, symbol: u32) {
+        self.set_r_info(endian, symbol, self.r_type(endian));
+    }
+}
+
+impl Relocation for Rel64<Endianness> {
+    fn symbol(&self, endian: Endianness, split: bool) -> u32 {
+        Rela64::from(*self).r_sym(endian, split)
+    }
+
+    fn set_symbol(&mut self, endian: Endianness, split: bool, symbol: u32) {
+        let mut with_addend = Rela64::from(*self);
+        with_addend.set_symbol(endian, split, symbol);
+        self.r_info = with_addend.r_info;
+    }
+}
+
+impl Relocation for Rela64<Endianness> {
+    fn symbol(&self, endian: Endianness, split: bool) -> u32 {
+        self.r_sym(endian, split)
+    }
+
+    fn set_symbol(&mut self, endian: Endianness, split: bool, symbol: u32) {
+        self.set_r_info(endian, split, symbol, self.r_type(endian, split));
+    }
 }
 
 /// Packed relocations: each gives the difference of its symbol's number to the one before it, if there is one.

@@ -2,9 +2,11 @@
 
 use super::layout::Edited;
 use super::names::Names;
-use super::read::{Object, SHN_LORESERVE, SHN_XINDEX, SHT_STRTAB, SHT_SYMTAB_SHNDX, ST_INFO, ST_NAME, ST_SHNDX, string};
+use super::read::{Object, Section};
 use super::{Edit, Numbers, SymbolView};
 use crate::error::Malformed;
+use crate::formats::elf::raw::{Record, SectionHeader, Symbol, string};
+use object::elf;
 use std::borrow::Cow;
 
 /// Rewrites the symbol table; says which symbols stay, if some do not.
@@ -19,9 +21,10 @@ pub(super) fn edit(
     let mut removed = Vec::with_capacity(table.count());
     let mut records = Vec::with_capacity(table.records.len());
     let mut indices = Vec::new();
-    for (number, record) in table.records.chunks_exact(table.size()).enumerate() {
-        let class = object.class;
-        let short = class.get(record, &ST_SHNDX);
+    let class = object.class;
+    let read = table.records.chunks_exact(Symbol::size(class)).filter_map(|record| Symbol::of(class, record));
+    for (number, mut symbol) in read.enumerate() {
+        let short = symbol.shndx;
         let home = table.section_of(number, short);
         let new_home = match home {
             None => 0,
@@ -37,24 +40,28 @@ pub(super) fn edit(
             },
         };
         removed.push(false);
-        let mut record = record.to_vec();
-        if home.is_some() && short != SHN_XINDEX {
-            class.set(&mut record, &ST_SHNDX, new_home.into());
+        if home.is_some() && short != elf::SHN_XINDEX {
+            // No section gets a larger number than it had, so it fits where the old one stood.
+            symbol.shndx = elf::SymbolSection(new_home as u16);
         }
-        indices.extend(class.word(if short == SHN_XINDEX { new_home } else { 0 }));
-        let name = string(table.strings, class.get32(&record, &ST_NAME), table.at(number))?;
-        let view = SymbolView { name, local: class.get(&record, &ST_INFO) >> 4 == 0, undefined: short == 0 };
+        indices.extend(class.word_bytes(if short == elf::SHN_XINDEX { new_home } else { 0 }));
+        let name = string(table.strings, symbol.name, table.at(number))?;
+        let local = symbol.info.st_bind() == elf::STB_LOCAL;
+        let view = SymbolView { name, local, undefined: short == elf::SHN_UNDEF };
         if let Some(new) = (edit.rename_symbol)(view).filter(|_| number > 0 && !name.is_empty()) {
-            let offset = names.add(table.strings_index, table.strings.len(), new, table.at(number))?;
-            class.set(&mut record, &ST_NAME, offset.into());
+            symbol.name = names.add(table.strings_index, table.strings.len(), new, table.at(number))?;
         }
-        records.extend(record);
+        symbol.append(class, &mut records);
     }
     let kept = Numbers::without(&removed);
-    edited[table.index].header.info = kept.kept_before(object.sections[table.index].header.info as usize);
-    edited[table.index].body = Cow::Owned(records);
-    if let Some((index, _)) = table.extended {
-        edited[index].body = Cow::Owned(indices);
+    if let Some(edited) = edited.get_mut(table.index) {
+        edited.header.info = kept.kept_before(table.section.header.info as usize);
+        edited.body = Cow::Owned(records);
+    }
+    if let Some((index, _)) = table.extended
+        && let Some(edited) = edited.get_mut(index)
+    {
+        edited.body = Cow::Owned(indices);
     }
     Ok(Some(kept).filter(|kept| !kept.all_stay()))
 }
@@ -63,6 +70,7 @@ pub(super) fn edit(
 struct Table<'a> {
     object: &'a Object<'a>,
     index: usize,
+    section: &'a Section<'a>,
     records: &'a [u8],
     /// The names and the section that holds them.
     strings: &'a [u8],
@@ -74,46 +82,41 @@ struct Table<'a> {
 impl<'a> Table<'a> {
     fn of(object: &'a Object<'a>) -> Result<Option<Self>, Malformed> {
         let Some(index) = object.symbols else { return Ok(None) };
-        let section = &object.sections[index];
+        let Some(section) = object.sections.get(index) else { return Ok(None) };
         let fault = |what| Malformed::new(what, section.header.offset);
-        let size = object.class.symbol_size();
+        let size = Symbol::size(object.class);
         if section.header.entsize != size as u64 || !section.body.len().is_multiple_of(size) {
             return Err(fault("symbols of an unknown size"));
         }
-        let of_ours = |header: &super::read::Header| header.kind == SHT_SYMTAB_SHNDX && header.link as usize == index;
-        let extended = object.sections.iter().position(|section| of_ours(&section.header));
-        let extended = extended.map(|index| (index, object.sections[index].body));
+        let of_ours = |header: &SectionHeader| header.kind == elf::SHT_SYMTAB_SHNDX && header.link as usize == index;
+        let mut extended = object.sections.iter().enumerate().filter(|(_, section)| of_ours(&section.header));
+        let extended = extended.next().map(|(index, section)| (index, section.body));
         if extended.is_some_and(|(_, body)| body.len() / 4 != section.body.len() / size) {
             return Err(fault("as many section indices as symbols are expected"));
         }
         let strings_index = section.header.link as usize;
         // Only string tables keep their bytes.
-        if object.sections[strings_index].header.kind != SHT_STRTAB {
-            return Err(fault("the names of symbols are in no string table"));
-        }
-        let strings = object.sections[strings_index].body;
-        Ok(Some(Table { object, index, records: section.body, strings, strings_index, extended }))
-    }
-
-    fn size(&self) -> usize {
-        self.object.class.symbol_size()
+        let strings = object.sections.get(strings_index).filter(|strings| strings.header.kind == elf::SHT_STRTAB);
+        let strings = strings.ok_or(fault("the names of symbols are in no string table"))?.body;
+        Ok(Some(Table { object, index, section, records: section.body, strings, strings_index, extended }))
     }
 
     fn count(&self) -> usize {
-        self.records.len() / self.size()
+        self.records.len() / Symbol::size(self.object.class)
     }
 
     /// Where symbol `number` stands in the file.
     fn at(&self, number: usize) -> u64 {
-        self.object.sections[self.index].header.offset.saturating_add((number * self.size()) as u64)
+        self.section.header.offset.saturating_add((number * Symbol::size(self.object.class)) as u64)
     }
 
     /// The section that symbol `number` is defined in: none if it is undefined, common, absolute or the like.
-    fn section_of(&self, number: usize, short: u64) -> Option<u32> {
+    fn section_of(&self, number: usize, short: elf::SymbolSection) -> Option<u32> {
         match (short, self.extended) {
-            (SHN_XINDEX, Some((_, indices))) => Some(self.object.class.number(indices, number * 4, 4) as u32),
-            (0, _) | (SHN_LORESERVE.., _) => None,
-            (short, _) => Some(short as u32),
+            (elf::SHN_XINDEX, Some((_, indices))) => self.object.class.word(indices.get(number * 4..)?),
+            (elf::SHN_UNDEF, _) => None,
+            (short, _) if short.0 >= elf::SHN_LORESERVE => None,
+            (short, _) => Some(short.0.into()),
         }
     }
 }

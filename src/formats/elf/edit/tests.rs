@@ -4,6 +4,7 @@ mod digest;
 mod linked;
 
 use super::*;
+use crate::formats::elf::SHT_LLVM_OFFLOADING;
 use crate::formats::reference::Outcome;
 use digest::digest;
 use object::write::{Comdat, Object as Writer, Relocation, StandardSegment, Symbol, SymbolId, SymbolSection};
@@ -28,8 +29,7 @@ fn sample(architecture: Architecture, endian: Endianness) -> Vec<u8> {
     let text = object.add_section(vec![], b".text".to_vec(), SectionKind::Text);
     object.append_section_data(text, &[0x90; 33], 16);
     let fat = object.add_section(vec![], b".llvm.offloading".to_vec(), SectionKind::Other);
-    object.section_mut(fat).flags =
-        SectionFlags::Elf { sh_type: elf::SectionType(SHT_LLVM_OFFLOADING), sh_flags: elf::SHF_EXCLUDE };
+    object.section_mut(fat).flags = SectionFlags::Elf { sh_type: SHT_LLVM_OFFLOADING, sh_flags: elf::SHF_EXCLUDE };
     object.append_section_data(fat, IMAGE, 8);
     object.section_symbol(fat);
     let table = object.add_section(vec![], b"llvm_offload_entries".to_vec(), SectionKind::Data);
@@ -216,11 +216,15 @@ fn a_flipped_byte_never_panics() {
 
 #[test]
 fn what_a_relocatable_link_has_linked_is_told_from_what_it_keeps() {
-    let is = |name: &str, kind| is_fat_section(SectionView { name: name.as_bytes(), kind, flags: 0 });
-    assert!(is(".llvm.offloading", SHT_LLVM_OFFLOADING) && is(".llvm.offloading", 1) && is("whatever", SHT_LLVM_OFFLOADING));
-    assert!(is(".llvm.offloading.amdgcn-amd-amdhsa.gfx90a", 1));
-    assert!(!is(".llvm.offloading.relocatable", SHT_LLVM_OFFLOADING) && !is(".llvm.offloading.relocatable", 1));
-    assert!(!is(".text", 1) && !is(".llvm.offloadings", 1));
+    let is = |name: &str, kind| is_fat_section(SectionView { name: name.as_bytes(), kind, flags: elf::SectionFlags(0) });
+    assert!(
+        is(".llvm.offloading", SHT_LLVM_OFFLOADING)
+            && is(".llvm.offloading", elf::SHT_PROGBITS)
+            && is("whatever", SHT_LLVM_OFFLOADING)
+    );
+    assert!(is(".llvm.offloading.amdgcn-amd-amdhsa.gfx90a", elf::SHT_PROGBITS));
+    assert!(!is(".llvm.offloading.relocatable", SHT_LLVM_OFFLOADING) && !is(".llvm.offloading.relocatable", elf::SHT_PROGBITS));
+    assert!(!is(".text", elf::SHT_PROGBITS) && !is(".llvm.offloadings", elf::SHT_PROGBITS));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use object::write::Object as Writer;
-use object::{Architecture, BinaryFormat, File, Object, ObjectSection};
+use object::{Architecture, BinaryFormat, Endian, Endianness, File, Object, ObjectSection};
 
 fn applied(image: &[u8]) -> Vec<u8> {
     let Changed { head, tail_at, tail } = add(image).unwrap();

@@ -1,15 +1,12 @@
 //! The skeleton of an ELF object of images.
 
 use super::{Holes, Layout, StreamedImage};
+use crate::formats::elf::{SHF_X86_64_LARGE, SHT_LLVM_OFFLOADING};
 use crate::io::rope::GRAIN;
 use anyhow::Result;
 use object::write::elf::{FileHeader, SectionHeader, Sym, Writer};
 use object::{Endianness, elf};
 
-/// `SHT_LLVM_OFFLOADING`.
-const SHT_LLVM_OFFLOADING: elf::SectionType = elf::SectionType(0x6fff_4c0b);
-/// `SHF_X86_64_LARGE`: may be placed beyond what 32-bit displacements reach, so that the rest of the program stays within.
-const SHF_X86_64_LARGE: elf::SectionFlags = elf::SectionFlags(0x1000_0000);
 /// Images of this size are large: code next to them could no longer reach its data by 32-bit displacements.
 const LARGE: u64 = 1 << 30;
 

@@ -1,0 +1,308 @@
+//! ELF's file header, section headers, program headers, symbols and notes, read and written for any class and byte order. The
+//! layouts are the raw structs of `object`; this is where the two classes become one value, and one value one of the two again.
+//! What is read and written back without a change is the same to the byte.
+
+use crate::error::Malformed;
+use crate::formats::slice;
+use object::endian::{U16, U32, U64};
+use object::pod::{self, Pod};
+use object::{Endian, Endianness, elf};
+
+/// Which of the raw structs a file is made of, and how numbers stand in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Class {
+    /// 64-bit.
+    pub is_64: bool,
+    /// The order of the bytes of a number.
+    pub endian: Endianness,
+}
+
+impl Class {
+    /// The class of the ELF file `data`, by the first bytes of it.
+    pub fn of(data: &[u8]) -> Result<Class, Malformed> {
+        let fault = Malformed::new("not an ELF file", 0);
+        let [0x7f, b'E', b'L', b'F', class, encoding, ..] = *data.first_chunk::<16>().ok_or(fault)? else { return Err(fault) };
+        let is_64 = match elf::FileClass(class) {
+            elf::ELFCLASS32 => false,
+            elf::ELFCLASS64 => true,
+            _ => return Err(fault),
+        };
+        let endian = match elf::DataEncoding(encoding) {
+            elf::ELFDATA2LSB => Endianness::Little,
+            elf::ELFDATA2MSB => Endianness::Big,
+            _ => return Err(fault),
+        };
+        Ok(Class { is_64, endian })
+    }
+
+    /// Four bytes as a number, as in lists of indices; too few of them are none.
+    pub fn word(self, bytes: &[u8]) -> Option<u32> {
+        Some(self.endian.read_u32(*bytes.first_chunk()?))
+    }
+
+    /// A number as four bytes.
+    pub fn word_bytes(self, value: u32) -> [u8; 4] {
+        self.endian.write_u32(value)
+    }
+}
+
+/// A record of an ELF file that has one layout for each class.
+pub(crate) trait Record: Sized {
+    /// The layout in 32-bit files.
+    type Narrow: Pod;
+    /// The layout in 64-bit files.
+    type Wide: Pod;
+
+    fn of_narrow(raw: &Self::Narrow, endian: Endianness) -> Self;
+    fn of_wide(raw: &Self::Wide, endian: Endianness) -> Self;
+    /// Numbers that only 64 bits can hold are cut: whoever lays a file out sees to it that there are none.
+    fn narrow(&self, endian: Endianness) -> Self::Narrow;
+    fn wide(&self, endian: Endianness) -> Self::Wide;
+
+    /// How many bytes a record has.
+    fn size(class: Class) -> usize {
+        if class.is_64 { size_of::<Self::Wide>() } else { size_of::<Self::Narrow>() }
+    }
+
+    /// The record at the start of `bytes`; none where it is cut short.
+    fn of(class: Class, bytes: &[u8]) -> Option<Self> {
+        if class.is_64 {
+            pod::from_bytes(bytes).ok().map(|(raw, _)| Self::of_wide(raw, class.endian))
+        } else {
+            pod::from_bytes(bytes).ok().map(|(raw, _)| Self::of_narrow(raw, class.endian))
+        }
+    }
+
+    /// The record at `at` of the file `data`. `what` is the fault of a file that ends before it does.
+    fn at(class: Class, data: &[u8], at: u64, what: &'static str) -> Result<Self, Malformed> {
+        let bytes = slice(data, at, Self::size(class) as u64, what, at)?;
+        Self::of(class, bytes).ok_or(Malformed::new(what, at))
+    }
+
+    /// `count` records from `at` on of the file `data`. `what` is the fault of a file that ends before they do.
+    fn table(class: Class, data: &[u8], at: u64, count: u64, what: &'static str) -> Result<Vec<Self>, Malformed> {
+        let size = Self::size(class);
+        let bytes = slice(data, at, count.saturating_mul(size as u64), what, at)?;
+        Ok(bytes.chunks_exact(size).filter_map(|record| Self::of(class, record)).collect())
+    }
+
+    /// Puts the record at the end of `out`.
+    fn append(&self, class: Class, out: &mut Vec<u8>) {
+        if class.is_64 {
+            out.extend(pod::bytes_of(&self.wide(class.endian)));
+        } else {
+            out.extend(pod::bytes_of(&self.narrow(class.endian)));
+        }
+    }
+
+    /// The record by itself.
+    fn to_bytes(&self, class: Class) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(Self::size(class));
+        self.append(class, &mut bytes);
+        bytes
+    }
+}
+
+/// One field from its raw form: `byte`s have no byte order, `short` and `int` have the same width in both classes, `word` and
+/// `flags` have the class's own.
+macro_rules! get {
+    (byte $raw:expr, $endian:ident) => {
+        $raw
+    };
+    (word $raw:expr, $endian:ident) => {
+        u64::from($raw.get($endian))
+    };
+    (narrow flags $raw:expr, $endian:ident) => {
+        $raw.get_u64($endian)
+    };
+    (narrow $width:ident $raw:expr, $endian:ident) => {
+        get!($width $raw, $endian)
+    };
+    (wide $width:ident $raw:expr, $endian:ident) => {
+        get!($width $raw, $endian)
+    };
+    ($width:ident $raw:expr, $endian:ident) => {
+        $raw.get($endian)
+    };
+}
+
+/// One field to its raw form.
+macro_rules! put {
+    (byte $value:expr, $endian:ident) => {
+        $value
+    };
+    (short $value:expr, $endian:ident) => {
+        U16::new($endian, $value)
+    };
+    (int $value:expr, $endian:ident) => {
+        U32::new($endian, $value)
+    };
+    (narrow word $value:expr, $endian:ident) => {
+        U32::new($endian, $value as u32)
+    };
+    (narrow flags $value:expr, $endian:ident) => {
+        U32::new_u64_truncate($endian, $value)
+    };
+    (wide word $value:expr, $endian:ident) => {
+        U64::new($endian, $value)
+    };
+    (wide flags $value:expr, $endian:ident) => {
+        U64::new($endian, $value)
+    };
+    ($class:ident $width:ident $value:expr, $endian:ident) => {
+        put!($width $value, $endian)
+    };
+}
+
+/// A struct that stands for a pair of raw structs, field by field.
+macro_rules! record {
+    ($(#[$doc:meta])* $name:ident of $narrow:ident and $wide:ident {
+        $($width:ident $field:ident: $type:ty = $raw:ident,)*
+    }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy)]
+        pub(crate) struct $name {
+            $(pub $field: $type,)*
+        }
+
+        impl Record for $name {
+            type Narrow = elf::$narrow<Endianness>;
+            type Wide = elf::$wide<Endianness>;
+
+            fn of_narrow(raw: &Self::Narrow, endian: Endianness) -> Self {
+                $name { $($field: get!(narrow $width raw.$raw, endian),)* }
+            }
+
+            fn of_wide(raw: &Self::Wide, endian: Endianness) -> Self {
+                $name { $($field: get!(wide $width raw.$raw, endian),)* }
+            }
+
+            fn narrow(&self, endian: Endianness) -> Self::Narrow {
+                elf::$narrow { $($raw: put!(narrow $width self.$field, endian),)* }
+            }
+
+            fn wide(&self, endian: Endianness) -> Self::Wide {
+                elf::$wide { $($raw: put!(wide $width self.$field, endian),)* }
+            }
+        }
+    };
+}
+
+record! {
+    /// The file header. The count of sections and the index of their names are as they stand there: too large ones stand in the
+    /// first section header.
+    FileHeader of FileHeader32 and FileHeader64 {
+        byte ident: elf::Ident = e_ident,
+        short kind: elf::FileType = e_type,
+        short machine: elf::Machine = e_machine,
+        int version: u32 = e_version,
+        word entry: u64 = e_entry,
+        word phoff: u64 = e_phoff,
+        word shoff: u64 = e_shoff,
+        int flags: elf::FileFlags = e_flags,
+        short ehsize: u16 = e_ehsize,
+        short phentsize: u16 = e_phentsize,
+        short phnum: u16 = e_phnum,
+        short shentsize: u16 = e_shentsize,
+        short shnum: u16 = e_shnum,
+        short shstrndx: elf::SymbolSection = e_shstrndx,
+    }
+}
+
+record! {
+    /// A section header.
+    #[derive(PartialEq, Eq, Default)]
+    SectionHeader of SectionHeader32 and SectionHeader64 {
+        int name: u32 = sh_name,
+        int kind: elf::SectionType = sh_type,
+        flags flags: elf::SectionFlags = sh_flags,
+        word addr: u64 = sh_addr,
+        word offset: u64 = sh_offset,
+        word size: u64 = sh_size,
+        int link: u32 = sh_link,
+        int info: u32 = sh_info,
+        word align: u64 = sh_addralign,
+        word entsize: u64 = sh_entsize,
+    }
+}
+
+record! {
+    /// A program header.
+    ProgramHeader of ProgramHeader32 and ProgramHeader64 {
+        int kind: elf::ProgramType = p_type,
+        int flags: elf::ProgramFlags = p_flags,
+        word offset: u64 = p_offset,
+        word vaddr: u64 = p_vaddr,
+        word paddr: u64 = p_paddr,
+        word filesz: u64 = p_filesz,
+        word memsz: u64 = p_memsz,
+        word align: u64 = p_align,
+    }
+}
+
+record! {
+    /// A symbol.
+    Symbol of Sym32 and Sym64 {
+        int name: u32 = st_name,
+        byte info: elf::SymbolInfo = st_info,
+        byte other: elf::SymbolOther = st_other,
+        short shndx: elf::SymbolSection = st_shndx,
+        word value: u64 = st_value,
+        word size: u64 = st_size,
+    }
+}
+
+impl FileHeader {
+    /// The header of the ELF file `data`, and its class.
+    pub fn read(data: &[u8]) -> Result<(Class, FileHeader), Malformed> {
+        let class = Class::of(data)?;
+        let header = FileHeader::of(class, data).ok_or(Malformed::new("ELF header past the end", 0))?;
+        Ok((class, header))
+    }
+}
+
+impl SectionHeader {
+    /// Whether the section has relocations.
+    pub fn is_relocations(&self) -> bool {
+        matches!(self.kind, elf::SHT_REL | elf::SHT_RELA | elf::SHT_CREL)
+    }
+
+    /// Whether it is part of the program in memory.
+    pub fn is_allocated(&self) -> bool {
+        self.flags.contains(elf::SHF_ALLOC)
+    }
+
+    /// Whether `info` is the index of a section.
+    pub fn info_is_section(&self) -> bool {
+        self.is_relocations() || self.flags.contains(elf::SHF_INFO_LINK)
+    }
+
+    /// Whether the section has no bytes in the file.
+    pub fn is_empty_in_file(&self) -> bool {
+        matches!(self.kind, elf::SHT_NOBITS | elf::SHT_NULL)
+    }
+}
+
+/// Puts a note at the end of `out`, padded to four bytes, as notes of either class are.
+pub(crate) fn append_note(class: Class, owner: &[u8], kind: elf::NoteType, text: &[u8], out: &mut Vec<u8>) {
+    let header = elf::NoteHeader32 {
+        n_namesz: U32::new(class.endian, owner.len() as u32),
+        n_descsz: U32::new(class.endian, text.len() as u32),
+        n_type: U32::new(class.endian, kind),
+    };
+    out.extend(pod::bytes_of(&header));
+    for part in [owner, text] {
+        out.extend(part);
+        out.resize(out.len().next_multiple_of(4), 0);
+    }
+}
+
+/// The string at `offset` of a string table; `at` is where the offset was read.
+pub(crate) fn string(table: &[u8], offset: u32, at: u64) -> Result<&[u8], Malformed> {
+    if offset == 0 && table.is_empty() {
+        return Ok(&[]);
+    }
+    let tail = table.get(offset as usize..).ok_or(Malformed::new("name past the end", at))?;
+    let len = tail.iter().position(|byte| *byte == 0).ok_or(Malformed::new("name without a terminating zero", at))?;
+    Ok(tail.get(..len).unwrap_or_default())
+}
