@@ -2,8 +2,9 @@
 //! order of images (ARCHITECTURE.md, "One total order of images"; target ids: docs/spec/containers.md 3).
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 use std::fmt;
+
+use crate::formats::gpu::TargetId;
 
 /// What a device image is for. Equal when triple and target id are; `""` and `generic` are the same architecture (any).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -64,31 +65,14 @@ impl Target {
         if !self.is_amdgcn() {
             return false;
         }
-        match (target_id(&self.arch), target_id(&request.arch)) {
-            (Some((mine, features)), Some((theirs, wanted))) => {
-                mine == theirs && features.iter().all(|(name, on)| wanted.get(name) == Some(on))
+        match (TargetId::parse(&self.arch), TargetId::parse(&request.arch)) {
+            (Some(mine), Some(wanted)) => {
+                let fixed_likewise = |(name, on)| wanted.features.get(name) == Some(on);
+                mine.processor == wanted.processor && mine.features.iter().all(fixed_likewise)
             }
             _ => false,
         }
     }
-}
-
-/// Processor and features (`xnack` on, …) of an AMDGPU target id; none when it is malformed.
-fn target_id(text: &str) -> Option<(&str, BTreeMap<&str, bool>)> {
-    let mut parts = text.split(':');
-    let processor = parts.next().filter(|name| !name.is_empty())?;
-    let mut features = BTreeMap::new();
-    for part in parts {
-        let (name, on) = match (part.strip_suffix('+'), part.strip_suffix('-')) {
-            (Some(name), _) => (name, true),
-            (_, Some(name)) => (name, false),
-            _ => return None,
-        };
-        if features.insert(name, on).is_some() {
-            return None;
-        }
-    }
-    Some((processor, features))
 }
 
 /// Triple descending, then architecture descending: a runtime takes the first image that fits, so the most specific target id of

@@ -45,7 +45,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("registration", "error formats model"),
     ("store", "sys"),
     ("sys", "args error"),
-    ("target", ""),
+    ("target", "formats"),
     ("tools", ""),
     ("tools::bundler", "error formats io sys"),
     ("tools::inspect", "error formats io llvm model sys"),

@@ -8,7 +8,6 @@ mod compat;
 mod enumerated;
 mod head;
 mod id;
-mod processors;
 pub mod text;
 mod triple;
 mod write;
@@ -20,7 +19,6 @@ pub use compat::{Verdict, best, compatibility};
 pub use enumerated::compatible_triples;
 pub use head::{Head, Slot, read_head};
 pub use id::{Id, IdFault, bundle_id, check};
-pub use processors::canonical_target_id;
 pub use triple::is_known_arch;
 pub use write::{Frame, Source, frame, write};
 

@@ -1,13 +1,12 @@
 //! The ELF file that Intel's OpenMP runtime wants SPIR-V in: notes that say how to build it, then the SPIR-V, nothing that is
 //! loaded (docs/spec/link-driver.md 6.4). Only written here; the bytes are LLVM's.
 
+use super::gpu::EM_INTELGT;
 use object::Endianness;
 use object::elf;
 use object::write::elf::{FileHeader, SectionHeader, Writer};
 
 const OWNER: &[u8] = b"INTELONEOMPOFFLOAD\0";
-/// `EM_INTELGT`: Intel's graphics.
-const MACHINE: elf::Machine = elf::Machine(205);
 
 /// The ELF file that holds `spirv` and asks for no compile or link options.
 pub fn wrap_intel_spirv(spirv: &[u8]) -> Vec<u8> {
@@ -34,7 +33,7 @@ fn write(file: &mut Vec<u8>, spirv: &[u8]) -> object::write::Result<()> {
     elf.reserve_shstrtab()?;
     elf.reserve_section_headers();
 
-    elf.write_file_header(&FileHeader { e_type: elf::ET_DYN, e_machine: MACHINE, ..FileHeader::default() })?;
+    elf.write_file_header(&FileHeader { e_type: elf::ET_DYN, e_machine: EM_INTELGT, ..FileHeader::default() })?;
     elf.write(&notes);
     elf.write(spirv);
     elf.write_strtab();

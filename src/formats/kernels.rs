@@ -3,7 +3,7 @@
 
 mod amdgpu;
 mod cpu;
-mod cubin;
+pub(super) mod cubin;
 #[cfg(test)]
 mod tests;
 

@@ -11,6 +11,7 @@ pub mod deferred_section;
 pub mod elf;
 pub mod fat_object;
 pub mod fatbin;
+pub mod gpu;
 pub mod intel_spirv;
 pub mod kernels;
 pub mod magic;

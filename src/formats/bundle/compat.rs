@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::enumerated::compatible_triples;
 use super::id::Id;
-use super::processors::{TargetId, parse_target_id};
+use crate::formats::gpu::TargetId;
 
 /// Whether a code object serves a target, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub fn compatibility(object: &Id, target: &Id, hip_openmp: bool) -> Verdict {
     if !triples || !compatible_kinds(&object.kind, &target.kind, hip_openmp) {
         return Verdict::KindOrTriple;
     }
-    let parsed = [object, target].map(|id| parse_target_id(&id.triple, &id.target_id));
+    let parsed = [object, target].map(|id| TargetId::of_triple(&id.triple, &id.target_id));
     match parsed {
         [Some(object), Some(target)] if object.processor == target.processor => features(&object, &target),
         // A processor that we do not know yet is itself.

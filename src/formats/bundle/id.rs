@@ -1,8 +1,8 @@
 //! Bundle ids, `kind-triple-targetid`: what they mean, in the one spelling that ids are compared and written in; and which of them
 //! may not stand in one bundle.
 
-use super::processors::{canonical_target_id, is_processor};
 use super::triple::standard;
+use crate::formats::gpu::{canonical_target_id, is_processor};
 use std::collections::BTreeSet;
 use std::fmt;
 

@@ -22,7 +22,7 @@ const UNKNOWN: u64 = 0xffff_ffff;
 
 pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(elf: &Image<'_, Elf>) -> Result<Vec<Kernel>> {
     let sections = sections(elf)?;
-    let all = attributes(sections.get(".nv.info").map_or(&[], |section| section.data))?;
+    let all = attributes(sections.get(".nv.info").map_or(&[], |section| section.data), ".nv.info")?;
     // Registers and stack: pairs of a symbol and a number. A kernel that calls itself has a stack of no known size.
     let pairs: HashMap<(u8, u64), u64> =
         all.iter().rev().map(|(attribute, value)| ((*attribute, number(value, 0, 4)), number(value, 4, 4))).collect();
@@ -34,7 +34,7 @@ pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(elf: &Image<'_, Elf>
             continue;
         }
         let section = |prefix: &str| sections.get(format!("{prefix}{}", function.name).as_str());
-        let own = attributes(section(".nv.info.").map_or(&[], |section| section.data))?;
+        let own = attributes(section(".nv.info.").map_or(&[], |section| section.data), ".nv.info")?;
         let of_kernel = |attribute: u8| own.iter().find(|(own, _)| *own == attribute).map(|(_, value)| *value);
         let in_header = section(".text.").map(|section| u64::from(section.info >> 24)).filter(|count| *count > 0);
         kernels.push(Kernel {
@@ -68,10 +68,11 @@ fn sections<'a, Elf: FileHeader<Endian = Endianness>>(elf: &Image<'a, Elf>) -> R
     Ok(all)
 }
 
-/// The attributes in a `.nv.info` section, with their values: a byte that tells how the value is written, a byte that names the
+/// The attributes in a `.nv.info` section, or in one like it that is called `section`, with their values: a byte that tells how the value is written, a byte that names the
 /// attribute, then the value in two bytes, or its size in two bytes and then the value.
-pub(super) fn attributes(mut data: &[u8]) -> Result<Vec<(u8, &[u8])>> {
+pub(in crate::formats) fn attributes<'a>(mut data: &'a [u8], section: &str) -> Result<Vec<(u8, &'a [u8])>> {
     const VALUE_FOLLOWS: u8 = 4;
+    let damaged = || anyhow!("a {section} section is damaged");
     let mut all = Vec::new();
     while !data.is_empty() {
         let head = data.split_off(..4).ok_or_else(damaged)?;
@@ -84,10 +85,6 @@ pub(super) fn attributes(mut data: &[u8]) -> Result<Vec<(u8, &[u8])>> {
         all.push((attribute, value));
     }
     Ok(all)
-}
-
-fn damaged() -> anyhow::Error {
-    anyhow!("a .nv.info section is damaged")
 }
 
 fn number(data: &[u8], at: usize, len: usize) -> u64 {

@@ -35,7 +35,10 @@ fn damaged_images_are_errors_or_other_kernels() -> Outcome {
 #[test]
 fn a_cubin_that_lies_about_attributes_is_an_error() {
     // `.nv.info`: an attribute with a value of 16 bytes, of which there are 4.
-    assert!(cubin::attributes(&[4, 0x2f, 16, 0, 1, 2, 3, 4]).is_err());
-    assert_eq!(cubin::attributes(&[4, 0x2f, 2, 0, 1, 2, 3, 0x19, 8, 0]).unwrap(), [(0x2f, &[1, 2][..]), (0x19, &[8, 0])]);
-    assert!(cubin::attributes(&[4, 0x2f, 2]).is_err());
+    assert!(cubin::attributes(&[4, 0x2f, 16, 0, 1, 2, 3, 4], ".nv.info").is_err());
+    assert_eq!(
+        cubin::attributes(&[4, 0x2f, 2, 0, 1, 2, 3, 0x19, 8, 0], ".nv.info").unwrap(),
+        [(0x2f, &[1, 2][..]), (0x19, &[8, 0])]
+    );
+    assert!(cubin::attributes(&[4, 0x2f, 2], ".nv.info").is_err());
 }

@@ -5,10 +5,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 use object::Endianness;
-use object::elf::{self, FileHeader32, FileHeader64};
-use object::read::elf::FileHeader;
+use object::elf;
 
 use super::Linked;
+use crate::formats::elf::raw::FileHeader;
+use crate::formats::gpu::Gpu;
 use crate::formats::offload_binary;
 use crate::io::bytes::Bytes;
 use crate::model::{Generation, ImageKind, OffloadKind, OffloadKinds};
@@ -48,101 +49,25 @@ fn packed_target(data: &[u8]) -> Result<(String, String)> {
     Ok((first.triple().into_owned(), first.arch().into_owned()))
 }
 
-/// Triple and architecture by the ELF header, as LLVM spells them for such images.
+/// Triple and architecture by the ELF header, as LLVM spells them for such images: of AMD, the processor without its features.
 fn target(data: &[u8]) -> Result<(String, String)> {
-    let (machine, flags) = match data.get(4) {
-        Some(1) => header::<FileHeader32<Endianness>>(data)?,
-        _ => header::<FileHeader64<Endianness>>(data)?,
-    };
+    let (class, header) = FileHeader::read(data)?;
     let named = |arch: &str| Ok((format!("{arch}--"), String::new()));
-    match machine {
-        elf::EM_AMDGPU => Ok(("amdgcn-amd-amdhsa".to_owned(), amd_processor(flags))),
-        elf::EM_CUDA => Ok(("nvptx64-nvidia-cuda".to_owned(), format!("sm_{}", cuda_version(flags)))),
+    match header.machine {
+        elf::EM_AMDGPU | elf::EM_CUDA => {
+            let gpu = Gpu::of_elf(data)?.context("no GPU is named")?;
+            Ok((gpu.triple.to_owned(), gpu.processor))
+        }
         elf::EM_X86_64 => named("x86_64"),
         elf::EM_386 => named("i386"),
         elf::EM_AARCH64 => named("aarch64"),
-        elf::EM_PPC64 => named(if data.get(5) == Some(&1) { "powerpc64le" } else { "powerpc64" }),
+        elf::EM_PPC64 => named(if class.endian == Endianness::Little { "powerpc64le" } else { "powerpc64" }),
         elf::EM_RISCV => named("riscv64"),
         elf::EM_S390 => named("s390x"),
         elf::EM_LOONGARCH => named("loongarch64"),
         other => bail!("no device has the ELF machine {}", other.0),
     }
 }
-
-fn header<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<(elf::Machine, u32)> {
-    let header = Elf::parse(data)?;
-    let endian = header.endian()?;
-    Ok((header.e_machine(endian), header.e_flags(endian).0))
-}
-
-/// The SM version: in the lowest byte up to ABI 7, in the second from ABI 8 on.
-fn cuda_version(flags: u32) -> u32 {
-    let (old, new) = (flags & 0xff, (flags >> 8) & 0xff);
-    if (20..=121).contains(&old) && old != 2 { old } else { new }
-}
-
-/// The processor of an AMD GPU image; empty when it names none that we know.
-fn amd_processor(flags: u32) -> String {
-    const MACH: u32 = 0xff;
-    PROCESSORS.iter().find(|(mach, _)| *mach == flags & MACH).map_or_else(String::new, |(_, name)| (*name).to_owned())
-}
-
-/// `EF_AMDGPU_MACH_AMDGCN_*` (LLVM's AMDGPU usage document).
-const PROCESSORS: [(u32, &str); 53] = [
-    (0x20, "gfx600"),
-    (0x21, "gfx601"),
-    (0x22, "gfx700"),
-    (0x23, "gfx701"),
-    (0x24, "gfx702"),
-    (0x25, "gfx703"),
-    (0x26, "gfx704"),
-    (0x28, "gfx801"),
-    (0x29, "gfx802"),
-    (0x2a, "gfx803"),
-    (0x2b, "gfx810"),
-    (0x2c, "gfx900"),
-    (0x2d, "gfx902"),
-    (0x2e, "gfx904"),
-    (0x2f, "gfx906"),
-    (0x30, "gfx908"),
-    (0x31, "gfx909"),
-    (0x32, "gfx90c"),
-    (0x33, "gfx1010"),
-    (0x34, "gfx1011"),
-    (0x35, "gfx1012"),
-    (0x36, "gfx1030"),
-    (0x37, "gfx1031"),
-    (0x38, "gfx1032"),
-    (0x39, "gfx1033"),
-    (0x3a, "gfx602"),
-    (0x3b, "gfx705"),
-    (0x3c, "gfx805"),
-    (0x3d, "gfx1035"),
-    (0x3e, "gfx1034"),
-    (0x3f, "gfx90a"),
-    (0x41, "gfx1100"),
-    (0x42, "gfx1013"),
-    (0x43, "gfx1150"),
-    (0x44, "gfx1103"),
-    (0x45, "gfx1036"),
-    (0x46, "gfx1101"),
-    (0x47, "gfx1102"),
-    (0x48, "gfx1200"),
-    (0x49, "gfx1250"),
-    (0x4a, "gfx1151"),
-    (0x4c, "gfx942"),
-    (0x4e, "gfx1201"),
-    (0x4f, "gfx950"),
-    (0x51, "gfx9-generic"),
-    (0x52, "gfx10-1-generic"),
-    (0x53, "gfx10-3-generic"),
-    (0x54, "gfx11-generic"),
-    (0x55, "gfx1152"),
-    (0x58, "gfx1153"),
-    (0x59, "gfx12-generic"),
-    (0x5a, "gfx1251"),
-    (0x5f, "gfx9-4-generic"),
-];
 
 #[cfg(test)]
 mod tests {
@@ -164,6 +89,10 @@ mod tests {
         assert_eq!(target(&elf).unwrap(), ("amdgcn-amd-amdhsa".to_owned(), "gfx90a".to_owned()));
         (elf[18], elf[48]) = (190, 80);
         assert_eq!(target(&elf).unwrap(), ("nvptx64-nvidia-cuda".to_owned(), "sm_80".to_owned()));
+        // A cubin for code that only this one processor runs: CUDA 12.8's sm_90a, and its sm_100a.
+        elf[8] = 7;
+        elf[48..52].copy_from_slice(&[0x5a, 0x0d, 0x5a, 0x00]);
+        assert_eq!(target(&elf).unwrap(), ("nvptx64-nvidia-cuda".to_owned(), "sm_90a".to_owned()));
         assert!(target(b"BC\xc0\xde").is_err());
     }
 }

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use object::elf::{self, FileHeader32, FileHeader64};
-use object::read::elf::FileHeader;
-use object::{Endianness, FileKind};
+use object::FileKind;
+use object::elf;
 
 use super::bytes_of;
 use super::report::Image;
 use super::walk::{Cursor, Walk};
 use super::what::{What, what};
+use crate::formats::elf::raw::FileHeader;
+use crate::formats::gpu::{self, Gpu};
 use crate::formats::kernels;
 use crate::model::ImageKind;
 
@@ -30,16 +31,14 @@ pub(super) struct ImageMetadata {
 /// Adds the image at `cursor`.
 pub(super) fn add(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     let data = cursor.piece.bytes();
-    let (format, elf) = format(data);
+    let (format, machine) = format(data);
     let mut image = unread(walk.images.len(), cursor, format, cursor.piece.size());
     image.offset = cursor.piece.file_offset(0);
-    if let Some(elf) = elf {
-        image.machine = Some(elf.machine_name());
-        if image.triple.is_empty() {
-            image.triple = elf.triple().to_owned();
-        }
-        if image.target.is_empty() {
-            image.target = elf.target();
+    if let Some(machine) = machine {
+        image.machine = Some(machine_name(machine));
+        // What the image is in says it first.
+        if image.triple.is_empty() || image.target.is_empty() {
+            name_gpu(walk, cursor, &mut image);
         }
     }
     if !walk.request.headers_only {
@@ -57,6 +56,22 @@ pub(super) fn add(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     }
     walk.images.push(image);
     Ok(())
+}
+
+/// Has the image's own header say which GPU it is for, as far as nothing else has.
+fn name_gpu(walk: &mut Walk<'_>, cursor: &Cursor, image: &mut Image) {
+    match Gpu::of_elf(cursor.piece.bytes()).with_context(|| format!("{}: its processor", cursor.place)) {
+        Ok(Some(gpu)) => {
+            if image.triple.is_empty() {
+                image.triple = gpu.triple.to_owned();
+            }
+            if image.target.is_empty() {
+                image.target = gpu.target_id();
+            }
+        }
+        Ok(None) => {}
+        Err(error) => walk.note(&error),
+    }
 }
 
 /// An image of `size` bytes that are not looked at.
@@ -100,12 +115,12 @@ fn stored_name(kind: ImageKind) -> String {
     }
 }
 
-/// What an image is by its bytes, and the header of an ELF file.
-fn format(data: &[u8]) -> (&'static str, Option<Elf>) {
+/// What an image is by its bytes, and the machine of an ELF file.
+fn format(data: &[u8]) -> (&'static str, Option<elf::Machine>) {
     let format = match what(data, false) {
         What::Object(FileKind::Elf32 | FileKind::Elf64) => {
-            let elf = Elf::read(data);
-            return (if elf.as_ref().is_some_and(|elf| elf.machine == elf::EM_CUDA) { "cubin" } else { "elf" }, elf);
+            let machine = elf_machine(data);
+            return (if machine == Some(elf::EM_CUDA) { "cubin" } else { "elf" }, machine);
         }
         What::Object(FileKind::Pe32 | FileKind::Pe64) => "pe",
         What::Object(FileKind::MachO32 | FileKind::MachO64) => "mach-o",
@@ -123,77 +138,28 @@ fn format(data: &[u8]) -> (&'static str, Option<Elf>) {
 
 /// Whether an ELF file is for a device, and for nothing else.
 pub(super) fn is_device(data: &[u8]) -> bool {
-    Elf::read(data).is_some_and(|elf| elf.machine == elf::EM_AMDGPU || elf.machine == elf::EM_CUDA || elf.machine == EM_INTELGT)
+    elf_machine(data).is_some_and(gpu::is_gpu)
 }
 
-/// Intel's graphics.
-const EM_INTELGT: elf::Machine = elf::Machine(205);
-
-/// What the header of an ELF file says.
-struct Elf {
-    machine: elf::Machine,
-    abi_version: u8,
-    flags: u32,
-    is_64: bool,
+/// The machine that an ELF file is for.
+fn elf_machine(data: &[u8]) -> Option<elf::Machine> {
+    FileHeader::read(data).ok().map(|(_, header)| header.machine)
 }
 
-impl Elf {
-    fn read(data: &[u8]) -> Option<Elf> {
-        fn of<H: FileHeader<Endian = Endianness>>(data: &[u8]) -> Option<Elf> {
-            let header = H::parse(data).ok()?;
-            let endian = header.endian().ok()?;
-            Some(Elf {
-                machine: header.e_machine(endian),
-                abi_version: header.e_ident().abi_version,
-                flags: header.e_flags(endian).0,
-                is_64: header.is_class_64(),
-            })
-        }
-        match FileKind::parse(data).ok()? {
-            FileKind::Elf32 => of::<FileHeader32<Endianness>>(data),
-            FileKind::Elf64 => of::<FileHeader64<Endianness>>(data),
-            _ => None,
-        }
-    }
-
-    fn machine_name(&self) -> String {
-        let name = match self.machine {
-            elf::EM_AMDGPU => "amdgpu",
-            elf::EM_CUDA => "cuda",
-            EM_INTELGT => "intelgt",
-            elf::EM_X86_64 => "x86-64",
-            elf::EM_386 => "i386",
-            elf::EM_AARCH64 => "aarch64",
-            elf::EM_ARM => "arm",
-            elf::EM_PPC64 => "powerpc64",
-            elf::EM_RISCV => "riscv",
-            elf::EM_S390 => "s390x",
-            elf::EM_LOONGARCH => "loongarch",
-            elf::Machine(other) => return other.to_string(),
-        };
-        name.to_owned()
-    }
-
-    /// The triple of a GPU that only this machine number has.
-    fn triple(&self) -> &'static str {
-        match self.machine {
-            elf::EM_AMDGPU => "amdgcn-amd-amdhsa",
-            elf::EM_CUDA if self.is_64 => "nvptx64-nvidia-cuda",
-            elf::EM_CUDA => "nvptx-nvidia-cuda",
-            EM_INTELGT => "spirv64-intel",
-            _ => "",
-        }
-    }
-
-    /// NVIDIA's GPU, which the flags name: until ABI 7 in the lowest byte, since then in the next.
-    fn target(&self) -> String {
-        if self.machine != elf::EM_CUDA {
-            return String::new();
-        }
-        let (sm, exact) = match self.abi_version {
-            0..8 => (self.flags & 0xff, self.flags & 0x800 != 0),
-            _ => (self.flags >> 8 & 0xff, self.flags & 0x8 != 0),
-        };
-        format!("sm_{sm}{}", if exact { "a" } else { "" })
-    }
+fn machine_name(machine: elf::Machine) -> String {
+    let name = match machine {
+        elf::EM_AMDGPU => "amdgpu",
+        elf::EM_CUDA => "cuda",
+        gpu::EM_INTELGT => "intelgt",
+        elf::EM_X86_64 => "x86-64",
+        elf::EM_386 => "i386",
+        elf::EM_AARCH64 => "aarch64",
+        elf::EM_ARM => "arm",
+        elf::EM_PPC64 => "powerpc64",
+        elf::EM_RISCV => "riscv",
+        elf::EM_S390 => "s390x",
+        elf::EM_LOONGARCH => "loongarch",
+        elf::Machine(other) => return other.to_string(),
+    };
+    name.to_owned()
 }

@@ -1,0 +1,60 @@
+//! The GPUs that device code is for: their processors and features, how target ids spell them, and how the ELF headers of images
+//! name them. All that is known of it is here.
+
+mod amd;
+mod nvidia;
+mod target_id;
+#[cfg(test)]
+mod tests;
+
+pub use target_id::{TargetId, canonical_target_id, is_processor};
+
+use crate::formats::elf::raw::FileHeader;
+use anyhow::Result;
+use object::elf;
+use std::collections::BTreeMap;
+
+/// Intel's graphics (`EM_INTELGT`).
+pub const EM_INTELGT: elf::Machine = elf::Machine(205);
+
+/// The GPU that an image is for, as its ELF header names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Gpu {
+    /// The triple, as LLVM spells it for such images.
+    pub triple: &'static str,
+    /// `gfx90a`, `sm_90a`; empty where the header names none that is known.
+    pub processor: String,
+    /// AMD: the features that the code fixes, and whether they are on.
+    pub features: BTreeMap<&'static str, bool>,
+    /// AMD: the version of a generic processor (code object version 6 on).
+    pub generic_version: Option<u8>,
+}
+
+impl Gpu {
+    fn of_triple(triple: &'static str) -> Self {
+        Gpu { triple, processor: String::new(), features: BTreeMap::new(), generic_version: None }
+    }
+
+    /// The GPU that the ELF file `image` is for; none when it is not for one. An error where it is no ELF file, or where a section
+    /// that tells of the processor is damaged.
+    pub fn of_elf(image: &[u8]) -> Result<Option<Self>> {
+        let (class, header) = FileHeader::read(image)?;
+        Ok(Some(match header.machine {
+            elf::EM_AMDGPU => amd::of_header(&header),
+            elf::EM_CUDA => nvidia::of_header(image, class, &header)?,
+            EM_INTELGT => Gpu::of_triple("spirv64-intel"),
+            _ => return Ok(None),
+        }))
+    }
+
+    /// The processor with its features, `gfx90a:xnack+`.
+    pub fn target_id(&self) -> String {
+        TargetId { processor: &self.processor, features: self.features.clone() }.to_string()
+    }
+}
+
+/// Whether ELF files for this machine are for a GPU, and for nothing else.
+pub fn is_gpu(machine: elf::Machine) -> bool {
+    matches!(machine, elf::EM_AMDGPU | elf::EM_CUDA | EM_INTELGT)
+}

@@ -1,0 +1,148 @@
+//! Processors as images name them, against images of LLVM, and of NVIDIA's ptxas, whose headers are written down here.
+
+use super::*;
+use crate::formats::reference::{Outcome, run, tools};
+use object::Endianness;
+use object::write::elf::{FileHeader as Head, SectionHeader, Writer};
+
+/// A cubin as far as it says what it is for. `compatibility`: what is in `.nv.compat`.
+fn cubin(abi_version: u8, flags: u32, compatibility: Option<&[u8]>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut elf = Writer::new(Endianness::Little, true, &mut bytes);
+    elf.reserve_file_header();
+    elf.reserve_null_section_index();
+    let name = elf.add_section_name(b".nv.compat");
+    elf.reserve_section_index();
+    elf.reserve_shstrtab_section_index();
+    let contents = compatibility.unwrap_or_default();
+    let at = elf.reserve(contents.len() as u64, 1);
+    elf.reserve_shstrtab();
+    elf.reserve_section_headers();
+    let head =
+        Head { abi_version, e_type: elf::ET_EXEC, e_machine: elf::EM_CUDA, e_flags: elf::FileFlags(flags), ..Head::default() };
+    elf.write_file_header(&head).unwrap();
+    elf.write(contents);
+    elf.write_shstrtab();
+    elf.write_null_section_header();
+    elf.write_section_header(&SectionHeader {
+        sh_name: if compatibility.is_some() { elf.section_name_offset(Some(name)) } else { 0 },
+        sh_type: elf::SHT_PROGBITS,
+        sh_offset: at,
+        sh_size: contents.len() as u64,
+        ..SectionHeader::default()
+    });
+    elf.write_shstrtab_section_header();
+    bytes
+}
+
+fn target(image: &[u8]) -> anyhow::Result<String> {
+    Ok(Gpu::of_elf(image)?.map_or_else(String::new, |gpu| format!("{} {}", gpu.triple, gpu.target_id())))
+}
+
+/// Headers of what the ptxas of CUDA 12.8 and 13.5 make of an empty kernel, and what `cuobjdump -elf` of 13.5 says that it is for.
+#[test]
+fn cubins_of_both_layouts_name_their_processor() {
+    const PLAIN: &[u8] = &[2, 9, 0, 0, 2, 0xc, 0, 0, 2, 2, 1, 0];
+    const EXACT: &[u8] = &[2, 9, 1, 0, 2, 0xc, 0, 0, 2, 2, 1, 0];
+    for (abi_version, flags, compatibility, expected) in [
+        (7, 0x004b_054b, None, "sm_75"),
+        (7, 0x005a_055a, None, "sm_90"),
+        (7, 0x005a_0d5a, None, "sm_90a"),
+        (8, 0x0600_6402, None, "sm_100"),
+        (8, 0x0600_640a, Some(&[2, 2, 1, 0][..]), "sm_100a"),
+        (8, 0x0600_650a, None, "sm_101a"),
+        (8, 0x0600_4b04, Some(PLAIN), "sm_75"),
+        (8, 0x0600_5a04, Some(PLAIN), "sm_90"),
+        (8, 0x0600_5a04, Some(EXACT), "sm_90a"),
+        (8, 0x0600_6402, Some(EXACT), "sm_100a"),
+        // `sm_103f`, which has no mark.
+        (8, 0x0600_6702, Some(PLAIN), "sm_103"),
+        (8, 0x0600_7902, Some(EXACT), "sm_121a"),
+        // In the attribute, 2 is for use inside of NVIDIA.
+        (8, 0x0600_5a04, Some(&[2, 9, 2, 0]), "sm_90"),
+    ] {
+        let told = target(&cubin(abi_version, flags, compatibility)).unwrap();
+        assert_eq!(told, format!("nvptx64-nvidia-cuda {expected}"), "ABI {abi_version}, flags {flags:#x}");
+    }
+}
+
+#[test]
+fn a_cubin_whose_attributes_are_damaged_is_an_error() {
+    let error = target(&cubin(8, 0x0600_5a04, Some(&[4, 9, 16, 0, 1]))).unwrap_err();
+    assert_eq!(error.to_string(), "a .nv.compat section is damaged");
+    let whole = cubin(8, 0x0600_5a04, Some(&[2, 9, 1, 0]));
+    for len in 0..whole.len() {
+        let _ = target(&whole[..len]);
+    }
+    assert!(target(&whole[..63]).is_err() && target(b"BC\xc0\xde").is_err());
+}
+
+/// What LLVM's compiler makes for `target`, a processor or target id.
+fn of_llvm(target: &str, version: u8) -> Result<Option<(Gpu, String)>, Box<dyn std::error::Error>> {
+    let Some([clang, readobj]) = tools(["clang", "llvm-readobj"]) else { return Ok(None) };
+    let dir = tempfile::tempdir()?;
+    std::fs::write(dir.path().join("k.c"), "void f(void) {}\n")?;
+    let options = [format!("-mcpu={target}"), format!("-mcode-object-version={version}")];
+    let line = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-c", "k.c", "-o", "k.o"].map(str::to_owned);
+    run(&clang, dir.path(), line.iter().chain(&options))?;
+    let gpu = Gpu::of_elf(&std::fs::read(dir.path().join("k.o"))?)?.ok_or("no GPU")?;
+    let told = String::from_utf8(run(&readobj, dir.path(), ["--file-headers", "k.o"])?)?;
+    Ok(Some((gpu, told)))
+}
+
+#[test]
+fn every_processor_of_amd_is_named_as_llvm_names_it() -> Outcome {
+    for processor in amd::all() {
+        let Some((gpu, told)) = of_llvm(processor, 6)? else { return Ok(()) };
+        assert_eq!((gpu.triple, gpu.target_id().as_str()), ("amdgcn-amd-amdhsa", processor));
+        let name = processor.replace('-', "_").to_uppercase();
+        assert!(told.contains(&format!("EF_AMDGPU_MACH_AMDGCN_{name} ")), "{processor}: {told}");
+        assert_eq!(gpu.generic_version, processor.ends_with("-generic").then_some(1), "{processor}");
+    }
+    Ok(())
+}
+
+#[test]
+fn features_are_told_by_code_objects_of_each_version() -> Outcome {
+    for target in ["gfx90a:xnack+", "gfx90a:sramecc-:xnack+", "gfx906:sramecc+:xnack-", "gfx1010:xnack-", "gfx942"] {
+        for version in [4, 5, 6] {
+            let Some((gpu, told)) = of_llvm(target, version)? else { return Ok(()) };
+            assert_eq!(gpu.target_id(), target, "{version}");
+            for (feature, on) in &gpu.features {
+                let flag = format!("EF_AMDGPU_FEATURE_{}_{}_V4", feature.to_uppercase(), if *on { "ON" } else { "OFF" });
+                assert!(told.contains(&flag), "{target} {version}: {flag} is not in {told}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn older_code_objects_have_their_features_elsewhere() {
+    // An image of version 3 for gfx906 has a bit for each feature; of version 2 there is nothing but the processor.
+    let mut image = cubin(1, 0x22f, None);
+    image[18] = 224;
+    image[7] = 64;
+    assert_eq!(target(&image).unwrap(), "amdgcn-amd-amdhsa gfx906:sramecc+:xnack-");
+    image[8] = 0;
+    assert_eq!(target(&image).unwrap(), "amdgcn-amd-amdhsa gfx906");
+    // What Mesa makes has version 0, and the bits of version 3.
+    image[7] = 66;
+    assert_eq!(target(&image).unwrap(), "amdgcn-amd-amdhsa gfx906:sramecc+:xnack-");
+}
+
+#[test]
+fn target_ids_have_one_spelling() {
+    for (text, canonical) in [
+        ("gfx90a:xnack+:sramecc-", "gfx90a:sramecc-:xnack+"),
+        ("tahiti", "gfx600"),
+        ("gfx90a:xnack", "gfx90a:xnack"),
+        ("gfx90a:xnack+:xnack-", "gfx90a:xnack+:xnack-"),
+        ("sm_90a", "sm_90a"),
+    ] {
+        assert_eq!(canonical_target_id(text), canonical);
+    }
+    assert_eq!(TargetId::of_triple("amdgcn-amd-amdhsa", "gfx1030:xnack+"), None);
+    assert_eq!(TargetId::of_triple("nvptx64-nvidia-cuda", "sm_90:xnack+"), None);
+    assert_eq!(TargetId::parse("gfx90a:+"), None);
+}
