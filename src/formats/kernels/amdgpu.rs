@@ -3,18 +3,20 @@
 
 use std::collections::HashMap;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result};
 use object::Endianness;
 use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
-use rmp::Marker;
-use rmp::decode;
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::{Image, Kernel};
 
 const NT_AMDGPU_METADATA: elf::NoteType = elf::NoteType(32);
 const OWNER: &[u8] = b"AMDGPU";
-const SHORTEST: u64 = 64;
+/// The names alone of what must be told of a kernel are longer.
+const SHORTEST: usize = 64;
+/// An argument's attributes are 5 deep; nothing that is told of a kernel is deeper.
+const DEEPEST: usize = 32;
 const STT_AMDGPU_HSA_KERNEL: elf::SymbolType = elf::SymbolType(10);
 
 pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(elf: &Image<'_, Elf>) -> Result<Vec<Kernel>> {
@@ -27,7 +29,7 @@ pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(elf: &Image<'_, Elf>
         kernels.sort_by(|a, b| a.name.cmp(&b.name));
         return Ok(kernels);
     };
-    let mut kernels = told(metadata).ok_or_else(|| anyhow!("the AMDGPU metadata note is damaged"))?;
+    let mut kernels = told(metadata).context("the AMDGPU metadata note is damaged")?;
     for kernel in &mut kernels {
         kernel.code_size = sizes.get(kernel.name.as_str()).map(|function| function.size);
     }
@@ -70,92 +72,172 @@ fn metadata<'a, Elf: FileHeader<Endian = Endianness>>(elf: &Image<'a, Elf>) -> R
     Ok(None)
 }
 
-/// What the metadata tells of its kernels; none if it is damaged.
-fn told(metadata: &[u8]) -> Option<Vec<Kernel>> {
-    let mut rest = metadata;
-    let mut kernels = Vec::new();
-    for _ in 0..decode::read_map_len(&mut rest).ok()? {
-        if text(&mut rest)? != "amdhsa.kernels" {
-            skip(&mut rest)?;
-            continue;
-        }
-        let count = decode::read_array_len(&mut rest).ok()?;
-        // The names alone of what must be told of a kernel are longer.
-        if u64::from(count) * SHORTEST > rest.len() as u64 {
-            return None;
-        }
-        for _ in 0..count {
-            kernels.push(kernel(&mut rest)?);
-        }
-    }
-    Some(kernels)
+/// What the metadata tells of its kernels.
+fn told(metadata: &[u8]) -> Result<Vec<Kernel>, rmp_serde::decode::Error> {
+    let mut reader = rmp_serde::Deserializer::from_read_ref(metadata);
+    reader.set_max_depth(DEEPEST);
+    CodeObject { most: metadata.len() / SHORTEST }.deserialize(&mut reader)
 }
 
-fn kernel(rest: &mut &[u8]) -> Option<Kernel> {
-    let mut kernel = Kernel::default();
-    for _ in 0..decode::read_map_len(rest).ok()? {
-        let field = match text(rest)? {
-            ".name" => {
-                kernel.name = text(rest)?.to_owned();
-                continue;
+/// What is read of a kernel's metadata. Integers may have any width.
+#[derive(serde::Deserialize)]
+struct Metadata<'a> {
+    #[serde(rename = ".name")]
+    name: &'a str,
+    #[serde(rename = ".vgpr_count")]
+    vgprs: Option<u64>,
+    #[serde(rename = ".agpr_count")]
+    agprs: Option<u64>,
+    #[serde(rename = ".sgpr_count")]
+    sgprs: Option<u64>,
+    #[serde(rename = ".vgpr_spill_count")]
+    spilled_vgprs: Option<u64>,
+    #[serde(rename = ".sgpr_spill_count")]
+    spilled_sgprs: Option<u64>,
+    #[serde(rename = ".group_segment_fixed_size")]
+    shared: Option<u64>,
+    #[serde(rename = ".private_segment_fixed_size")]
+    scratch: Option<u64>,
+    #[serde(rename = ".kernarg_segment_size")]
+    arguments: Option<u64>,
+    #[serde(rename = ".max_flat_workgroup_size")]
+    max_workgroup: Option<u64>,
+}
+
+impl From<Metadata<'_>> for Kernel {
+    fn from(told: Metadata<'_>) -> Self {
+        Kernel {
+            name: told.name.to_owned(),
+            vgprs: told.vgprs,
+            agprs: told.agprs,
+            sgprs: told.sgprs,
+            spilled_vgprs: told.spilled_vgprs,
+            spilled_sgprs: told.spilled_sgprs,
+            shared: told.shared,
+            scratch: told.scratch,
+            arguments: told.arguments,
+            max_workgroup: told.max_workgroup,
+            ..Kernel::default()
+        }
+    }
+}
+
+/// The map that the note holds, of which the kernels are one entry. A note that says it had more kernels than `most` would ask for
+/// far more memory than it has bytes.
+struct CodeObject {
+    most: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for CodeObject {
+    type Value = Vec<Kernel>;
+
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Vec<Kernel>, D::Error> {
+        reader.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for CodeObject {
+    type Value = Vec<Kernel>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the metadata of a code object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vec<Kernel>, A::Error> {
+        let mut kernels = Vec::new();
+        while let Some(key) = map.next_key::<&str>()? {
+            if key == "amdhsa.kernels" {
+                kernels = map.next_value_seed(Kernels { most: self.most })?;
+            } else {
+                map.next_value::<IgnoredAny>()?;
             }
-            ".vgpr_count" => &mut kernel.vgprs,
-            ".agpr_count" => &mut kernel.agprs,
-            ".sgpr_count" => &mut kernel.sgprs,
-            ".vgpr_spill_count" => &mut kernel.spilled_vgprs,
-            ".sgpr_spill_count" => &mut kernel.spilled_sgprs,
-            ".group_segment_fixed_size" => &mut kernel.shared,
-            ".private_segment_fixed_size" => &mut kernel.scratch,
-            ".kernarg_segment_size" => &mut kernel.arguments,
-            ".max_flat_workgroup_size" => &mut kernel.max_workgroup,
-            _ => {
-                skip(rest)?;
-                continue;
+        }
+        Ok(kernels)
+    }
+}
+
+/// The kernels, `most` of them at most.
+struct Kernels {
+    most: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for Kernels {
+    type Value = Vec<Kernel>;
+
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Vec<Kernel>, D::Error> {
+        reader.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Kernels {
+    type Value = Vec<Kernel>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a list of kernels")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<Kernel>, A::Error> {
+        let mut kernels = Vec::new();
+        while let Some(kernel) = list.next_element::<Metadata<'de>>()? {
+            if kernels.len() == self.most {
+                return Err(A::Error::custom("it has more kernels than its bytes have room for"));
             }
+            kernels.push(kernel.into());
+        }
+        Ok(kernels)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A string of at most 31 bytes.
+    fn text(text: &str) -> Vec<u8> {
+        [&[0xa0 | text.len() as u8], text.as_bytes()].concat()
+    }
+
+    fn note(kernels: &[u8]) -> Vec<u8> {
+        [vec![0x82], text("amdhsa.version"), vec![0x92, 1, 2], text("amdhsa.kernels"), kernels.to_vec()].concat()
+    }
+
+    #[test]
+    fn integers_of_any_width_and_what_is_not_known_are_read() {
+        let kernel = [
+            vec![0x91, 0x84],
+            text(".name"),
+            text("kernel_of_a_name_that_is_long"),
+            text(".vgpr_count"),
+            vec![0xcd, 1, 0],
+            text(".args"),
+            vec![0x91, 0x81, 0xa1, b'x', 0xc7, 1, 5, 0],
+            text(".kernarg_segment_size"),
+            vec![0xd3, 0, 0, 0, 0, 0, 0, 0, 9],
+        ];
+        let kernels = told(&note(&kernel.concat())).unwrap();
+        let expected = Kernel {
+            name: "kernel_of_a_name_that_is_long".to_owned(),
+            vgprs: Some(256),
+            arguments: Some(9),
+            ..Kernel::default()
         };
-        *field = Some(decode::read_int(rest).ok()?);
-    }
-    Some(kernel)
-}
-
-fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
-    let (text, after) = decode::read_str_from_slice(*rest).ok()?;
-    *rest = after;
-    Some(text)
-}
-
-/// Passes over one value, however deep; each value inside takes a byte at least, so this ends with the data.
-fn skip(rest: &mut &[u8]) -> Option<()> {
-    let mut values = 1u64;
-    while values > 0 {
-        values -= 1;
-        let marker = decode::read_marker(rest).ok()?;
-        let mut bytes = 0;
-        match marker {
-            Marker::FixMap(len) => values = values.checked_add(2 * u64::from(len))?,
-            Marker::Map16 => values = values.checked_add(2 * big_endian(rest, 2)? as u64)?,
-            Marker::Map32 => values = values.checked_add(2 * big_endian(rest, 4)? as u64)?,
-            Marker::FixArray(len) => values = values.checked_add(len.into())?,
-            Marker::Array16 => values = values.checked_add(big_endian(rest, 2)? as u64)?,
-            Marker::Array32 => values = values.checked_add(big_endian(rest, 4)? as u64)?,
-            Marker::FixStr(len) => bytes = usize::from(len),
-            Marker::Str8 | Marker::Bin8 => bytes = big_endian(rest, 1)?,
-            Marker::Str16 | Marker::Bin16 => bytes = big_endian(rest, 2)?,
-            Marker::Str32 | Marker::Bin32 => bytes = big_endian(rest, 4)?,
-            Marker::U8 | Marker::I8 => bytes = 1,
-            Marker::U16 | Marker::I16 => bytes = 2,
-            Marker::U32 | Marker::I32 | Marker::F32 => bytes = 4,
-            Marker::U64 | Marker::I64 | Marker::F64 => bytes = 8,
-            Marker::FixPos(_) | Marker::FixNeg(_) | Marker::Null | Marker::True | Marker::False => {}
-            // Extensions: no metadata has them.
-            _ => return None,
+        assert_eq!(kernels, [expected]);
+        let whole = note(&kernel.concat());
+        for len in 0..whole.len() {
+            assert!(told(&whole[..len]).is_err(), "{len}");
         }
-        rest.split_off(..bytes)?;
     }
-    Some(())
-}
 
-fn big_endian(rest: &mut &[u8], len: usize) -> Option<usize> {
-    let bytes = rest.split_off(..len)?;
-    Some(bytes.iter().fold(0, |value, byte| value << 8 | usize::from(*byte)))
+    #[test]
+    fn a_note_that_asks_for_more_than_it_has_is_an_error() {
+        // Lists within lists, deeper than any stack.
+        let deep = [vec![0x82], text("x"), vec![0x91; 1 << 20]].concat();
+        assert!(told(&deep).is_err());
+        // Four thousand million kernels, of which there is none.
+        assert!(told(&note(&[0xdd, 0xff, 0xff, 0xff, 0xff])).is_err());
+        // Kernels of nothing but an empty name.
+        let short = [&[0xdc, 0x10, 0][..], &[&[0x81], &*text(".name"), &[0xa0]].concat().repeat(4096)].concat();
+        let error = told(&note(&short)).unwrap_err();
+        assert_eq!(error.to_string(), "it has more kernels than its bytes have room for");
+    }
 }
