@@ -92,8 +92,8 @@ pub fn unpack_all(data: &[u8]) -> Result<Vec<Cow<'_, [u8]>>, Malformed> {
             let read = read_at(data, at as u64)?;
             (read.size as usize, Cow::Owned(read.unpack()?))
         } else {
-            let size = bundle::read_at(data, at as u64)?.size as usize;
-            (size, Cow::Borrowed(&rest[..size]))
+            let size = bundle::read_at(data, at as u64)?.size;
+            (size as usize, Cow::Borrowed(slice(rest, 0, size, "bundle past the end", at as u64)?))
         };
         bundles.push(plain);
         at += size + bundle::zeros(rest.get(size..).unwrap_or_default());

@@ -11,6 +11,7 @@
 #[cfg(test)]
 mod tests;
 
+use super::elf::raw::FileHeader;
 use super::slice;
 use crate::error::Malformed;
 
@@ -118,11 +119,11 @@ pub fn unpadded(kind: Kind, code: &[u8]) -> u64 {
 
 /// The end of the header tables of a 64-bit ELF file; NVIDIA puts one of them last.
 fn elf_end(code: &[u8]) -> Option<usize> {
-    let header = code.get(..64).filter(|header| header.starts_with(b"\x7fELF\x02"))?;
-    let table = |offset: usize, entry: usize, count: usize| {
-        number(header, offset, 8).checked_add(number(header, entry, 2) * number(header, count, 2))
-    };
-    usize::try_from(table(0x20, 0x36, 0x38)?.max(table(0x28, 0x3a, 0x3c)?)).ok()
+    let (_, header) = FileHeader::read(code).ok().filter(|(class, _)| class.is_64)?;
+    let end = |at: u64, entry: u16, count: u16| at.checked_add(u64::from(entry) * u64::from(count));
+    let segments = end(header.phoff, header.phentsize, header.phnum)?;
+    let sections = end(header.shoff, header.shentsize, header.shnum)?;
+    usize::try_from(segments.max(sections)).ok()
 }
 
 /// The fatbinaries in `data`, in order; they may be apart by zeros, and by nothing else.
@@ -136,7 +137,7 @@ pub fn read_all(data: &[u8]) -> Result<Vec<Fatbin<'_>>, Malformed> {
             return Ok(all);
         }
         at += padding as u64;
-        let read = read(&rest[padding..]).map_err(|fault| fault.shifted(at))?;
+        let read = read(rest.get(padding..).unwrap_or_default()).map_err(|fault| fault.shifted(at))?;
         let entries = read.entries.into_iter().map(|entry| Entry { at: entry.at + at, ..entry }).collect();
         let (size, version) = (read.size, read.version);
         all.push(Fatbin { entries, version, at, size });

@@ -92,7 +92,7 @@ pub fn read_all(data: &[u8]) -> Result<Vec<Image<'_>>, Malformed> {
     let mut at = 0;
     while let Some(rest) = data.get(at..).filter(|rest| !rest.is_empty()) {
         let size = read_first(rest, &mut images, at as u64)?;
-        at += size + padding(&rest[size..]);
+        at += size + padding(rest.get(size..).unwrap_or_default());
     }
     Ok(images)
 }
@@ -105,7 +105,7 @@ pub fn extent(data: &[u8]) -> u64 {
         let Ok(header) = slice(rest, 0, HEADER_SIZE, "", 0) else { break };
         let Ok(whole) = slice(rest, 0, u64_at(header, 8).max(HEADER_SIZE), "", 0) else { break };
         end = at + whole.len();
-        at = end + padding(&rest[whole.len()..]);
+        at = end + padding(rest.get(whole.len()..).unwrap_or_default());
     }
     end as u64
 }
@@ -246,10 +246,11 @@ fn c_string(data: &[u8], offset: u64, at: u64) -> Result<&[u8], Malformed> {
     let start = usize::try_from(offset).map_err(|_| fault("string past the end"))?;
     let tail = data.get(start..).ok_or(fault("string past the end"))?;
     let len = tail.iter().position(|byte| *byte == 0).ok_or(fault("string without a terminating zero"))?;
-    Ok(&tail[..len])
+    Ok(tail.get(..len).unwrap_or_default())
 }
 
 // The three below are only given offsets within tables whose length has been checked.
+#[expect(clippy::indexing_slicing, reason = "the callers have checked the length of the table")]
 fn u16_at(data: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([data[at], data[at + 1]])
 }

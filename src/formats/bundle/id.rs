@@ -102,11 +102,11 @@ fn split_at_processor(rest: &str) -> Option<(&str, &str)> {
 pub fn check(ids: &[Id]) -> Result<(), IdFault> {
     let mut sorted: Vec<&Id> = ids.iter().collect();
     sorted.sort();
-    if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
+    if sorted.iter().zip(sorted.iter().skip(1)).any(|(id, next)| id == next) {
         return Err(IdFault::Duplicate);
     }
     for (index, first) in sorted.iter().enumerate() {
-        let second = sorted[index + 1..].iter().find(|second| first.rivals(second) && first.parts().1 != second.parts().1);
+        let second = sorted.iter().skip(index + 1).find(|second| first.rivals(second) && first.parts().1 != second.parts().1);
         if let Some(second) = second {
             return Err(IdFault::Conflict(first.to_string(), second.to_string()));
         }

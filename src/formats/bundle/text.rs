@@ -140,7 +140,7 @@ impl Scan {
     /// A line that starts at `at`; `before` is how the previous one ended.
     fn line(&mut self, line: &[u8], at: u64, before: Ending) -> Result<(), Malformed> {
         let ending = Ending::of(line);
-        let text = &line[..line.len().saturating_sub(ending.size() as usize)];
+        let text = line.get(..line.len().saturating_sub(ending.size() as usize)).unwrap_or_default();
         if let Some(id) = text.strip_prefix(&*self.start) {
             let id = std::str::from_utf8(id).map_err(|_| Malformed::new("bundle id is not text", at))?;
             if ending == Ending::None {

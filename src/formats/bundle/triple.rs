@@ -85,20 +85,23 @@ fn belongs(name: &str, place: usize, in_place: bool) -> bool {
 
 /// The triple of a bundle id: four components, or, for AMD's HSA, three and an empty one.
 pub fn standard(triple: &str) -> String {
-    let mut parts: Vec<&str> = triple.split('-').take(4).collect();
-    parts.resize(4, "");
-    let mut fixed = [0, 1, 2, 3].map(|place| belongs(parts[place], place, true));
+    let mut given = triple.split('-');
+    let parts = [(); 4].map(|()| given.next().unwrap_or_default());
+    let mut place = 0..;
+    let mut fixed = parts.map(|part| belongs(part, place.next().unwrap_or_default(), true));
+    let mut parts = parts.to_vec();
     for place in 0..4 {
-        if !fixed[place] {
-            let found = (0..parts.len()).find(|index| !is_fixed(&fixed, *index) && belongs(parts[*index], place, false));
+        if !is_fixed(&fixed, place) {
+            let mut free = parts.iter().enumerate().filter(|(index, _)| !is_fixed(&fixed, *index));
+            let found = free.find(|(_, part)| belongs(part, place, false)).map(|(index, _)| index);
             if let Some(index) = found {
                 bring(&mut parts, &fixed, index, place);
-                fixed[place] = true;
+                fixed.iter_mut().skip(place).take(1).for_each(|fixed| *fixed = true);
             }
         }
     }
     // `arm-none-eabi`: no system, rather than no vendor.
-    if fixed == [true, false, false, true] && parts[1] == "none" && parts[2].is_empty() {
+    if fixed == [true, false, false, true] && parts.get(1..3).is_some_and(|middle| middle == ["none", ""]) {
         parts.swap(1, 2);
     }
     finish(&parts)
@@ -118,8 +121,8 @@ fn bring<'a>(parts: &mut Vec<&'a str>, fixed: &[bool; 4], from: usize, to: usize
         index
     };
     let push = |parts: &mut Vec<&'a str>, mut at: usize, mut part: &'a str| {
-        while at < parts.len() {
-            std::mem::swap(&mut part, &mut parts[at]);
+        while let Some(here) = parts.get_mut(at) {
+            std::mem::swap(&mut part, here);
             if part.is_empty() {
                 return;
             }
@@ -128,7 +131,7 @@ fn bring<'a>(parts: &mut Vec<&'a str>, fixed: &[bool; 4], from: usize, to: usize
         parts.push(part);
     };
     if from > to {
-        let part = std::mem::take(&mut parts[from]);
+        let part = parts.get_mut(from).map(std::mem::take).unwrap_or_default();
         push(parts, to, part);
         return;
     }

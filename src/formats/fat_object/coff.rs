@@ -67,7 +67,7 @@ fn name_field(name: &[u8], offset: u64) -> Result<[u8; 8], Malformed> {
     } else if offset <= 9_999_999 {
         put(format!("/{offset}").as_bytes());
     } else if offset < 1 << 36 {
-        let digits = (0..6).rev().map(|place| DIGITS[(offset >> (6 * place) & 63) as usize]);
+        let digits = (0..6).rev().filter_map(|place| DIGITS.get((offset >> (6 * place) & 63) as usize).copied());
         put(&[b'/', b'/'].into_iter().chain(digits).collect::<Vec<u8>>());
     } else {
         return Err(TOO_LARGE);

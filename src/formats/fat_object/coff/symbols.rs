@@ -37,10 +37,10 @@ impl Symbol<'_> {
     fn section_definition(&self, big: bool) -> Option<(u32, u8)> {
         // A section's symbol is static; anything else with a record of this kind is a function.
         let defines = self.class == STATIC && !self.aux.is_empty() && self.section > 0;
-        let low = self.aux.get(12..14).filter(|_| defines)?;
-        let high = self.aux.get(16..18).filter(|_| big).unwrap_or(&[0, 0]);
-        let number = [low[0], low[1], high[0], high[1]];
-        Some((u32::from_le_bytes(number), *self.aux.get(14)?))
+        let half = |at: usize| Some(u32::from(u16::from_le_bytes(*self.aux.get(at..)?.first_chunk()?)));
+        let low = half(12).filter(|_| defines)?;
+        let high = half(16).filter(|_| big).unwrap_or(0);
+        Some((high << 16 | low, *self.aux.get(14)?))
     }
 
     /// Whether its record says which symbol stands in for it.
@@ -135,7 +135,9 @@ pub(super) fn relocations(object: &Object<'_>, relocations: &Relocations) -> Res
     let size = RELOCATION_SIZE * u64::from(relocations.count);
     let mut bytes = slice(object.data, relocations.at, size, "relocations past the end", relocations.at)?.to_vec();
     for (index, record) in bytes.chunks_exact_mut(RELOCATION_SIZE as usize).enumerate() {
-        put_index(indices, &mut record[4..8], relocations.at + RELOCATION_SIZE * index as u64)?;
+        let at = relocations.at + RELOCATION_SIZE * index as u64;
+        let symbol = record.get_mut(4..8).ok_or(Malformed::new("relocations past the end", at))?;
+        put_index(indices, symbol, at)?;
     }
     Ok(Some(bytes))
 }
@@ -159,7 +161,7 @@ pub(super) fn table(object: &Object<'_>, strings: &Strings<'_>, big: bool) -> Re
             bytes.resize(bytes.len() + 8 - symbol.name.len(), 0);
         }
         bytes.extend(symbol.value.to_le_bytes());
-        bytes.extend(&section.to_le_bytes()[..if big { 4 } else { 2 }]);
+        bytes.extend(section.to_le_bytes().iter().take(if big { 4 } else { 2 }));
         bytes.extend(symbol.kind.to_le_bytes());
         bytes.push(symbol.class);
         let aux = aux(object, symbol, section, old_size, size)?;
@@ -185,7 +187,7 @@ fn aux(object: &Object<'_>, symbol: &Symbol<'_>, section: u32, old_size: usize, 
         records.resize(len, 0);
         return Ok(records);
     }
-    let mut records = Vec::new();
+    let mut records: Vec<u8> = Vec::new();
     for record in symbol.aux.chunks_exact(old_size) {
         let start = records.len();
         records.extend_from_slice(record.get(..AUX_SIZE).unwrap_or_default());
@@ -198,16 +200,17 @@ fn aux(object: &Object<'_>, symbol: &Symbol<'_>, section: u32, old_size: usize, 
             Some((with, ASSOCIATIVE)) if with > 0 => new_section(object, with)?,
             _ => section,
         };
-        let number = with.to_le_bytes();
-        records[12..14].copy_from_slice(&number[..2]);
-        records[16..18].copy_from_slice(&number[2..]);
+        let [low, high] = [with as u16, (with >> 16) as u16];
         let changed = section.checked_sub(1).and_then(|index| object.sections.get(index as usize)?.checksum);
-        if let Some(checksum) = changed.filter(|_| symbol.value == 0) {
-            records[8..12].copy_from_slice(&checksum.to_le_bytes());
+        let changed = changed.filter(|_| symbol.value == 0).map(u32::to_le_bytes);
+        for (at, bytes) in [(12, &low.to_le_bytes()[..]), (16, &high.to_le_bytes()), (8, changed.as_ref().map_or(&[], |sum| sum))]
+        {
+            records.iter_mut().skip(at).zip(bytes).for_each(|(to, from)| *to = *from);
         }
     }
     if let Some(indices) = object.indices.as_ref().filter(|_| one && symbol.is_weak()) {
-        put_index(indices, &mut records[..4], 0)?;
+        let field = records.get_mut(..4).ok_or(Malformed::new("a symbol's record is cut short", 0))?;
+        put_index(indices, field, 0)?;
     }
     Ok(records)
 }
