@@ -13,8 +13,11 @@ use super::offload_binary::is_offload_binary;
 #[cfg(test)]
 mod tests;
 
-/// What the names of sections with images begin with.
-const NAME: &str = ".llvm.offloading";
+/// What the names of sections with images begin with; in programs, of bare ones.
+pub const NAME: &str = ".llvm.offloading";
+/// Where a relocatable link keeps images that are linked already, so that no later link takes them for its inputs
+/// (docs/spec/faults.md F17).
+pub const RELOCATABLE: &str = ".llvm.offloading.relocatable";
 /// No triple and architecture are longer.
 const LONGEST_NAME: usize = 4096;
 
@@ -90,6 +93,11 @@ fn coff_sections<Coff: CoffHeader>(data: &[u8]) -> Result<Vec<FatSection>> {
         }
     }
     Ok(found)
+}
+
+/// Whether a section's name goes on after the one that is common to all: with a triple and an architecture, or otherwise.
+pub fn is_longer(section: &str) -> bool {
+    section.strip_prefix(NAME).is_some_and(|rest| rest.starts_with('.'))
 }
 
 /// Triple and architecture in the name of a section of LLVM 14, `.llvm.offloading.<triple>.<arch>[.<what clang called the file>]`.

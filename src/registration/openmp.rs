@@ -5,7 +5,7 @@
 use super::entries::{self, Bounds, BoundsDefined, Dummy, Field, Kept, NARROW_ENTRY, Struct};
 use super::{ImagePlace, ImageSection, MODULE, PlannedImage};
 use crate::error::Malformed;
-use crate::formats::offload_binary;
+use crate::formats::{offload_binary, offload_sections};
 use crate::model::{Generation, OffloadKind};
 use std::ops::Range;
 
@@ -26,8 +26,8 @@ pub const OFFLOAD_ARCH: (&str, &str) = ("__offload_arch", ".offload_arch_list");
 pub const IMAGE_INFO: &str = ".offload_image_info";
 /// The version of info objects.
 pub const IMAGE_INFO_VERSION: u64 = 1;
-/// The section of image bytes in what `-r` makes: no later link looks for images there (docs/spec/faults.md F17).
-pub const RELOCATABLE_SECTION: &str = ".llvm.offloading.relocatable";
+/// The section of image bytes in what `-r` makes.
+pub const RELOCATABLE_SECTION: &str = offload_sections::RELOCATABLE;
 
 /// `{ptr ImageStart, ptr ImageEnd, ptr EntriesBegin, ptr EntriesEnd}`.
 pub const DEVICE_IMAGE_TYPE: Struct = ("__tgt_device_image", &[Field::Pointer; 4]);
@@ -108,7 +108,7 @@ fn oldest(coff: bool) -> Registration {
 
 /// The section of images, aligned as OffloadBinaries are, and in memory their readers want them so.
 pub fn image_section(relocatable: bool) -> ImageSection {
-    ImageSection { name: if relocatable { RELOCATABLE_SECTION } else { ".llvm.offloading" }, align: 8, listed: !relocatable }
+    ImageSection { name: if relocatable { RELOCATABLE_SECTION } else { offload_sections::NAME }, align: 8, listed: !relocatable }
 }
 
 /// `base`, `base.1`, `base.2`, …: LLVM's names for the first, second, third of one name.

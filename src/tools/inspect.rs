@@ -123,11 +123,10 @@ fn elf_kind(data: &[u8]) -> &'static str {
             _ => "elf",
         })
     }
-    let wide = data.get(4) == Some(&2);
-    let kind = if wide {
-        of::<object::elf::FileHeader64<object::Endianness>>(data)
-    } else {
+    let kind = if crate::formats::elf::raw::Class::is_32_bit(data) {
         of::<object::elf::FileHeader32<object::Endianness>>(data)
+    } else {
+        of::<object::elf::FileHeader64<object::Endianness>>(data)
     };
     kind.unwrap_or("elf")
 }

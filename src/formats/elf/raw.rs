@@ -35,6 +35,11 @@ impl Class {
         Ok(Class { is_64, endian })
     }
 
+    /// Whether `data` is a 32-bit ELF file: which of the raw structs of `object` it is to be read with.
+    pub fn is_32_bit(data: &[u8]) -> bool {
+        Class::of(data).is_ok_and(|class| !class.is_64)
+    }
+
     /// Four bytes as a number, as in lists of indices; too few of them are none.
     pub fn word(self, bytes: &[u8]) -> Option<u32> {
         Some(self.endian.read_u32(*bytes.first_chunk()?))

@@ -10,13 +10,10 @@ use object::{Object, ObjectSection, SymbolIndex, pe};
 use super::object::Shares;
 use super::{Definition, DeviceImage, HostFacts, Machine, Need, PLAIN_BOUNDS, packaged};
 use crate::formats::coff::drectve::{self, Directives};
+use crate::formats::offload_sections::{NAME, RELOCATABLE};
 use crate::link::inputs::InputObject;
 use crate::model::Generation;
 
-/// The start of the names of sections that images are in.
-const IMAGES: &str = ".llvm.offloading";
-/// Where a relocatable link keeps images that are linked already (docs/spec/faults.md F17).
-const RELOCATABLE: &str = ".llvm.offloading.relocatable";
 /// What entry tables are called, up to the `$` and what linkers sort their parts by; none but the first says more than the release.
 const TABLES: [&str; 4] = ["llvm_offload_entries", "omp_offloading_entries", "cuda_offloading_entries", "hip_offloading_entries"];
 const DIRECTIVES: &str = ".drectve";
@@ -26,7 +23,7 @@ pub(super) fn images(index: usize, input_object: &InputObject) -> Result<Vec<Dev
     let mut found = Vec::new();
     let mut shares = Shares::of(input_object.data());
     for section in sections(input_object.data()).with_context(|| input_object.origin.to_string())? {
-        if section.name.starts_with(IMAGES) && section.name != RELOCATABLE {
+        if section.name.starts_with(NAME) && section.name != RELOCATABLE {
             let origin = input_object.origin.in_section(section.name);
             shares.take(section.contents).with_context(|| origin.to_string())?;
             found.append(&mut packaged(index, &origin, section.contents)?);

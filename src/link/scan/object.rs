@@ -10,22 +10,20 @@ use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
 
 use super::{Definition, DeviceImage, HostFacts, Machine, Need, PLAIN_BOUNDS, packaged};
 use crate::formats::elf::SHT_LLVM_OFFLOADING;
+use crate::formats::elf::raw::Class;
+use crate::formats::offload_sections::{self, RELOCATABLE};
 use crate::link::inputs::InputObject;
 use crate::model::{Generation, ImageKind, OffloadKind, OffloadKinds, Origin};
 
-/// Where a relocatable link keeps images that are linked already (docs/spec/faults.md F17).
-const RELOCATABLE: &str = ".llvm.offloading.relocatable";
 /// No triple and architecture are longer.
 const LONGEST_NAME: usize = 4096;
-/// What LLVM 14 puts before `<triple>.<arch>`.
-const NAMED_SECTION: &str = ".llvm.offloading.";
-const ELFCLASS32: u8 = 1;
 
 /// The device images of an ELF object.
 pub(super) fn elf_images(index: usize, input_object: &InputObject) -> Result<Vec<DeviceImage<'_>>> {
-    match input_object.data().get(4) {
-        Some(&ELFCLASS32) => images::<FileHeader32<Endianness>>(index, input_object),
-        _ => images::<FileHeader64<Endianness>>(index, input_object),
+    if Class::is_32_bit(input_object.data()) {
+        images::<FileHeader32<Endianness>>(index, input_object)
+    } else {
+        images::<FileHeader64<Endianness>>(index, input_object)
     }
 }
 
@@ -41,7 +39,7 @@ fn images<'a, Elf: FileHeader<Endian = Endianness>>(index: usize, input_object: 
         }
         let name = sections.section_name(endian, section).unwrap_or_default();
         let name = std::str::from_utf8(name).unwrap_or_default();
-        if name == RELOCATABLE || (kind == elf::SHT_PROGBITS && !name.starts_with(NAMED_SECTION)) {
+        if name == RELOCATABLE || (kind == elf::SHT_PROGBITS && !offload_sections::is_longer(name)) {
             continue;
         }
         if name.len() > LONGEST_NAME {
@@ -89,11 +87,7 @@ fn open<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<Opened<'_, 
 
 /// The image in a section of LLVM 14, `.llvm.offloading.<triple>.<arch>[.<name>]`; none when the name is not of that form.
 pub(super) fn llvm14_image<'a>(input_object: usize, origin: &Origin, section: &str, bytes: &'a [u8]) -> Option<DeviceImage<'a>> {
-    let mut parts = section.strip_prefix(NAMED_SECTION)?.splitn(3, '.');
-    let (triple, arch) = (parts.next()?, parts.next()?);
-    if !triple.contains('-') || bytes.is_empty() {
-        return None;
-    }
+    let (triple, arch) = offload_sections::named(section).filter(|_| !bytes.is_empty())?;
     let image_kind = if bytes.starts_with(b"BC\xc0\xde") { ImageKind::Bitcode } else { ImageKind::Object };
     Some(DeviceImage {
         input_object,
@@ -109,10 +103,7 @@ pub(super) fn llvm14_image<'a>(input_object: usize, origin: &Origin, section: &s
 
 /// What an ELF object says of itself.
 pub(super) fn elf_facts(data: &[u8]) -> Result<HostFacts<'_>> {
-    match data.get(4) {
-        Some(&ELFCLASS32) => facts::<FileHeader32<Endianness>>(data),
-        _ => facts::<FileHeader64<Endianness>>(data),
-    }
+    if Class::is_32_bit(data) { facts::<FileHeader32<Endianness>>(data) } else { facts::<FileHeader64<Endianness>>(data) }
 }
 
 fn facts<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<HostFacts<'_>> {
@@ -195,10 +186,7 @@ pub(super) fn shared_needs(data: &[u8]) -> Result<Vec<Vec<u8>>> {
         });
         names.collect()
     }
-    match data.get(4) {
-        Some(&ELFCLASS32) => read::<FileHeader32<Endianness>>(data),
-        _ => read::<FileHeader64<Endianness>>(data),
-    }
+    if Class::is_32_bit(data) { read::<FileHeader32<Endianness>>(data) } else { read::<FileHeader64<Endianness>>(data) }
 }
 
 struct EntryTable {

@@ -13,12 +13,8 @@ use super::walk::{Cursor, Walk};
 use super::what::is_container;
 use crate::formats::bundle;
 use crate::formats::elf::SHT_LLVM_OFFLOADING;
+use crate::formats::offload_sections::{NAME, RELOCATABLE, is_longer, named};
 
-/// Sections of OffloadBinaries, and in programs of bare images; what follows the dot is a relocatable link's, or LLVM 14's.
-const OFFLOADING: &str = ".llvm.offloading";
-/// Where LLVM 14 puts raw images: this, triple, arch, and sometimes a name.
-const NAMED: &str = ".llvm.offloading.";
-const RELOCATABLE: &str = ".llvm.offloading.relocatable";
 /// Bare images for SYCL.
 const SYCL: &str = ".sycl_offloading";
 /// Whole bundles, and whole fatbinaries; the last is for code that is linked on the device first.
@@ -128,12 +124,12 @@ fn holds(name: &str, short: bool, typed: bool, object: bool, facts: &ImageMetada
     if let Some(id) = bundle_entry(name) {
         return Some(Holds::Entry(id.to_owned()));
     }
-    if let (false, true) = (typed, name.starts_with(NAMED) && name != RELOCATABLE) {
+    if !typed && is_longer(name) && name != RELOCATABLE {
         let facts = of_named_section(name, facts);
         return (!facts.triple.is_empty()).then_some(Holds::Image(facts));
     }
     // A tool that copies objects may have lost the type.
-    if typed || name == OFFLOADING || name == RELOCATABLE || (starts(OFFLOADING) && !object) {
+    if typed || name == NAME || name == RELOCATABLE || (starts(NAME) && !object) {
         return Some(if object { Holds::Containers(None) } else { Holds::Images(None) });
     }
     if is(SYCL) {
@@ -152,8 +148,7 @@ fn bundle_entry(name: &str) -> Option<&str> {
 /// The facts that LLVM 14's name for a section tells of the image in it; other names tell nothing.
 pub(super) fn of_named_section(name: &str, facts: &ImageMetadata) -> ImageMetadata {
     let mut facts = facts.clone();
-    let mut parts = name.strip_prefix(NAMED).unwrap_or_default().splitn(3, '.');
-    if let (Some(triple), Some(arch)) = (parts.next().filter(|triple| triple.contains('-')), parts.next()) {
+    if let Some((triple, arch)) = named(name) {
         facts.triple = triple.to_owned();
         facts.target = arch.to_owned();
         facts.kinds = vec!["openmp".to_owned()];

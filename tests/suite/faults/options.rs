@@ -97,12 +97,22 @@ fn f12_good() -> Outcome {
 
 fn f12_cuda() -> Outcome {
     let Some(cuda) = cuda_tools(22) else { return missing("NVIDIA's tools (make setup-cuda)") };
-    let work = Work::new();
-    work.file("device.ptx", ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry kernel() { ret; }\n");
-    run(work.command(cuda.join("bin/ptxas")).args(["-arch=sm_80", "device.ptx", "-o", "device.cubin"]))?;
     let path = cuda.join("bin").display().to_string();
-    let ledger = ledger(&work, &["cuda=device.cubin".to_owned()], &["-lcudart"], &path)?;
-    expect_in(&ledger, "cuda image lib=0 index=0 kind=elf sm=80 is=elf64-cuda-exec ")?;
+    // The second is for code that no later processor runs; a cubin of CUDA 13 says so in a section.
+    for (arch, ptx) in [("sm_80", "7.8"), ("sm_90a", "8.0")] {
+        let work = Work::new();
+        let source = format!(".version {ptx}\n.target {arch}\n.address_size 64\n.visible .entry kernel() {{ ret; }}\n");
+        work.file("device.ptx", &source);
+        let option = format!("-arch={arch}");
+        run(work.command(cuda.join("bin/ptxas")).args([&option, "device.ptx", "-o", "device.cubin"]))?;
+        let ledger = ledger(&work, &["cuda=device.cubin".to_owned()], &["-lcudart"], &path)?;
+        let sm = arch.trim_start_matches("sm_");
+        expect_in(&ledger, &format!("cuda image lib=0 index=0 kind=elf sm={}", sm.trim_end_matches('a')))?;
+        let told = run(work.command(env!("CARGO_BIN_EXE_offld")).args(["inspect", "device.cubin"]))?;
+        expect_in(&told, arch)?;
+        let packed = run(work.command(cuda.join("bin/cuobjdump")).args(["-lelf", "program"]))?;
+        expect_in(&packed, &format!(".{arch}.cubin"))?;
+    }
     passed()
 }
 

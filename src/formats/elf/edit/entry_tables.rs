@@ -4,6 +4,7 @@
 
 use super::{Edit, SectionView, SymbolView, plan};
 use crate::formats::elf::SHT_LLVM_OFFLOADING;
+use crate::formats::offload_sections::{NAME, RELOCATABLE};
 use anyhow::{Result, bail};
 use md5::{Digest, Md5};
 use std::io::Write;
@@ -15,14 +16,12 @@ const TABLES: [&str; 4] = ["llvm_offload_entries", "omp_offloading_entries", "cu
 const BOUNDS: [&str; 3] = ["__start_", "__stop_", "__dummy."];
 /// The same of LLVM 14 and 15.
 const OLD_DUMMY: &str = "__dummy.omp_offloading.entry";
-/// Images a relocatable link has linked already are kept here, in the output's own registration.
-const LINKED: &[u8] = b".llvm.offloading.relocatable";
 
 /// Whether this section of a relocatable output holds device code that has been linked: `.llvm.offloading` by name or type, and
 /// LLVM 14's `.llvm.offloading.<triple>.<arch>`.
 pub fn is_fat_section(section: SectionView<'_>) -> bool {
-    let named = section.name == b".llvm.offloading" || section.name.starts_with(b".llvm.offloading.");
-    (named || section.kind == SHT_LLVM_OFFLOADING) && !section.name.starts_with(LINKED)
+    let named = section.name.strip_prefix(NAME.as_bytes()).is_some_and(|rest| matches!(rest, [] | [b'.', ..]));
+    (named || section.kind == SHT_LLVM_OFFLOADING) && !section.name.starts_with(RELOCATABLE.as_bytes())
 }
 
 /// LLVM's tag of a relocatable output: the first 8 bytes of its MD5 as a little-endian number, in hexadecimal without zeros in front.
