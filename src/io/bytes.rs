@@ -1,4 +1,18 @@
 //! Files as bytes: memory-mapped unless they are small, shared, and cut into parts without copying.
+//!
+//! # Files that change while they are mapped
+//!
+//! A map shows the file as it is, not as it was when it was opened, and nothing on Linux can prevent another process from changing it.
+//! The functions here are safe to call all the same, under this contract:
+//!
+//! * Whoever opens a file takes it that nobody writes to it until the run is over, as every linker does. For files that this process
+//!   writes itself, the caller sees to that: they are mapped when they are complete, and never written again.
+//! * If somebody changes bytes all the same, readers see old bytes, new bytes or a mixture: the result may be wrong or an error, like
+//!   that of a file which is half written. Readers check every offset against the size of the map, which never changes.
+//! * If somebody truncates the file, touching what is gone raises SIGBUS, which ends the process at once. Nothing of ours catches it:
+//!   there is no way to go on. No output is damaged by it, because outputs are written beside their places ([`crate::io::outputs`]);
+//!   the folder with temporary files is left behind. Images and other large contents are not read through maps but copied from the
+//!   files ([`crate::io::rope`]), where a file that is too short is an error that says so.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -10,24 +24,24 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use memmap2::{Mmap, MmapOptions};
 
-/// Part of a file; cheap to clone.
+/// Part of a file, or bytes of our own; cheap to clone.
 #[derive(Clone)]
 pub struct Bytes {
-    all: Arc<Contents>,
+    all: Arc<Storage>,
     range: Range<usize>,
 }
 
-/// A process has 65530 maps on Linux, and a link may have as many objects: small files are read.
-enum Contents {
+/// Small files are read: Linux allows a process 65530 maps, and a link may have more objects than that.
+enum Storage {
     Map(Mmap),
     Copy(Vec<u8>),
 }
 
-impl Contents {
+impl Storage {
     fn as_slice(&self) -> &[u8] {
         match self {
-            Contents::Map(map) => map,
-            Contents::Copy(bytes) => bytes,
+            Storage::Map(map) => map,
+            Storage::Copy(bytes) => bytes,
         }
     }
 }
@@ -40,30 +54,28 @@ impl Bytes {
         Bytes::map(&file, size)
     }
 
-    /// All of a file that must be there; the error names it.
+    /// All of a file; the error names it.
     pub fn of(path: &Path) -> Result<Bytes> {
         Bytes::open(path).with_context(|| format!("cannot read `{}`", path.display()))
     }
 
-    /// All of an open file of `size` bytes, from its start. Takes the size because whoever has opened a file has asked the system about
-    /// it already: a link opens thousands, and each question counts.
+    /// All of an open file of `size` bytes. The size is an argument because callers have asked the system for it already, and in a link
+    /// of thousands of files each further system call counts.
     pub fn map(file: &File, size: u64) -> std::io::Result<Bytes> {
         Bytes::map_part(file, 0, size)
     }
 
-    /// `size` bytes of an open file from `offset`, or as many as there are.
-    #[expect(
-        unsafe_code,
-        reason = "a memory map: a file that another process cuts short while we link it is a broken build in any linker"
-    )]
+    /// `size` bytes of an open file from `offset`. Small ones are read, and then only as many as there are; large ones are mapped, and
+    /// the file must have them all. See the module's documentation for what happens when the file changes afterwards.
+    #[expect(unsafe_code, reason = "a memory map of a file that others may change: the contract stands at the top of this file")]
     pub fn map_part(file: &File, offset: u64, size: u64) -> std::io::Result<Bytes> {
         const SMALL: u64 = 16 << 10;
         let large = usize::try_from(size).ok().filter(|_| size > SMALL);
-        // SAFETY: the map is only read; see the reason above for files that change below us.
+        // SAFETY: the map is only read. That nobody else changes the file meanwhile cannot be proved here: it is the contract.
         let all = match large.map(|len| unsafe { MmapOptions::new().offset(offset).len(len).map(file) }) {
-            Some(Ok(map)) => Contents::Map(map),
-            // Not every file system has maps.
-            _ => Contents::Copy(read(file, offset, size)?),
+            Some(Ok(map)) => Storage::Map(map),
+            // Some file systems have no maps.
+            _ => Storage::Copy(read(file, offset, size)?),
         };
         let range = 0..all.as_slice().len();
         Ok(Bytes { all: Arc::new(all), range })
@@ -74,7 +86,7 @@ impl Bytes {
         &self.all.as_slice()[self.range.clone()]
     }
 
-    /// The part of these bytes from `offset`, `size` long; none when it is not all there.
+    /// The `size` bytes from `offset`, without copying; `None` when they are not all there.
     pub fn slice(&self, offset: u64, size: u64) -> Option<Bytes> {
         let start = self.range.start.checked_add(usize::try_from(offset).ok()?)?;
         let end = start.checked_add(usize::try_from(size).ok()?)?;
@@ -85,7 +97,7 @@ impl Bytes {
 impl From<Vec<u8>> for Bytes {
     fn from(bytes: Vec<u8>) -> Self {
         let range = 0..bytes.len();
-        Bytes { all: Arc::new(Contents::Copy(bytes)), range }
+        Bytes { all: Arc::new(Storage::Copy(bytes)), range }
     }
 }
 
@@ -123,7 +135,7 @@ mod tests {
             std::fs::write(&path, vec![7; size]).unwrap();
             let bytes = Bytes::open(&path).unwrap();
             assert_eq!(bytes.as_slice(), vec![7; size]);
-            assert_eq!(matches!(*bytes.all, Contents::Map(_)), size > 16384);
+            assert_eq!(matches!(*bytes.all, Storage::Map(_)), size > 16384);
             assert!(bytes.slice(1, size as u64).is_none());
         }
     }

@@ -1,6 +1,9 @@
-//! Files as bytes: memory maps, parts of files, bytes composed of ranges of files, and outputs that appear whole or not at all.
+//! Bytes of files, in and out: files as bytes in memory or as ranges to copy, any file that a user names (pipes and stdin too), bytes
+//! put together from ranges of files, and outputs that appear all or none. Everything here takes as much memory for a file of
+//! gigabytes as for a small one.
 
 pub mod bytes;
+pub mod copy;
 pub mod outputs;
 pub mod piece;
 pub mod rope;

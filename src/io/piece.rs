@@ -1,12 +1,18 @@
-//! Parts of files: looked into through maps, copied from file to file by the system, because every page of a map that is touched
-//! counts as memory. What has to be made first (inflated, read from a pipe) goes to a file without a name.
+//! Files that users name, and parts of them. A piece is looked into through a map and copied from file to file by the system: every
+//! page of a map that is touched counts as memory of this process, so large contents are never read through it.
+//!
+//! There is one way to open what a user names, whatever it is: a file, stdin (`-`), a pipe (`/dev/fd/63`, as shells write `<(…)`), a
+//! file below `/proc`. What has no size, or can be read only once, is first copied to an unnamed temporary file. What another file
+//! names (a thin archive its members) is opened by [`Piece::open_member`], which takes regular files only.
 
 mod archive;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::Deref;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,44 +23,80 @@ use rustix::io::Errno;
 pub use archive::write_archive;
 
 use crate::io::bytes::Bytes;
-use crate::io::outputs::{Output, trouble};
+use crate::io::copy;
+use crate::io::outputs::{Output, io_error};
 use crate::sys::session::{self, Session};
 
-/// Below this the map is as good as the file.
+/// Pieces up to this size are read through the map: that costs less than copying does.
 const SMALL: u64 = 64 << 10;
-const CHUNK: usize = 256 << 10;
+/// How much is gathered before it is written to a temporary file.
+const BUFFER: usize = 256 << 10;
 
 /// Part of a file, or bytes of our own; cheap to clone.
 #[derive(Clone)]
 pub struct Piece {
     bytes: Bytes,
-    place: Option<(Arc<Place>, u64)>,
+    /// The file that the bytes are copied from, and where in it they begin.
+    source: Option<(Arc<Source>, u64)>,
+    /// Whether the bytes are not of the user's file but were made here (inflated, read from a pipe).
     made: bool,
 }
 
-/// A file that bytes are copied from. One that is one of many is opened anew for that: an archive may name more files than can be open
-/// at once.
-enum Place {
+/// A file that bytes are copied from.
+#[derive(Debug)]
+enum Source {
     Open(File),
+    /// To be opened anew for each copy: an archive may name more files than can be open at once.
     Path(PathBuf),
 }
 
-impl Piece {
-    /// All of the file at `path`; `-` is stdin. The error is LLVM's: the name in quotes, and the system's word for what is wrong.
-    pub fn open(path: &Path) -> Result<Piece> {
-        Piece::try_open(path).map_err(|error| trouble(path, &error))
-    }
+/// A [`Source`] that is open.
+pub enum SourceFile<'p> {
+    /// It was open.
+    Kept(&'p File),
+    /// It has been opened for this.
+    Opened(File),
+}
 
-    /// The same for a file that is one of many, of which no handle is kept.
-    pub fn open_one_of_many(path: &Path) -> Result<Piece> {
-        let mut piece = Piece::open(path)?;
-        if !piece.made {
-            piece.place = Some((Arc::new(Place::Path(path.to_owned())), 0));
+impl Deref for SourceFile<'_> {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        match self {
+            SourceFile::Kept(file) => file,
+            SourceFile::Opened(file) => file,
         }
-        Ok(piece)
+    }
+}
+
+impl Source {
+    fn file(&self) -> io::Result<SourceFile<'_>> {
+        Ok(match self {
+            Source::Open(file) => SourceFile::Kept(file),
+            Source::Path(path) => SourceFile::Opened(File::open(path)?),
+        })
+    }
+}
+
+impl Piece {
+    /// All of what is at `path`; `-` is stdin. The error has LLVM's wording: the name in quotes, and the system's text.
+    pub fn open(path: &Path) -> Result<Piece> {
+        Piece::try_open(path).map_err(|error| io_error(path, &error))
     }
 
-    fn try_open(path: &Path) -> io::Result<Piece> {
+    /// As [`Piece::open`], for a file that is one of many: it is not kept open.
+    pub fn open_one_of_many(path: &Path) -> Result<Piece> {
+        Ok(Piece::open(path)?.without_handle(path))
+    }
+
+    /// All of the file at `path`, which another file names. It must be a regular file: an archive that names a device or a pipe would
+    /// make us read without end. It is not kept open.
+    pub fn open_member(path: &Path) -> Result<Piece> {
+        Piece::try_open_member(path).map_err(|error| io_error(path, &error))
+    }
+
+    /// As [`Piece::open`], with the system's error.
+    pub fn try_open(path: &Path) -> io::Result<Piece> {
         if path == Path::new("-") {
             return Piece::spooled(&mut io::stdin().lock());
         }
@@ -63,14 +105,34 @@ impl Piece {
         if meta.is_dir() {
             return Err(Errno::ISDIR.into());
         }
-        // Files below /proc are regular, too, and have no size.
+        // Files below /proc are regular files, too, and of size 0 whatever is in them.
         if meta.is_file() && meta.len() > 0 { Piece::of(file) } else { Piece::spooled(&mut file) }
     }
 
-    /// A copy of what can be read only once.
+    /// As [`Piece::open_member`], with the system's error.
+    pub fn try_open_member(path: &Path) -> io::Result<Piece> {
+        // Before it is opened: opening a pipe waits for somebody who writes to it.
+        let meta = std::fs::metadata(path)?;
+        if meta.is_dir() {
+            return Err(Errno::ISDIR.into());
+        }
+        if !meta.is_file() {
+            return Err(io::Error::other("is not a regular file"));
+        }
+        Ok(Piece::of(File::open(path)?)?.without_handle(path))
+    }
+
+    fn without_handle(mut self, path: &Path) -> Piece {
+        if !self.made {
+            self.source = Some((Arc::new(Source::Path(path.to_owned())), 0));
+        }
+        self
+    }
+
+    /// A copy of everything that `from` gives.
     fn spooled(from: &mut impl Read) -> io::Result<Piece> {
         let mut first = [0; 1];
-        // Nothing (`/dev/null`, as compilers have it for the host) takes no file: there may be many.
+        // For nothing (compilers name `/dev/null` for the host, once for each bundle) no file is made: there may be many.
         if from.read(&mut first)? == 0 {
             return Ok(Piece::owned(Vec::new()));
         }
@@ -79,22 +141,20 @@ impl Piece {
         Ok(Piece { made: true, ..Piece::of(file)? })
     }
 
-    /// All of an open file.
-    pub fn of(file: File) -> io::Result<Piece> {
+    /// All of an open file, which must have a size.
+    fn of(file: File) -> io::Result<Piece> {
         let size = file.metadata()?.len();
-        Ok(Piece { bytes: Bytes::map(&file, size)?, place: Some((Arc::new(Place::Open(file)), 0)), made: false })
+        Ok(Piece { bytes: Bytes::map(&file, size)?, source: Some((Arc::new(Source::Open(file)), 0)), made: false })
     }
 
     /// Bytes that are in no file.
     pub fn owned(bytes: Vec<u8>) -> Piece {
-        Piece { bytes: bytes.into(), place: None, made: true }
+        Piece { bytes: bytes.into(), source: None, made: true }
     }
 
-    /// What `write` writes, in a file of its own that has no name.
+    /// What `write` writes, in an unnamed temporary file of its own.
     pub fn made(write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<Piece> {
-        let file = tempfile::tempfile_in(session::temp_folder());
-        let file = file.with_context(|| format!("cannot make a temporary file in `{}`", session::temp_folder().display()))?;
-        let mut out = io::BufWriter::with_capacity(CHUNK, file);
+        let mut out = io::BufWriter::with_capacity(BUFFER, temporary()?);
         write(&mut out)?;
         Ok(Piece { made: true, ..Piece::of(out.into_inner().map_err(io::IntoInnerError::into_error)?)? })
     }
@@ -104,27 +164,32 @@ impl Piece {
         self.bytes().len() as u64
     }
 
-    /// The bytes. Whoever touches all of them has all of them in memory.
+    /// The bytes. What is touched of them is in memory.
     pub fn bytes(&self) -> &[u8] {
         self.bytes.as_slice()
     }
 
-    /// The part from `offset`, `size` long; none when it is not all there.
+    /// The `size` bytes from `offset`; `None` when they are not all there.
     pub fn slice(&self, offset: u64, size: u64) -> Option<Piece> {
         let bytes = self.bytes.slice(offset, size)?;
-        let place = self.place.as_ref().map(|(place, at)| (Arc::clone(place), at.saturating_add(offset)));
-        Some(Piece { bytes, place, made: self.made })
+        let source = self.source.as_ref().map(|(source, at)| (Arc::clone(source), at.saturating_add(offset)));
+        Some(Piece { bytes, source, made: self.made })
     }
 
-    /// The bytes from `offset` on; none where they end before it.
+    /// The bytes from `offset` on; an empty piece where there are none.
     pub fn from(&self, offset: u64) -> Piece {
         let offset = offset.min(self.size());
         self.slice(offset, self.size() - offset).unwrap_or_else(|| self.clone())
     }
 
-    /// Where what is `within` bytes into these is in the file that the user has; none where it was made.
+    /// Whether the bytes are in no file of the user's: inflated, say, or read from stdin.
+    pub fn is_made(&self) -> bool {
+        self.made
+    }
+
+    /// Where the byte `within` these is in the user's file; `None` for bytes that were made here.
     pub fn file_offset(&self, within: u64) -> Option<u64> {
-        let (_, at) = self.place.as_ref().filter(|_| !self.made)?;
+        let (_, at) = self.source.as_ref().filter(|_| !self.made)?;
         at.checked_add(within)
     }
 
@@ -133,20 +198,31 @@ impl Piece {
         std::ptr::eq(self.bytes(), other.bytes())
     }
 
-    /// Copies the bytes to where `out` stands: if they are many, without bringing them into this process.
-    pub fn copy_to(&self, out: &mut Output) -> io::Result<()> {
-        match &self.place {
-            Some((place, at)) if self.size() > SMALL => match &**place {
-                Place::Open(file) => out.copy_range(file, *at, self.size()),
-                Place::Path(path) => out.copy_range(&File::open(path)?, *at, self.size()),
-            },
-            _ => out.write_all(self.bytes()),
+    /// The file that the bytes should be copied from, open, and where in it they begin; `None` where they are better taken from memory,
+    /// because they are few or in no file.
+    pub fn file_range(&self) -> io::Result<Option<(SourceFile<'_>, u64)>> {
+        match &self.source {
+            Some((source, at)) if self.size() > SMALL => Ok(Some((source.file()?, *at))),
+            _ => Ok(None),
         }
     }
 
-    /// Reads the bytes from their file, so that what has been read is in nobody's memory.
-    pub fn reader(&self) -> Reader<'_> {
-        Reader { piece: self, opened: None, at: 0 }
+    /// Where the bytes begin in the file that they are copied from.
+    pub fn copied_from(&self) -> Option<u64> {
+        self.source.as_ref().map(|(_, at)| *at)
+    }
+
+    /// Copies the bytes to where `out` stands: if they are many, in the system and not through this process's memory.
+    pub fn copy_to(&self, out: &mut Output) -> io::Result<()> {
+        match self.file_range()? {
+            Some((file, at)) => out.copy_range(&file, at, self.size()),
+            None => out.write_all(self.bytes()),
+        }
+    }
+
+    /// Reads the bytes from their file, so that what has been read takes no memory.
+    pub fn reader(&self) -> PieceReader<'_> {
+        PieceReader { piece: self, opened: None, at: 0 }
     }
 }
 
@@ -156,59 +232,69 @@ impl AsRef<[u8]> for Piece {
     }
 }
 
-/// Reads a piece from its start, wherever anybody else reads it.
-pub struct Reader<'p> {
+impl fmt::Debug for Piece {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Piece").field("size", &self.size()).field("source", &self.source).field("made", &self.made).finish()
+    }
+}
+
+/// Reads a piece from its start, by a position of its own.
+pub struct PieceReader<'p> {
     piece: &'p Piece,
-    opened: Option<File>,
+    opened: Option<SourceFile<'p>>,
     at: u64,
 }
 
-impl Reader<'_> {
+impl PieceReader<'_> {
     /// How many bytes are not read yet.
     pub fn left(&self) -> u64 {
         self.piece.size() - self.at
     }
 }
 
-impl Read for Reader<'_> {
+impl Read for PieceReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let wanted = usize::try_from(self.left()).unwrap_or(usize::MAX).min(buffer.len());
         let buffer = buffer.get_mut(..wanted).unwrap_or_default();
-        let len = match &self.piece.place {
+        let len = match &self.piece.source {
             None => self.piece.bytes().get(usize::try_from(self.at).unwrap_or(usize::MAX)..).unwrap_or_default().read(buffer)?,
-            Some((place, start)) => {
-                let file = match (&**place, &mut self.opened) {
-                    (Place::Open(file), _) => file,
-                    (Place::Path(_), Some(file)) => file,
-                    (Place::Path(path), opened) => opened.insert(File::open(path)?),
+            Some((source, start)) => {
+                let file = match self.opened.take() {
+                    Some(file) => self.opened.insert(file),
+                    None => self.opened.insert(source.file()?),
                 };
                 file.read_at(buffer, start.saturating_add(self.at))?
             }
         };
         if len == 0 && wanted > 0 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "a file became shorter while it was read"));
+            return Err(copy::cut_short());
         }
         self.at += len as u64;
         Ok(len)
     }
 }
 
-/// One file without a name, to which many things are appended: there may be more of them than can be open at once.
+fn temporary() -> Result<File> {
+    let folder = session::temp_folder();
+    tempfile::tempfile_in(&folder).with_context(|| format!("cannot make a temporary file in `{}`", folder.display()))
+}
+
+/// An unnamed temporary file to which many pieces are appended: there may be more of them than files can be open at once.
 pub struct Spool<'s> {
     session: &'s Session,
-    file: Option<(File, Arc<Place>)>,
+    file: Option<(File, Arc<Source>)>,
     end: u64,
 }
 
 impl<'s> Spool<'s> {
-    /// No file yet: most runs need none.
+    /// An empty one. The file is made when the first piece is added: most runs need none.
     pub fn new(session: &'s Session) -> Self {
         Spool { session, file: None, end: 0 }
     }
 
     /// What `write` writes, as a piece. Nothing of it is kept when `write` fails.
     pub fn add(&mut self, write: impl FnOnce(&mut File) -> Result<()>) -> Result<Piece> {
-        let (file, place) = match self.file.take() {
+        let (file, source) = match self.file.take() {
             Some(made) => self.file.insert(made),
             None => self.file.insert(Spool::make()?),
         };
@@ -218,13 +304,12 @@ impl<'s> Spool<'s> {
         let (at, end) = (self.end, file.stream_position()?);
         let bytes = Bytes::map_part(file, at, end - at)?;
         self.end = end;
-        Ok(Piece { bytes, place: Some((Arc::clone(place), at)), made: true })
+        Ok(Piece { bytes, source: Some((Arc::clone(source), at)), made: true })
     }
 
-    fn make() -> Result<(File, Arc<Place>)> {
-        let told = || format!("cannot make a temporary file in `{}`", session::temp_folder().display());
-        let file = tempfile::tempfile_in(session::temp_folder()).with_context(told)?;
-        let other = file.try_clone().with_context(told)?;
-        Ok((file, Arc::new(Place::Open(other))))
+    fn make() -> Result<(File, Arc<Source>)> {
+        let file = temporary()?;
+        let other = file.try_clone().context("cannot open a temporary file twice")?;
+        Ok((file, Arc::new(Source::Open(other))))
     }
 }

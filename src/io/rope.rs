@@ -1,194 +1,292 @@
-//! Bytes from file to file, copied by the system where it can; and what is put together of parts of files.
+//! Bytes put together from owned bytes, ranges of files and zeros. Nothing is read before it is written, so a rope of gigabytes takes
+//! as much memory as its list of parts.
 
 #[cfg(test)]
 mod tests;
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
-/// How much is copied between two looks at whether to go on.
-const CHUNK: u64 = 16 << 20;
-/// What is read at once where the system cannot copy by itself.
-const BUFFER: u64 = 1 << 20;
-/// What is read at once for somebody who does more with it than write it.
-const STEP: usize = 256 << 10;
-/// What Linux carries at once when it copies. It is fastest, by a third, where each of these fills one of the destination's; and only
-/// what stands alike within a page in both files can be shared by file systems that share.
-pub const GRAIN: u64 = 64 << 10;
+use crate::io::copy::{self, GRAIN};
+use crate::io::outputs::Output;
+use crate::io::piece::{Piece, Spool};
 
-/// Copies `len` bytes of `from`, from `offset` on, to where `to` stands, which then stands behind them. The system copies them, where it
-/// can, so that they are in nobody's memory. A source with fewer bytes is an error. `go_on` is asked now and then.
-pub fn range(from: &File, offset: u64, to: &mut File, len: u64, go_on: &dyn Fn() -> io::Result<()>) -> io::Result<()> {
-    let start = to.stream_position()?;
-    let (mut at, end) = (offset, offset.saturating_add(len));
-    let mut buffer = Vec::new();
-    let mut by_system = true;
-    while at < end {
-        go_on()?;
-        let step = match start.saturating_add(at - offset) % GRAIN {
-            0 => CHUNK,
-            over => GRAIN - over,
-        };
-        let left = end - at;
-        if by_system {
-            let want = usize::try_from(step.min(left)).unwrap_or(usize::MAX);
-            // It is no error yet: there may be two file systems, or one that has no such call.
-            by_system = rustix::fs::copy_file_range(from, Some(&mut at), &*to, None, want).is_ok_and(|copied| copied > 0);
-        } else {
-            buffer.resize(usize::try_from(BUFFER.min(left)).unwrap_or(0), 0);
-            from.read_exact_at(&mut buffer, at)?;
-            to.write_all(&buffer)?;
-            at += buffer.len() as u64;
-        }
-    }
-    Ok(())
-}
-
-/// What is to be written in one piece: bytes and parts of files, zeros between them. Nothing is read before it is written.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Composed {
-    /// Where each part starts, ascending.
-    parts: Vec<(u64, Part)>,
+/// Bytes that are put together when they are written; cheap to make, and to clone but for the bytes it owns.
+#[derive(Debug, Clone, Default)]
+pub struct Rope {
+    parts: Vec<RopePart>,
     size: u64,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
+#[derive(Debug, Clone)]
+enum RopePart {
     Bytes(Vec<u8>),
-    File { path: PathBuf, offset: u64, size: u64 },
+    /// A range of a file that is opened each time it is written: a rope may be of more files than can be open at once.
+    File {
+        path: PathBuf,
+        offset: u64,
+        size: u64,
+    },
+    Piece(Piece),
+    Zeros(u64),
 }
 
-impl Composed {
+impl RopePart {
+    fn size(&self) -> u64 {
+        match self {
+            RopePart::Bytes(bytes) => bytes.len() as u64,
+            RopePart::File { size, .. } | RopePart::Zeros(size) => *size,
+            RopePart::Piece(piece) => piece.size(),
+        }
+    }
+
+    /// Where the part begins in a file that it is copied from.
+    fn file_offset(&self) -> Option<u64> {
+        match self {
+            RopePart::File { offset, .. } => Some(*offset),
+            RopePart::Piece(piece) => piece.copied_from(),
+            RopePart::Bytes(_) | RopePart::Zeros(_) => None,
+        }
+    }
+
+    fn send(&self, to: &mut impl Sink) -> io::Result<()> {
+        match self {
+            RopePart::Bytes(bytes) => to.bytes(bytes),
+            RopePart::Zeros(count) => to.zeros(*count),
+            RopePart::File { size: 0, .. } => Ok(()),
+            RopePart::File { path, offset, size } => {
+                let named = |error| named(path, error);
+                let from = open(path, *offset, *size).map_err(named)?;
+                to.range(&from, *offset, *size).map_err(named)
+            }
+            RopePart::Piece(piece) => match piece.file_range()? {
+                Some((from, offset)) => to.range(&from, offset, piece.size()),
+                None => to.bytes(piece.bytes()),
+            },
+        }
+    }
+}
+
+impl Rope {
     /// All of the file at `path`.
+    ///
+    /// # Errors
+    /// There is no such file. Whether it can be read shows when the rope is written.
     pub fn of_file(path: PathBuf) -> Result<Self> {
         let meta = std::fs::metadata(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
-        let mut all = Composed::default();
+        let mut all = Rope::default();
         all.push_file(path, 0, meta.len());
         Ok(all)
     }
 
     /// Appends bytes.
     pub fn push_bytes(&mut self, bytes: Vec<u8>) {
-        let at = self.size;
-        self.size = at.saturating_add(bytes.len() as u64);
         if !bytes.is_empty() {
-            self.parts.push((at, Part::Bytes(bytes)));
+            self.push(RopePart::Bytes(bytes));
         }
     }
 
-    /// Appends the `size` bytes from `offset` of the file at `path`.
+    /// Appends the `size` bytes from `offset` of the file at `path`. A file without that many is an error when the rope is written.
     pub fn push_file(&mut self, path: PathBuf, offset: u64, size: u64) {
-        let at = self.size;
-        self.size = at.saturating_add(size);
-        self.parts.push((at, Part::File { path, offset, size }));
+        self.push(RopePart::File { path, offset, size });
+    }
+
+    /// Appends a piece.
+    pub fn push_piece(&mut self, piece: Piece) {
+        if piece.size() > 0 {
+            self.push(RopePart::Piece(piece));
+        }
+    }
+
+    /// Appends zeros.
+    pub fn push_zeros(&mut self, count: u64) {
+        if count > 0 {
+            self.push(RopePart::Zeros(count));
+        }
+    }
+
+    /// Appends zeros until there are `size` bytes; nothing where there are as many already.
+    pub fn pad_to(&mut self, size: u64) {
+        self.push_zeros(size.saturating_sub(self.size));
     }
 
     /// Appends all of `other`.
-    pub fn append(&mut self, other: Composed) {
-        let start = self.size;
-        self.parts.extend(other.parts.into_iter().map(|(at, part)| (start.saturating_add(at), part)));
-        self.size = start.saturating_add(other.size);
+    pub fn append(&mut self, other: Rope) {
+        other.parts.into_iter().for_each(|part| self.push(part));
     }
 
-    /// Appends zeros up to `size` bytes in all; nothing when there are as many.
-    pub fn pad_to(&mut self, size: u64) {
-        self.size = self.size.max(size);
+    fn push(&mut self, part: RopePart) {
+        self.size = self.size.saturating_add(part.size());
+        self.parts.push(part);
     }
 
-    /// How many bytes it is.
+    /// How many bytes there are.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// The files it is made of, in order.
+    /// The paths of the files that were appended by path, in order.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
-        self.parts.iter().filter_map(|(_, part)| match part {
-            Part::File { path, .. } => Some(path.as_path()),
-            Part::Bytes(_) => None,
+        self.parts.iter().filter_map(|part| match part {
+            RopePart::File { path, .. } => Some(path.as_path()),
+            _ => None,
         })
     }
 
-    /// How far it should stand behind a multiple of [`GRAIN`], so that the first part of a file in it is copied fast.
+    /// How far behind a multiple of [`GRAIN`] the rope should begin in a file, so that its first large part is copied fast.
     pub fn best_offset(&self) -> u64 {
-        let first = self.parts.iter().find_map(|(at, part)| match part {
-            Part::File { offset, size, .. } if *size >= GRAIN => Some(offset.wrapping_sub(*at)),
-            _ => None,
-        });
-        first.unwrap_or(0) % GRAIN
-    }
-
-    /// Writes it into `out` from `start` on. Zeros are not written: what is between the parts, and what comes after the last one, must be
-    /// a hole, or past the end.
-    pub fn write_at(&self, out: &mut File, start: u64) -> Result<()> {
-        for (at, part) in &self.parts {
-            out.seek(SeekFrom::Start(start.saturating_add(*at)))?;
-            match part {
-                Part::Bytes(bytes) => out.write_all(bytes)?,
-                Part::File { size: 0, .. } => {}
-                Part::File { path, offset, size } => {
-                    let from = open(path, *offset, *size)?;
-                    range(&from, *offset, out, *size, &|| Ok(())).with_context(|| path.display().to_string())?;
-                }
+        let mut at = 0u64;
+        for part in &self.parts {
+            if let Some(offset) = part.file_offset().filter(|_| part.size() >= GRAIN) {
+                return offset.wrapping_sub(at) % GRAIN;
             }
+            at = at.saturating_add(part.size());
         }
-        Ok(())
+        0
     }
 
-    /// Writes it to anything, zeros and all, through memory.
-    pub fn write_to(&self, out: &mut (impl Write + ?Sized)) -> Result<()> {
-        let mut written = 0;
-        for (at, part) in &self.parts {
-            io::copy(&mut io::repeat(0).take(at.saturating_sub(written)), out)?;
-            written = at
-                + match part {
-                    Part::Bytes(bytes) => {
-                        out.write_all(bytes)?;
-                        bytes.len() as u64
-                    }
-                    Part::File { path, offset, size } => {
-                        let mut from = open(path, *offset, *size)?;
-                        from.seek(SeekFrom::Start(*offset))?;
-                        let copied = stream(&mut from.take(*size), out).with_context(|| path.display().to_string())?;
-                        if copied != *size {
-                            bail!("{}: {copied} bytes, where {size} were expected", path.display());
-                        }
-                        copied
-                    }
-                };
+    /// Writes the bytes into `out` from `start` on. Zeros are not written: where they belong, `out` must have a hole, or end before.
+    pub fn write_at(&self, out: &mut File, start: u64) -> io::Result<()> {
+        out.seek(SeekFrom::Start(start))?;
+        self.send(&mut ToFile(out))
+    }
+
+    /// Writes the bytes to where `out` stands.
+    pub fn copy_to(&self, out: &mut Output) -> io::Result<()> {
+        self.send(out)
+    }
+
+    /// Writes the bytes to anything that takes bytes (a pipe, a compressor, a hash), zeros and all.
+    pub fn write_to(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+        self.send(&mut ToWriter(out))
+    }
+
+    /// Hands over the bytes, some at a time.
+    pub fn for_each_chunk(&self, take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        self.write_to(&mut Chunks(take))
+    }
+
+    /// The bytes, in memory.
+    pub fn read(&self) -> io::Result<Vec<u8>> {
+        let mut all = Vec::with_capacity(usize::try_from(self.size).map_err(io::Error::other)?);
+        self.write_to(&mut all)?;
+        Ok(all)
+    }
+
+    /// The bytes as one piece. Where they are more than one part, they are written to `spool` first.
+    pub fn into_piece(mut self, spool: &mut Spool<'_>) -> Result<Piece> {
+        match self.parts.pop() {
+            Some(RopePart::Piece(piece)) if self.parts.is_empty() => return Ok(piece),
+            last => self.parts.extend(last),
         }
-        io::copy(&mut io::repeat(0).take(self.size.saturating_sub(written)), out)?;
+        spool.add(|out| Ok(self.write_to(out)?))
+    }
+
+    fn send(&self, to: &mut impl Sink) -> io::Result<()> {
+        self.parts.iter().try_for_each(|part| part.send(to))
+    }
+}
+
+impl From<Vec<u8>> for Rope {
+    fn from(bytes: Vec<u8>) -> Self {
+        let mut rope = Rope::default();
+        rope.push_bytes(bytes);
+        rope
+    }
+}
+
+impl From<Piece> for Rope {
+    fn from(piece: Piece) -> Self {
+        let mut rope = Rope::default();
+        rope.push_piece(piece);
+        rope
+    }
+}
+
+/// Where a rope is written to, a part after the other.
+trait Sink {
+    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()>;
+    fn range(&mut self, from: &File, offset: u64, size: u64) -> io::Result<()>;
+    fn zeros(&mut self, count: u64) -> io::Result<()>;
+}
+
+impl Sink for Output {
+    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write_all(bytes)
+    }
+
+    fn range(&mut self, from: &File, offset: u64, size: u64) -> io::Result<()> {
+        self.copy_range(from, offset, size)
+    }
+
+    fn zeros(&mut self, count: u64) -> io::Result<()> {
+        self.write_zeros(count)
+    }
+}
+
+/// Writes to where the file stands, and leaves zeros out.
+struct ToFile<'f>(&'f mut File);
+
+impl Sink for ToFile<'_> {
+    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all(bytes)
+    }
+
+    fn range(&mut self, from: &File, offset: u64, size: u64) -> io::Result<()> {
+        copy::range(from, offset, self.0, size, &|| Ok(()))
+    }
+
+    fn zeros(&mut self, count: u64) -> io::Result<()> {
+        self.0.seek_relative(i64::try_from(count).map_err(io::Error::other)?)
+    }
+}
+
+struct ToWriter<'w, W: Write + ?Sized>(&'w mut W);
+
+impl<W: Write + ?Sized> Sink for ToWriter<'_, W> {
+    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all(bytes)
+    }
+
+    fn range(&mut self, from: &File, offset: u64, size: u64) -> io::Result<()> {
+        copy::range_to_writer(from, offset, size, self.0)
+    }
+
+    fn zeros(&mut self, count: u64) -> io::Result<()> {
+        io::copy(&mut io::repeat(0).take(count), self.0).map(drop)
+    }
+}
+
+/// A writer that hands on what is written.
+struct Chunks<F>(F);
+
+impl<F: FnMut(&[u8]) -> io::Result<()>> Write for Chunks<F> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (self.0)(bytes).map(|()| bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
 
 /// The file at `path`, which must have `size` bytes from `offset` on.
-fn open(path: &Path, offset: u64, size: u64) -> Result<File> {
-    let told = || path.display().to_string();
-    let file = File::open(path).with_context(told)?;
-    let there = file.metadata().with_context(told)?.len().saturating_sub(offset);
+fn open(path: &Path, offset: u64, size: u64) -> io::Result<File> {
+    let file = File::open(path)?;
+    let there = file.metadata()?.len().saturating_sub(offset);
     if there < size {
-        bail!("{}: {there} bytes, where {size} were expected", path.display());
+        return Err(io::Error::other(format!("{there} bytes, where {size} were expected")));
     }
     Ok(file)
 }
 
-/// Copies all of `from`, in larger steps than `io::copy`; how much it was.
-pub fn stream(from: &mut impl Read, out: &mut (impl Write + ?Sized)) -> io::Result<u64> {
-    let mut buffer = vec![0; STEP];
-    let mut copied = 0;
-    loop {
-        match from.read(&mut buffer) {
-            Ok(0) => return Ok(copied),
-            Ok(len) => {
-                out.write_all(buffer.get(..len).unwrap_or_default())?;
-                copied += len as u64;
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
+/// An error that says which file it is about, unless it is one that ends the whole program (a signal): that keeps its type.
+fn named(path: &Path, error: io::Error) -> io::Error {
+    match error.get_ref().is_some_and(|inner| inner.is::<crate::error::StepFailed>()) {
+        true => error,
+        false => io::Error::new(error.kind(), format!("{}: {error}", path.display())),
     }
 }

@@ -20,6 +20,7 @@ use crate::link::inputs::Inputs;
 use crate::link::inputs::search::Naming;
 use crate::link::scan::{HostFacts, Machine};
 use crate::model::ObjectFormat;
+use crate::sys::atomic_file;
 use crate::sys::run::Cmd;
 use crate::sys::toolchain;
 
@@ -85,22 +86,18 @@ fn is_lld(linker: &Path) -> bool {
 /// What a relocatable link does to its output (docs/spec/link-driver.md 9.1): device code that is linked now goes, and the entry
 /// tables get a name of their own, so that a later link leaves images and tables alone. The file is replaced whole.
 pub fn finish_relocatable(output: &Path) -> Result<()> {
-    if std::fs::metadata(output).is_ok_and(|meta| !meta.is_file()) {
-        // `/dev/null`: what the linker wrote is gone, and the place is not ours to replace.
+    if atomic_file::is_special(output) {
+        // `/dev/null`: what the linker wrote cannot be read back.
         return Ok(());
     }
-    let told = || format!("cannot rename the entry tables of `{}`", output.display());
-    let folder = folder_of(output);
     let linked = Bytes::of(output)?;
-    let mut edited = tempfile::NamedTempFile::new_in(folder).with_context(told)?;
-    let mut writer = BufWriter::new(edited.as_file_mut());
     let tag = edit::entry_table_tag(linked.as_slice());
-    edit::rename_entry_tables(linked.as_slice(), &tag, &mut writer).with_context(told)?;
-    writer.flush().with_context(told)?;
-    drop(writer);
-    edited.as_file().set_permissions(std::fs::metadata(output).with_context(told)?.permissions()).with_context(told)?;
-    edited.persist(output).with_context(told)?;
-    Ok(())
+    let edited = atomic_file::replace(output, |out| {
+        let mut writer = BufWriter::new(out);
+        edit::rename_entry_tables(linked.as_slice(), &tag, &mut writer)?;
+        Ok(writer.flush()?)
+    });
+    edited.with_context(|| format!("cannot rename the entry tables of `{}`", output.display()))
 }
 
 fn folder_of(file: &Path) -> &Path {

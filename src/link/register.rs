@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::args::request::LinkRequest;
 use crate::formats::offload_binary;
 use crate::io::bytes::Bytes;
-use crate::io::rope::Composed;
+use crate::io::rope::Rope;
 use crate::link::payload::Payload;
 use crate::llvm::protocol::Form;
 use crate::llvm::{Llvm, Purpose};
@@ -141,7 +141,7 @@ fn planned(payload: &Payload, context: &RegisterContext<'_>) -> Result<(Plan, Ve
     let mut places = Vec::new();
     for (index, source) in sources.iter_mut().enumerate() {
         if inline {
-            places.push(ImagePlace::Inline(read_whole(&source.contents)?));
+            places.push(ImagePlace::Inline(source.contents.read().context("cannot read a linked image")?));
         } else {
             source.symbol = format!("{}.{tag:016x}.{index}", symbol_prefix(payload.kind));
             places.push(ImagePlace::External { symbol: source.symbol.clone(), size: source.contents.size() });
@@ -202,7 +202,7 @@ fn sycl_images(file: &Path, facts: &mut Vec<SyclFacts>) -> Result<Vec<StreamedIm
             triple: image.triple().into_owned(),
             symbols: sycl::kernels(&image),
         });
-        let mut contents = Composed::default();
+        let mut contents = Rope::default();
         // An image that had to be inflated is nowhere in the file.
         match image.at {
             0 => contents.push_bytes(image.image.into_owned()),
@@ -245,12 +245,6 @@ fn stream_images(
     let written: Vec<Result<()>> = groups.par_iter().zip(&paths).map(|(images, path)| write(images, path)).collect();
     written.into_iter().collect::<Result<()>>()?;
     Ok(paths)
-}
-
-fn read_whole(contents: &Composed) -> Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(usize::try_from(contents.size())?);
-    contents.write_to(&mut bytes).context("cannot read a linked image")?;
-    Ok(bytes)
 }
 
 /// Tells the hidden symbols of one link's images from those of any other that ends up in the same program. Only relocatable outputs

@@ -1,6 +1,7 @@
 //! All effects of the process on its surroundings: other programs, signals, temporary files, messages, environment variables, the
 //! time trace, job slots. A port to another system changes this folder and `io`, and nothing else.
 
+pub mod atomic_file;
 pub mod jobs;
 pub mod progress;
 pub mod run;

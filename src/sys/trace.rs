@@ -1,12 +1,14 @@
 //! `--wrapper-time-trace`: a Chrome trace of a link, with LLVM's span names, and a lane for each device job that carries the job's
 //! command, peak memory and CPU time. Costs nothing when it is not asked for.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
+
+use crate::sys::atomic_file;
 
 /// LLVM's names of the spans (those it shows in a trace of its own wrapper).
 pub mod span {
@@ -87,19 +89,8 @@ impl Trace {
     /// Writes the file, if one is wanted: whole or not at all.
     pub fn write(&self) -> Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
-        let told = || format!("cannot write the time trace `{}`", file.display());
-        if std::fs::metadata(file).is_ok_and(|meta| !meta.is_file()) {
-            // A device or a pipe is written to, never replaced.
-            let out = std::fs::File::options().write(true).open(file).with_context(told)?;
-            return serde_json::to_writer(out, &self.json()).with_context(told);
-        }
-        let folder = file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-        // What the umask leaves of it, as for any other file.
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
-        let mut out = tempfile::Builder::new().permissions(mode).tempfile_in(folder).with_context(told)?;
-        serde_json::to_writer(&mut out, &self.json()).with_context(told)?;
-        out.persist(file).with_context(told)?;
-        Ok(())
+        let write = |out: &mut std::fs::File| Ok(serde_json::to_writer(out, &self.json())?);
+        atomic_file::replace(file, write).with_context(|| format!("cannot write the time trace `{}`", file.display()))
     }
 
     fn json(&self) -> Value {

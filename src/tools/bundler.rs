@@ -1,8 +1,9 @@
-//! What clang-offload-bundler does: code objects of several targets in one file, out of it again, and what is in it
-//! (docs/spec/containers.md 2). A request in, files out; all of them, or none.
+//! What clang-offload-bundler does: puts code objects of several targets into one file, takes them out again, and lists them
+//! (docs/spec/containers.md 2). All outputs appear, or none.
 
 mod archive;
 pub mod container;
+mod input;
 mod kinds;
 mod list;
 mod matching;
@@ -45,25 +46,25 @@ pub struct Request {
     pub inputs: Vec<PathBuf>,
     /// The outputs; `-` is stdout.
     pub outputs: Vec<PathBuf>,
-    /// What offsets in a binary bundle are multiples of.
+    /// The alignment of code objects in a binary bundle, in bytes.
     pub align: u32,
     /// How a bundle is compressed, if it is.
     pub compression: Option<compressed::Options>,
-    /// Whether to tell of compressing and decompressing.
+    /// Whether to print sizes, hashes and speeds of what is compressed and decompressed.
     pub verbose: bool,
-    /// Show the commands of llvm-objcopy that LLVM's bundler would run, and do not do what they do.
+    /// Print the llvm-objcopy commands that LLVM's bundler would run, and write nothing.
     pub show_commands: bool,
     /// Whether a target without a code object gets an empty output.
     pub allow_missing: bool,
-    /// Whether code objects of HIP serve OpenMP, and the other way round.
+    /// Whether a code object for HIP is compatible with a target for OpenMP, and the other way round.
     pub hip_openmp_compatible: bool,
-    /// Whether the code objects of an archive's members must fit together.
+    /// Whether it is an error when code objects of an archive's members have conflicting target ids.
     pub check_input_archive: bool,
-    /// Whether to tell of each comparison of a code object with a target.
+    /// Whether to print each comparison of a code object with a target.
     pub explain: bool,
 }
 
-/// Does what `request` asks for. Errors are in LLVM's words where it has some.
+/// Does what `request` asks for. Errors that LLVM's bundler has too are worded as it words them: scripts look for them.
 pub fn run(request: &Request, session: &Session) -> Result<()> {
     match request.task {
         Task::Bundle => pack::run(request, session),

@@ -62,7 +62,7 @@ pub fn inspect(request: &Request, session: &Session) -> Result<Report> {
 
 fn file(path: &Path, request: &Request, session: &Session) -> FileReport {
     let name = path.display().to_string();
-    let opened = bytes_of::open(path).with_context(|| name.clone());
+    let opened = Piece::try_open(path).with_context(|| name.clone());
     let mut walk = Walk::new(request, Arc::clone(&session.signals), opened.as_ref().map_or(0, Piece::size));
     let kind = match opened {
         Ok(piece) => {

@@ -1,5 +1,5 @@
-//! The packager: device images into OffloadBinaries, and out of whatever holds some (docs/spec/containers.md 4). Both ways
-//! stream: an image goes from file to file, and memory does not grow with it.
+//! What llvm-offload-binary (clang-offload-packager) does: packs device images into OffloadBinaries, and extracts them from whatever
+//! holds some (docs/spec/containers.md 4). Images are copied from file to file, so memory does not grow with them.
 
 mod arguments;
 mod extract;

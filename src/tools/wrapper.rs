@@ -1,10 +1,9 @@
-//! Registration code for device images by themselves, as bitcode, text, assembly or object: what `llvm-offload-wrapper` and
-//! `clang-offload-wrapper` are for (docs/spec/containers.md 5). What is registered, and how, is in `registration`.
+//! Registration code for device images, as bitcode, text, assembly or an object: what `llvm-offload-wrapper` and
+//! `clang-offload-wrapper` are for (docs/spec/containers.md 5). What is registered, and how, is decided in `registration`.
 //!
-//! Small images pass through LLVM. Larger ones never do: the module is made without them, and they are copied to where they belong in
-//! what LLVM made of it (`fill`), so memory does not grow with the images.
+//! Small images pass through LLVM. Larger ones do not: LLVM makes the module without them, and they are then copied to where they
+//! belong in LLVM's output (`fill`), so memory does not grow with the images.
 
-mod content;
 mod fill;
 mod source;
 mod text;
@@ -21,14 +20,14 @@ use crate::formats::bitstream::images::FIRST_MARK;
 use crate::formats::elf::wrapper_notes;
 use crate::formats::offload_binary;
 use crate::io::outputs::Outputs;
+use crate::io::rope::Rope;
 use crate::llvm::Llvm;
 use crate::model::{Generation, OffloadKind};
 use crate::registration::{ImagePlace, Images, Plan, PlannedImage, SyclImage, host, openmp, sycl};
 use crate::sys::session::Session;
-use content::Content;
 use source::Source;
 
-/// Images up to this many bytes in all pass through LLVM.
+/// Up to this many bytes of images in all pass through LLVM.
 pub const INLINE_LIMIT: u64 = 1 << 20;
 
 /// What is to be wrapped, and how.
@@ -42,13 +41,13 @@ pub struct Request {
     pub generation: Generation,
     /// The images, in the order the runtime sees them.
     pub inputs: Vec<Input>,
-    /// Where the module goes; `-` is stdout.
+    /// The file to write; `-` is stdout.
     pub output: PathBuf,
-    /// What the module is written as.
+    /// The form in which the module is written.
     pub emit: Emit,
     /// Whether ELF images get notes that say who has wrapped them.
     pub notes: bool,
-    /// Images beyond this many bytes in all do not pass through LLVM (`INLINE_LIMIT`).
+    /// With more bytes of images in all than this, none passes through LLVM (`INLINE_LIMIT`, but for tests).
     pub inline_limit: u64,
 }
 
@@ -61,7 +60,7 @@ pub struct Input {
     pub offload_arch: Option<String>,
 }
 
-/// What a module is written as.
+/// The form in which a module is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Emit {
     /// LLVM bitcode.
@@ -75,7 +74,7 @@ pub enum Emit {
 }
 
 impl Emit {
-    /// What the name of the output asks for.
+    /// The form that the output's name asks for.
     pub fn of(output: &Path) -> Emit {
         match output.extension().and_then(|extension| extension.to_str()) {
             Some("ll") => Emit::Text,
@@ -112,7 +111,7 @@ pub fn wrap(request: &Request, llvm: &Llvm<'_>, session: &Session) -> Result<()>
     let places =
         if total <= request.inline_limit { Places::Inline } else { Places::Later { marked: request.emit != Emit::Object } };
     let plan = plan(request, &images, places)?;
-    let contents: Vec<Content> = images.into_iter().map(|image| image.content).collect();
+    let contents: Vec<Rope> = images.into_iter().map(|image| image.content).collect();
     let mut outputs = Outputs::new(session);
     let mut out = outputs.create_or_stdout(&request.output)?;
     fill::write(llvm, &plan, request.emit, &contents, &mut out)
@@ -120,16 +119,19 @@ pub fn wrap(request: &Request, llvm: &Llvm<'_>, session: &Session) -> Result<()>
     outputs.commit()
 }
 
-/// One image that the module is to hold.
+/// Bytes that the module is to hold.
 struct Image {
-    content: Content,
-    what: What,
+    content: Rope,
+    role: ImageRole,
 }
 
-/// What the runtime is told of an image.
-enum What {
-    Parts(Vec<std::ops::Range<u64>>, Option<String>),
+/// What of these bytes is registered with the runtime, and how.
+enum ImageRole {
+    /// OpenMP: an image for each of these ranges, with the target id that the user gave.
+    Ranges(Vec<std::ops::Range<u64>>, Option<String>),
+    /// CUDA and HIP: the one fatbinary or bundle.
     Whole,
+    /// SYCL: an image with its description.
     Sycl { image_kind: crate::model::ImageKind, triple: String, symbols: Vec<String> },
 }
 
@@ -138,7 +140,7 @@ fn found(request: &Request, input: &Input, source: &Source) -> Result<Vec<Image>
     let broken = |fault: Malformed| anyhow!(fault).context(format!("'{}'", input.path.display()));
     let content = source.content();
     match request.kind {
-        OffloadKind::Cuda | OffloadKind::Hip => Ok(vec![Image { content, what: What::Whole }]),
+        OffloadKind::Cuda | OffloadKind::Hip => Ok(vec![Image { content, role: ImageRole::Whole }]),
         OffloadKind::Sycl => sycl_images(source).map_err(broken),
         OffloadKind::OpenMp => {
             let plain = source.inflated().map_err(broken)?;
@@ -150,32 +152,32 @@ fn found(request: &Request, input: &Input, source: &Source) -> Result<Vec<Image>
                     parts.len()
                 );
             }
-            let content = plain.map_or(content, Content::bytes);
-            let image = Image { content, what: What::Parts(parts, input.offload_arch.clone()) };
-            // A file of descriptions alone has nothing to register.
-            Ok(if matches!(&image.what, What::Parts(parts, _) if parts.is_empty()) { Vec::new() } else { vec![image] })
+            let content = plain.map_or(content, Rope::from);
+            let image = Image { content, role: ImageRole::Ranges(parts, input.offload_arch.clone()) };
+            // A file whose images all are metadata only has nothing to register.
+            Ok(if matches!(&image.role, ImageRole::Ranges(parts, _) if parts.is_empty()) { Vec::new() } else { vec![image] })
         }
     }
 }
 
-/// For SYCL's runtime, images come out of their OffloadBinaries, which say what they are.
+/// SYCL's runtime takes bare images, with the descriptions that are stored in the OffloadBinaries around them.
 fn sycl_images(source: &Source) -> Result<Vec<Image>, Malformed> {
     let read = offload_binary::read_all(source.bytes())?;
     let held = read.into_iter().filter(|image| !image.is_description());
     let image = |image: offload_binary::Image<'_>| {
-        let what =
-            What::Sycl { image_kind: image.image_kind, triple: image.triple().into_owned(), symbols: sycl::kernels(&image) };
-        // An image that had to be inflated is nowhere in the file.
+        let role =
+            ImageRole::Sycl { image_kind: image.image_kind, triple: image.triple().into_owned(), symbols: sycl::kernels(&image) };
+        // Offset 0 is that of an image that was compressed: its bytes are not in the file.
         let content = match image.at {
-            0 => Content::bytes(image.image.into_owned()),
-            at => source.part(at, image.image.len() as u64),
+            0 => Rope::from(image.image.into_owned()),
+            at => source.part(at, image.image.len() as u64)?,
         };
-        Image { content, what }
+        Ok(Image { content, role })
     };
-    Ok(held.map(image).collect())
+    held.map(image).collect()
 }
 
-/// Has an ELF image say who has wrapped it.
+/// Adds notes to an ELF image that say which tool has wrapped it.
 fn add_notes(source: &mut Source, session: &Session) -> Result<()> {
     if !source.bytes().starts_with(b"\x7fELF") {
         session.shell.warn(&format!("{} is not an ELF image, so notes cannot be added to it.", source.path().display()));
@@ -184,10 +186,11 @@ fn add_notes(source: &mut Source, session: &Session) -> Result<()> {
     let changed = wrapper_notes::add(source.bytes()).map_err(|fault| anyhow!(fault));
     let changed = changed.with_context(|| format!("cannot add notes to '{}'", source.path().display()))?;
     source.replace(changed.head, changed.tail_at, changed.tail);
-    source.keep(session)
+    let name = source.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+    source.keep(&format!("{name}.elfwithnotes"), session)
 }
 
-/// Where LLVM finds the images.
+/// How LLVM gets the images.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Places {
     Inline,
@@ -205,12 +208,14 @@ fn plan(request: &Request, images: &[Image], places: Places) -> Result<Plan> {
             Places::Later { marked: true } => ImagePlace::Later { size, length: FIRST_MARK + index as u64 },
             Places::Later { marked: false } => ImagePlace::Later { size, length: size },
         };
-        match &image.what {
-            What::Parts(parts, arch) => planned.push(PlannedImage { place, parts: parts.clone(), offload_arch: arch.clone() }),
-            What::Sycl { image_kind, triple, symbols } => {
+        match &image.role {
+            ImageRole::Ranges(parts, arch) => {
+                planned.push(PlannedImage { place, parts: parts.clone(), offload_arch: arch.clone() })
+            }
+            ImageRole::Sycl { image_kind, triple, symbols } => {
                 sycl.push(SyclImage { place, image_kind: *image_kind, triple: triple.clone(), symbols: symbols.clone() });
             }
-            What::Whole => whole = Some(place),
+            ImageRole::Whole => whole = Some(place),
         }
     }
     let images = match (request.kind, whole) {

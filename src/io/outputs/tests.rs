@@ -1,6 +1,7 @@
-//! What is seen of outputs, and when.
+//! Outputs are not seen before they are complete.
 
-use std::os::unix::fs::symlink;
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::*;
 use crate::sys::session::SessionOptions;
@@ -77,10 +78,16 @@ fn ranges_are_copied_and_gaps_are_zeros() -> Outcome {
     out.write_all(b"head")?;
     out.pad_to(8)?;
     out.copy_range(&from, 3, 4)?;
-    out.copy_all(&mut &b"tail"[..])?;
+    out.write_all(b"tail")?;
+    out.write_zeros(3)?;
+    out.write_zeros(5000)?;
+    out.write_all(b"end")?;
     assert!(out.pad_to(3).is_err());
     assert!(out.copy_range(&from, 8, 4).is_err());
+    drop(out);
     outputs.commit()?;
-    assert!(fs::read(&path)?.starts_with(b"head\x00\x00\x00\x003456tail"));
+    let written = fs::read(&path)?;
+    assert!(written.starts_with(b"head\x00\x00\x00\x003456tail") && written[5018..].starts_with(b"\0end"));
+    assert!(written[16..5019].iter().all(|byte| *byte == 0));
     Ok(())
 }

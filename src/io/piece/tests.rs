@@ -55,7 +55,34 @@ fn parts_are_read_copied_and_told_by_their_place() -> Outcome {
 
 #[test]
 fn a_missing_file_is_named() {
-    let told = |path: &str| Piece::open(Path::new(path)).map(|_| ()).map_err(|error| error.to_string());
-    assert_eq!(told("/no/file"), Err("'/no/file': No such file or directory".to_owned()));
-    assert_eq!(told("/"), Err("'/': Is a directory".to_owned()));
+    for open in [Piece::open, Piece::open_one_of_many, Piece::open_member] {
+        let error = |path: &str| open(Path::new(path)).map(drop).map_err(|error| error.to_string());
+        assert_eq!(error("/no/file"), Err("'/no/file': No such file or directory".to_owned()));
+        assert_eq!(error("/"), Err("'/': Is a directory".to_owned()));
+    }
+}
+
+#[test]
+fn what_has_no_size_is_read_to_its_end() -> Outcome {
+    for open in [Piece::open, Piece::open_one_of_many] {
+        let words = open(Path::new("/proc/self/cmdline"))?;
+        assert_eq!(words.bytes(), std::fs::read("/proc/self/cmdline")?);
+        let (from, mut to) = std::io::pipe()?;
+        let writer = std::thread::spawn(move || to.write_all(&vec![7; 300_000]));
+        let piped = open(Path::new(&format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&from))));
+        drop(from);
+        assert_eq!(piped?.bytes(), vec![7; 300_000]);
+        assert!(writer.join().is_ok_and(|written| written.is_ok()));
+        assert!(words.is_made() && words.file_offset(0).is_none());
+        assert_eq!(open(Path::new("/dev/null"))?.size(), 0);
+    }
+    Ok(())
+}
+
+#[test]
+fn what_an_archive_names_is_a_regular_file() {
+    for path in ["/dev/zero", "/dev/null"] {
+        let error = Piece::open_member(Path::new(path)).err().map(|error| error.to_string());
+        assert_eq!(error, Some(format!("'{path}': is not a regular file")));
+    }
 }

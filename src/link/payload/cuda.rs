@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::{BundleContext, Payload, PayloadImage};
 use crate::args::response::Style;
-use crate::io::rope::Composed;
+use crate::io::rope::Rope;
 use crate::link::device::Linked;
 use crate::model::{Generation, OffloadKind};
 use crate::sys::run::Cmd;
@@ -38,5 +38,5 @@ pub(super) fn payload(
         output: Some(output.clone()),
     };
     session.runner.run(&cmd)?;
-    Ok(Payload { kind: OffloadKind::Cuda, generation, images: vec![PayloadImage::whole(Composed::of_file(output)?)] })
+    Ok(Payload { kind: OffloadKind::Cuda, generation, images: vec![PayloadImage::whole(Rope::of_file(output)?)] })
 }

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, anyhow};
 use super::{BundleContext, Payload, PayloadImage};
 use crate::formats::bundle::{self, Id};
 use crate::formats::compressed::Compressor;
-use crate::io::rope::Composed;
+use crate::io::rope::Rope;
 use crate::link::device::Linked;
 use crate::model::{Generation, OffloadKind};
 use crate::sys::session::Session;
@@ -29,32 +29,32 @@ pub(super) fn payload(
     if context.compress || session.scratch.keeps() {
         let output = session.scratch.path(&context.out_base, "hipfb")?;
         write(&bundle, &output, context).with_context(|| format!("cannot write the HIP bundle `{}`", output.display()))?;
-        bundle = Composed::of_file(output)?;
+        bundle = Rope::of_file(output)?;
     }
     Ok(Payload { kind: OffloadKind::Hip, generation, images: vec![PayloadImage::whole(bundle)] })
 }
 
-fn composed(images: &[&Linked]) -> Result<Composed> {
+fn composed(images: &[&Linked]) -> Result<Rope> {
     let ids: Vec<Id> = images.iter().map(|image| id(image)).collect();
     bundle::check(&ids).map_err(|fault| anyhow!("{fault}"))?;
-    let files = images.iter().map(|image| Composed::of_file(image.path.clone())).collect::<Result<Vec<_>>>()?;
+    let files = images.iter().map(|image| Rope::of_file(image.path.clone())).collect::<Result<Vec<_>>>()?;
     // The host has an entry without bytes, under this name on every host.
     let mut names = vec!["host-x86_64-unknown-linux-gnu-".to_owned()];
     names.extend(ids.iter().map(Id::to_string));
-    let sizes = std::iter::once(0).chain(files.iter().map(Composed::size));
+    let sizes = std::iter::once(0).chain(files.iter().map(Rope::size));
     let objects: Vec<(&str, u64)> = names.iter().map(String::as_str).zip(sizes).collect();
     let frame = bundle::frame(&objects, ALIGN)?;
-    let mut all = Composed::default();
+    let mut all = Rope::default();
     all.push_bytes(frame.head);
     // Also before an empty object.
-    for (offset, file) in frame.offsets.into_iter().zip(std::iter::once(Composed::default()).chain(files)) {
+    for (offset, file) in frame.offsets.into_iter().zip(std::iter::once(Rope::default()).chain(files)) {
         all.pad_to(offset);
         all.append(file);
     }
     Ok(all)
 }
 
-fn write(bundle: &Composed, output: &Path, context: &BundleContext<'_>) -> Result<()> {
+fn write(bundle: &Rope, output: &Path, context: &BundleContext<'_>) -> Result<()> {
     let mut out = File::create(output)?;
     if context.compress {
         let mut packed = Compressor::new(BufWriter::new(out), bundle.size(), context.compression()?)?;

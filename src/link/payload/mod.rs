@@ -12,9 +12,10 @@ use anyhow::{Context, Result, bail};
 
 use crate::args::request::LinkRequest;
 use crate::formats::compressed;
-use crate::io::rope::Composed;
+use crate::io::rope::Rope;
 use crate::link::device::{Linked, of_kind};
 use crate::model::{Generation, OffloadKind};
+use crate::sys::atomic_file;
 use crate::sys::session::Session;
 
 /// Everything one registration hands to its runtime.
@@ -32,14 +33,14 @@ pub struct Payload {
 #[derive(Debug)]
 pub struct PayloadImage {
     /// All that the program holds of it.
-    pub contents: Composed,
+    pub contents: Rope,
     /// What of it the runtime is handed.
     pub image: Range<u64>,
 }
 
 impl PayloadImage {
     /// An image that the runtime is handed whole.
-    fn whole(contents: Composed) -> Self {
+    fn whole(contents: Rope) -> Self {
         let image = 0..contents.size();
         PayloadImage { contents, image }
     }
@@ -105,7 +106,7 @@ pub fn bundle(linked: &[Linked], context: &BundleContext<'_>, session: &Session)
                 OffloadKind::Cuda => cuda::payload(&images, generation, context, session)?,
                 OffloadKind::Hip => hip::payload(&images, generation, context, session)?,
                 OffloadKind::Sycl => {
-                    let images = images.iter().map(|image| Ok(PayloadImage::whole(Composed::of_file(image.path.clone())?)));
+                    let images = images.iter().map(|image| Ok(PayloadImage::whole(Rope::of_file(image.path.clone())?)));
                     let images = images.collect::<Result<_>>()?;
                     Payload { kind, generation, images }
                 }
@@ -138,21 +139,12 @@ pub fn emit(payloads: &[Payload], output: &Path, session: &Session) -> Result<()
 }
 
 fn write_out(image: &PayloadImage, output: &Path) -> Result<()> {
-    let told = || format!("cannot write `{}`", output.display());
-    if std::fs::metadata(output).is_ok_and(|meta| !meta.is_file()) {
-        // A device or a pipe is written to, never replaced.
-        let mut out = std::fs::File::options().write(true).open(output).with_context(told)?;
-        return image.contents.write_to(&mut out).with_context(told);
-    }
-    let folder = output.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-    let mut out = tempfile::Builder::new().permissions(mode(0o666)).tempfile_in(folder).with_context(told)?;
-    image.contents.write_at(out.as_file_mut(), 0).with_context(told)?;
-    out.as_file().set_len(image.contents.size()).with_context(told)?;
-    out.persist(output).with_context(told)?;
-    Ok(())
-}
-
-/// A new file's permissions, less what the user's mask takes away.
-fn mode(bits: u32) -> std::fs::Permissions {
-    std::os::unix::fs::PermissionsExt::from_mode(bits)
+    let written = atomic_file::replace(output, |out| {
+        if !out.metadata()?.is_file() {
+            return Ok(image.contents.write_to(out)?);
+        }
+        image.contents.write_at(out, 0)?;
+        Ok(out.set_len(image.contents.size())?)
+    });
+    written.with_context(|| format!("cannot write `{}`", output.display()))
 }

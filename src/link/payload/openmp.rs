@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 
 use super::{Payload, PayloadImage};
 use crate::formats::{intel_spirv, offload_binary};
-use crate::io::rope::Composed;
+use crate::io::rope::Rope;
 use crate::link::device::Linked;
 use crate::model::{Generation, OffloadKind};
 use crate::sys::session::Session;
@@ -26,7 +26,7 @@ fn package(image: &Linked, session: &Session) -> Result<PayloadImage> {
                 .with_context(|| format!("cannot write `{}`", body.display()))?;
         }
     }
-    let bare = Composed::of_file(body).with_context(|| format!("the device link for {} left no image", image.target))?;
+    let bare = Rope::of_file(body).with_context(|| format!("the device link for {} left no image", image.target))?;
     if image.generation == Generation::Llvm14 {
         return Ok(PayloadImage::whole(bare));
     }
@@ -34,7 +34,7 @@ fn package(image: &Linked, session: &Session) -> Result<PayloadImage> {
     let frame = offload_binary::frame(image.image_kind, OffloadKind::OpenMp as u16, 0, &strings, bare.size());
     let start = frame.head.len() as u64;
     let image = start..start + bare.size();
-    let mut contents = Composed::default();
+    let mut contents = Rope::default();
     contents.push_bytes(frame.head);
     contents.append(bare);
     contents.pad_to(frame.total_size);

@@ -9,7 +9,7 @@ mod elf;
 #[cfg(test)]
 mod tests;
 
-use crate::io::rope::Composed;
+use crate::io::rope::Rope;
 use crate::model::ObjectFormat;
 use crate::registration::ImageSection;
 use anyhow::{Context as _, Result, bail};
@@ -18,12 +18,12 @@ use std::fs::File;
 use std::io::{BufWriter, Seek, Write};
 
 /// An image whose bytes are in files.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct StreamedImage {
     /// The hidden symbol at its start, as registration code names it.
     pub symbol: String,
     /// All of it.
-    pub contents: Composed,
+    pub contents: Rope,
 }
 
 /// Writes the object that holds `images` in `section`, for a host, to `out`, from its start. `in_all`: the size of the images of all

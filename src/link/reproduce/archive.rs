@@ -2,18 +2,18 @@
 //! with several names is one, as on disk: linkers and offld take an archive that is named twice for one.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::Permissions;
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use tar::{Builder, EntryType, Header};
-use tempfile::NamedTempFile;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::formats::elf::interface;
 use crate::io::bytes::Bytes;
+use crate::sys::atomic_file::AtomicFile;
 
 /// What an entry holds.
 pub(super) enum Content {
@@ -38,30 +38,27 @@ pub(super) enum Target {
 
 /// Writes the tar of `entries`.
 pub(super) fn write(entries: &BTreeMap<PathBuf, Content>, target: &Target) -> Result<()> {
-    let folder = match target {
+    match target {
         Target::File(file) if file.exists() && !file.is_file() => bail!("`{}` is not a regular file", file.display()),
-        Target::File(file) => file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new(".")),
-        Target::Folder(folder, _) => {
-            std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder `{}`", folder.display()))?;
-            folder
+        Target::File(path) => {
+            let context = || format!("cannot write `{}`", path.display());
+            let (mut file, pending) = AtomicFile::create(path).with_context(context)?;
+            fill(&mut file, entries)?;
+            pending.commit().with_context(context)
         }
-    };
-    let told = || format!("cannot write a file in `{}`", folder.display());
-    // What the umask objects of it, as for any file that a linker writes.
-    let mode = Permissions::from_mode(0o666);
-    let mut file = tempfile::Builder::new().prefix(".offld-").permissions(mode).tempfile_in(folder).with_context(told)?;
-    let hash = fill(&mut file, entries)?;
-    let path = match target {
-        Target::File(file) => file.clone(),
-        Target::Folder(folder, name) => folder.join(format!("{name}-{hash:016x}.tar")),
-    };
-    file.persist(&path).with_context(|| format!("cannot write `{}`", path.display()))?;
-    Ok(())
+        Target::Folder(folder, name) => {
+            std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder `{}`", folder.display()))?;
+            let context = || format!("cannot write a file in `{}`", folder.display());
+            let (mut file, pending) = AtomicFile::create_in(folder).with_context(context)?;
+            let hash = fill(&mut file, entries)?;
+            pending.commit_as(&folder.join(format!("{name}-{hash:016x}.tar"))).with_context(context)
+        }
+    }
 }
 
 /// Writes all entries; the hash of the whole.
-fn fill(file: &mut NamedTempFile, entries: &BTreeMap<PathBuf, Content>) -> Result<u64> {
-    let hashed = Hashed { file: BufWriter::new(file.as_file_mut()), hash: Xxh3::new() };
+fn fill(file: &mut File, entries: &BTreeMap<PathBuf, Content>) -> Result<u64> {
+    let hashed = Hashed { file: BufWriter::new(file), hash: Xxh3::new() };
     let mut writer = Writer { tar: Builder::new(hashed), seen: HashMap::new() };
     for (place, content) in entries {
         writer.entry(place, content).with_context(|| format!("cannot add `{}`", place.display()))?;

@@ -1,5 +1,5 @@
-//! Archives of fat objects and bundles, taken apart into an archive for each target (docs/spec/containers.md 2.12). Every code
-//! object goes to each target that it serves. All archives appear, or none.
+//! Archives of fat objects and bundles, unbundled into one archive for each target (docs/spec/containers.md 2.12). A code object goes into
+//! the archive of each target that it is compatible with.
 
 mod check;
 mod members;
@@ -9,19 +9,19 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use super::container::{self, Entry, Hint};
+use super::container::{self, BundleEntry, Hint};
 use super::{Request, object, verbose};
 use crate::formats::bundle::{Id, compatibility};
 use crate::io::outputs::Outputs;
 use crate::io::piece::{Piece, Spool};
 use crate::sys::session::Session;
 
-/// A code object of a member.
-struct Found {
+/// A code object, and the archive member that it is in.
+struct MemberObject {
     /// The member's name.
     member: String,
-    entry: Entry,
-    /// What the entry's id means.
+    entry: BundleEntry,
+    /// The entry's id, parsed.
     id: Id,
 }
 
@@ -49,24 +49,24 @@ pub(super) fn unbundle(request: &Request, ids: &[Id], session: &Session) -> Resu
     outputs.commit()
 }
 
-/// The code objects of all members, in order. Members without any, among them inner archives and texts, are passed over.
-fn code_objects(request: &Request, path: &Path, spool: &mut Spool<'_>, session: &Session) -> Result<Vec<Found>> {
+/// The code objects of all members, in order. Members without any, such as archives and texts, are skipped.
+fn code_objects(request: &Request, path: &Path, spool: &mut Spool<'_>, session: &Session) -> Result<Vec<MemberObject>> {
     let archive = Piece::open(path)?;
     let mut found = Vec::new();
     members::each(&archive, path, spool, |member, piece, spool| {
         let name = format!("{}({member})", path.display());
         let held = container::read(piece, &name, Hint::Object, "code object", spool, session)?;
         verbose::read(request, piece, &held.compressed, &session.shell);
-        let of_member = |entry: Entry| Found { member: member.to_owned(), id: entry.parsed_id(), entry };
+        let of_member = |entry: BundleEntry| MemberObject { member: member.to_owned(), id: entry.parsed_id(), entry };
         found.extend(held.entries.into_iter().map(of_member));
         Ok(())
     })?;
     Ok(found)
 }
 
-/// The code objects that serve each target.
-fn choose<'f>(request: &Request, found: &'f [Found], ids: &[Id], session: &Session) -> Vec<Vec<&'f Found>> {
-    let mut chosen: Vec<Vec<&Found>> = vec![Vec::new(); ids.len()];
+/// For each target, the code objects that are compatible with it.
+fn choose<'f>(request: &Request, found: &'f [MemberObject], ids: &[Id], session: &Session) -> Vec<Vec<&'f MemberObject>> {
+    let mut chosen: Vec<Vec<&MemberObject>> = vec![Vec::new(); ids.len()];
     for one in found {
         for (id, chosen) in ids.iter().zip(&mut chosen) {
             let verdict = compatibility(&one.id, id, request.hip_openmp_compatible);
@@ -81,9 +81,9 @@ fn choose<'f>(request: &Request, found: &'f [Found], ids: &[Id], session: &Sessi
     chosen
 }
 
-/// Shows the commands that LLVM's bundler would run for the host's objects; whether there are any.
-fn show(chosen: &[Vec<&Found>], session: &Session) -> bool {
-    let hosts: Vec<&&Found> = chosen.iter().flatten().filter(|one| one.entry.is_host_mark()).collect();
+/// Prints the commands that LLVM's bundler would run for the host's objects; returns whether there are any.
+fn show(chosen: &[Vec<&MemberObject>], session: &Session) -> bool {
+    let hosts: Vec<&&MemberObject> = chosen.iter().flatten().filter(|one| one.entry.is_host_mark()).collect();
     hosts.iter().for_each(|one| object::show_host(Path::new(&one.member), session));
     !hosts.is_empty()
 }

@@ -1,8 +1,8 @@
 //! The entries of a file that holds bundles, whatever it is: a bundle, a compressed one, several of both in a row, an object with
-//! bundles in its sections, or a program with `.hip_fatbin` sections. Entries are parts of files, decompressed where they were
-//! compressed; no code object is read here.
+//! bundles in its sections, or a program with `.hip_fatbin` sections. An entry is a range of the file, or of a temporary file where it
+//! was compressed: code objects themselves are not read here.
 
-use std::io::{self, BufReader, Write};
+use std::io::{self, BufReader};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -12,24 +12,23 @@ use crate::error::Malformed;
 use crate::formats::bundle::{self, Id};
 use crate::formats::compressed::{self, Header, Method, Unpack};
 use crate::formats::fat_object;
-use crate::io::outputs::Output;
 use crate::io::piece::{Piece, Spool};
-use crate::io::rope;
+use crate::io::rope::Rope;
 use crate::sys::session::Session;
 
-/// How much is read and written at once.
+/// How much is read and written at once when something is decompressed.
 const BUFFER: usize = 256 << 10;
 
-/// What a file may be, by the type that its user gives.
+/// What a file may be, by the type that the user gives with `-type=`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hint {
-    /// An object with bundles in its sections; if it is no object, a bundle (`-type=o`, members of archives).
+    /// An object with bundles in its sections, or, where it is not an object, a bundle (`-type=o`, members of archives).
     Object,
     /// A bundle, whatever else it looks like (`-type=bc`, `gch`, `ast`).
     Binary,
 }
 
-/// How the entries were held. A compressed file is what it was before.
+/// How a file holds its entries; of a compressed file, how it does after decompression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// There are none.
@@ -45,39 +44,28 @@ pub enum Form {
 /// A file's entries.
 pub struct Container {
     /// In the order of the file.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<BundleEntry>,
     /// How they were held.
     pub form: Form,
-    /// What was compressed, in the order of the file.
+    /// The compressed bundles among them, in the order of the file.
     pub compressed: Vec<Inflated>,
     /// All of the file, decompressed.
-    pub whole: Contents,
+    pub whole: Rope,
 }
 
-/// An entry.
+/// An entry of a bundle: an id and a code object.
 #[derive(Clone)]
-pub struct Entry {
+pub struct BundleEntry {
     /// Its id, as stored.
     pub id: String,
-    content: Content,
+    content: EntryContent,
 }
 
 #[derive(Clone)]
-enum Content {
+enum EntryContent {
     Bytes(Piece),
     /// This object without its bundles.
     HostOf(Piece),
-}
-
-/// Bytes to be written: parts of files and what lies between them.
-#[derive(Clone, Default)]
-pub struct Contents(Vec<Part>);
-
-#[derive(Clone)]
-enum Part {
-    File(Piece),
-    Made(Vec<u8>),
-    Zeros(u64),
 }
 
 /// A compressed bundle that was decompressed.
@@ -99,90 +87,43 @@ pub struct Inflated {
     pub time: Duration,
 }
 
-impl Entry {
+impl BundleEntry {
     /// An entry with these bytes.
     pub fn new(id: String, bytes: Piece) -> Self {
-        Entry { id, content: Content::Bytes(bytes) }
+        BundleEntry { id, content: EntryContent::Bytes(bytes) }
     }
 
-    /// Whether it stands for the host's object, which is what the object is without its bundles.
+    /// Whether it stands for the host's object, which is what remains of the file without its bundles.
     pub fn is_host_mark(&self) -> bool {
-        matches!(self.content, Content::HostOf(_))
+        matches!(self.content, EntryContent::HostOf(_))
     }
 
-    /// The id, read.
+    /// The id, parsed.
     pub fn parsed_id(&self) -> Id {
         Id::parse(&self.id)
     }
 
-    /// The bytes. The entry of the host in an object with bundles is the object without them; its section is but a mark.
-    pub fn contents(&self) -> Result<Contents> {
+    /// The code object. In an object with bundles, the host's entry holds no bytes of its own: its code object is the object itself
+    /// without the bundles.
+    pub fn contents(&self) -> Result<Rope> {
         match &self.content {
-            Content::Bytes(piece) => Ok(Contents::from(piece.clone())),
-            Content::HostOf(object) => host_object(object),
+            EntryContent::Bytes(piece) => Ok(Rope::from(piece.clone())),
+            EntryContent::HostOf(object) => host_object(object),
         }
     }
 }
 
-impl From<Piece> for Contents {
-    fn from(piece: Piece) -> Self {
-        Contents(vec![Part::File(piece)])
-    }
-}
-
-impl Contents {
-    /// How many bytes there are.
-    pub fn size(&self) -> u64 {
-        let sizes = self.0.iter().map(|part| match part {
-            Part::File(piece) => piece.size(),
-            Part::Made(bytes) => bytes.len() as u64,
-            Part::Zeros(count) => *count,
-        });
-        sizes.sum()
-    }
-
-    /// Writes them to an output, where the system can without bringing them into this process.
-    pub fn write_to(&self, out: &mut Output) -> io::Result<()> {
-        for part in &self.0 {
-            match part {
-                Part::File(piece) => piece.copy_to(out)?,
-                Part::Made(bytes) => out.write_all(bytes)?,
-                Part::Zeros(count) => drop(io::copy(&mut io::Read::take(io::repeat(0), *count), out)?),
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes them.
-    pub fn copy_to(&self, out: &mut impl Write) -> io::Result<()> {
-        for part in &self.0 {
-            match part {
-                Part::File(piece) => drop(rope::stream(&mut piece.reader(), out)?),
-                Part::Made(bytes) => out.write_all(bytes)?,
-                Part::Zeros(count) => drop(io::copy(&mut io::Read::take(io::repeat(0), *count), out)?),
-            }
-        }
-        Ok(())
-    }
-
-    /// The bytes as one piece; those that are not are written to `spool` first.
-    pub fn into_piece(self, spool: &mut Spool<'_>) -> Result<Piece> {
-        match &self.0[..] {
-            [Part::File(piece)] => Ok(piece.clone()),
-            _ => spool.add(|out| Ok(self.copy_to(out)?)),
-        }
-    }
-}
-
-/// Opens the file at `path` (`-` for stdin) and finds its entries. A file without any is no error; one that starts as a bundle does
-/// and is none is one, and so is damaged compressed data.
+/// Opens the file at `path` (`-` for stdin) and finds its entries, of which there may be none.
+///
+/// # Errors
+/// The file cannot be read, begins like a bundle and is not one, or has damaged compressed data.
 pub fn open(path: &Path, hint: Hint, session: &Session) -> Result<Container> {
     let mut spool = Spool::new(session);
     let piece = Piece::open(path)?;
     read(&piece, &path.display().to_string(), hint, "input", &mut spool, session)
 }
 
-/// Finds the entries of `piece`. `name` and `what` (`input`, `code object`) are for messages.
+/// Finds the entries of `piece`. Messages call it `what` (`input`, `code object`) and `name`.
 pub fn read(
     piece: &Piece,
     name: &str,
@@ -191,61 +132,61 @@ pub fn read(
     spool: &mut Spool<'_>,
     session: &Session,
 ) -> Result<Container> {
-    let mut reader = Reader { name, what, hint, spool, session, entries: Vec::new(), compressed: Vec::new() };
+    let mut reader = BundleReader { name, what, hint, spool, session, entries: Vec::new(), compressed: Vec::new() };
     let (form, whole) = reader.file(piece)?;
     let form = if reader.entries.is_empty() { Form::Nothing } else { form };
     Ok(Container { entries: reader.entries, form, compressed: reader.compressed, whole })
 }
 
-/// What is in `piece`, decompressed: for files of text, whose entries are found in it by their marks. Not compressed, it is the
-/// piece itself.
-pub fn inflate(piece: &Piece, name: &str, spool: &mut Spool<'_>, session: &Session) -> Result<(Contents, Vec<Inflated>)> {
+/// What is in `piece`, decompressed, for bundles of text, whose entries are found by their marks. What is not compressed is the piece
+/// itself.
+pub fn inflate(piece: &Piece, name: &str, spool: &mut Spool<'_>, session: &Session) -> Result<(Rope, Vec<Inflated>)> {
     let hint = Hint::Binary;
-    let mut reader = Reader { name, what: "input", hint, spool, session, entries: Vec::new(), compressed: Vec::new() };
+    let mut reader = BundleReader { name, what: "input", hint, spool, session, entries: Vec::new(), compressed: Vec::new() };
     if !compressed::is_compressed(piece.bytes()) {
-        return Ok((Contents::from(piece.clone()), Vec::new()));
+        return Ok((Rope::from(piece.clone()), Vec::new()));
     }
-    let mut plain = Vec::new();
+    let mut plain = Rope::default();
     reader.each(piece, |_, one| {
-        plain.push(Part::File(one));
+        plain.push_piece(one);
         Ok(())
     })?;
-    Ok((Contents(plain), reader.compressed))
+    Ok((plain, reader.compressed))
 }
 
-struct Reader<'r, 's> {
+struct BundleReader<'r, 's> {
     name: &'r str,
     what: &'static str,
     hint: Hint,
     spool: &'r mut Spool<'s>,
     session: &'r Session,
-    entries: Vec<Entry>,
+    entries: Vec<BundleEntry>,
     compressed: Vec<Inflated>,
 }
 
-impl Reader<'_, '_> {
-    /// The entries of a file, how it holds them, and all of it decompressed.
-    fn file(&mut self, piece: &Piece) -> Result<(Form, Contents)> {
+impl BundleReader<'_, '_> {
+    /// Takes in the entries of a file; returns how it holds them, and all of it decompressed.
+    fn file(&mut self, piece: &Piece) -> Result<(Form, Rope)> {
         if !starts_bundle(piece.bytes()) {
-            return Ok((self.object(piece)?, Contents::from(piece.clone())));
+            return Ok((self.object(piece)?, Rope::from(piece.clone())));
         }
         let mut form = Form::Bundle;
-        let mut plain = Vec::new();
+        let mut plain = Rope::default();
         self.each(piece, |reader, one| {
             if bundle::is_bundle(one.bytes()) {
                 reader.bundle(&one)?;
             } else {
                 form = reader.object(&one)?;
             }
-            plain.push(Part::File(one));
+            plain.push_piece(one);
             Ok(())
         })?;
-        let whole = if self.compressed.is_empty() { Contents::from(piece.clone()) } else { Contents(plain) };
+        let whole = if self.compressed.is_empty() { Rope::from(piece.clone()) } else { plain };
         Ok((form, whole))
     }
 
-    /// Hands on each bundle of those that stand one after another in `piece`, decompressed. Zeros may be between them: linkers put
-    /// the sections of several objects together.
+    /// Hands on each of the bundles that follow one another in `piece`, decompressed. Zeros may be between them: linkers put the
+    /// sections of several objects together, each aligned.
     fn each(&mut self, piece: &Piece, mut take: impl FnMut(&mut Self, Piece) -> Result<()>) -> Result<()> {
         let data = piece.bytes();
         let mut at = 0;
@@ -270,27 +211,28 @@ impl Reader<'_, '_> {
         Ok(())
     }
 
-    /// Decompresses what starts at `at`; also returns the size it had. Read and written as a stream: neither form of it is in memory.
+    /// Decompresses the bundle that starts at `at`; also returns the size it has in the file. It is streamed: neither form of it is
+    /// ever in memory.
     fn inflate_at(&mut self, piece: &Piece, at: u64) -> Result<(u64, Piece)> {
-        let told = || format!("Failed to decompress {}: {}", self.what, self.name);
+        let context = || format!("Failed to decompress {}: {}", self.what, self.name);
         let started = Instant::now();
-        let rest = piece.slice(at, piece.size() - at).with_context(told)?;
-        let header = Header::read(rest.bytes(), at).with_context(told)?;
+        let rest = piece.slice(at, piece.size() - at).with_context(context)?;
+        let header = Header::read(rest.bytes(), at).with_context(context)?;
         let size = header.total.unwrap_or(rest.size());
         let fault = |what, offset| Malformed::new(what, at + offset);
-        let whole = rest.slice(0, size).ok_or(fault("size field past the end", 0)).with_context(told)?;
+        let whole = rest.slice(0, size).ok_or(fault("size field past the end", 0)).with_context(context)?;
         let packed = part(&whole, header.size, size - header.size)?;
         if !header.is_likely(packed.size()) {
             let what = "uncompressed size is more than the compressed data can hold";
-            return Err(fault(what, header.size)).with_context(told);
+            return Err(fault(what, header.size)).with_context(context);
         }
-        let unpack = Unpack::new(header, BufReader::with_capacity(BUFFER, packed.reader()), at).with_context(told)?;
+        let unpack = Unpack::new(header, BufReader::with_capacity(BUFFER, packed.reader()), at).with_context(context)?;
         let mut unpack = BufReader::with_capacity(BUFFER, unpack);
-        let plain = self.spool.add(|out| io::copy(&mut unpack, out).map(drop).map_err(Malformed::or_io)).with_context(told)?;
+        let plain = self.spool.add(|out| io::copy(&mut unpack, out).map(drop).map_err(Malformed::or_io)).with_context(context)?;
         let from = unpack.get_ref().get_ref();
         let left = from.buffer().len() as u64 + from.get_ref().left();
         if left > 0 && header.total.is_some() {
-            return Err(fault("bytes after the compressed data", header.size)).with_context(told);
+            return Err(fault("bytes after the compressed data", header.size)).with_context(context);
         }
         self.compressed.push(Inflated {
             version: header.version,
@@ -304,16 +246,17 @@ impl Reader<'_, '_> {
         Ok((size - left, plain))
     }
 
+    /// Takes in the entries of a bundle.
     fn bundle(&mut self, piece: &Piece) -> Result<()> {
         let read = bundle::read_at(piece.bytes(), 0).with_context(|| self.name.to_owned())?;
         for entry in read.entries {
-            let content = Content::Bytes(part(piece, entry.at, entry.object.len() as u64)?);
-            self.entries.push(Entry { id: entry.id.to_owned(), content });
+            let content = EntryContent::Bytes(part(piece, entry.at, entry.object.len() as u64)?);
+            self.entries.push(BundleEntry { id: entry.id.to_owned(), content });
         }
         Ok(())
     }
 
-    /// The entries that an object holds in its sections.
+    /// Takes in the entries that an object holds in its sections.
     fn object(&mut self, piece: &Piece) -> Result<Form> {
         if self.hint == Hint::Binary || fat_object::kind(piece.bytes()).is_none() {
             return Ok(Form::Nothing);
@@ -322,8 +265,8 @@ impl Reader<'_, '_> {
         for section in &sections {
             let bytes = part(piece, section.at, section.size)?;
             let mark = is_mark(&bytes) && Id::parse(section.id).kind == "host";
-            let content = if mark { Content::HostOf(piece.clone()) } else { Content::Bytes(bytes) };
-            self.entries.push(Entry { id: section.id.to_owned(), content });
+            let content = if mark { EntryContent::HostOf(piece.clone()) } else { EntryContent::Bytes(bytes) };
+            self.entries.push(BundleEntry { id: section.id.to_owned(), content });
         }
         if !sections.is_empty() {
             return Ok(Form::Sections);
@@ -338,8 +281,8 @@ impl Reader<'_, '_> {
     }
 }
 
-/// Whether these are the bytes of a host's section that stands for the object itself: a zero, or several where a linker has put
-/// objects together (`-r`).
+/// Whether these are the contents of a host's section that stands for the object itself: one zero byte, or several where a linker has
+/// put objects together (`-r`).
 fn is_mark(bytes: &Piece) -> bool {
     const MOST: u64 = 4096;
     (1..MOST).contains(&bytes.size()) && bytes.bytes().iter().all(|byte| *byte == 0)
@@ -354,20 +297,23 @@ fn part(piece: &Piece, at: u64, size: u64) -> Result<Piece> {
 }
 
 /// `object` without its bundles.
-fn host_object(object: &Piece) -> Result<Contents> {
+fn host_object(object: &Piece) -> Result<Rope> {
     let plan = fat_object::without_bundles(object.bytes())?;
-    contents(plan, object, &[])
+    rewritten(plan, object, &[])
 }
 
-/// What a plan says to write: parts of `object`, new sections out of `payloads`.
-pub fn contents(plan: fat_object::Plan, object: &Piece, payloads: &[Piece]) -> Result<Contents> {
-    let parts = plan.parts.into_iter().map(|one| {
-        Ok(match one {
-            fat_object::Part::Object(range) => Part::File(part(object, range.start, range.end - range.start)?),
-            fat_object::Part::Section(index) => Part::File(payloads.get(index).context("a section without contents")?.clone()),
-            fat_object::Part::Made(bytes) => Part::Made(bytes),
-            fat_object::Part::Zeros(count) => Part::Zeros(count),
-        })
-    });
-    Ok(Contents(parts.collect::<Result<_>>()?))
+/// The object that `plan` makes of `object`, with new sections whose contents are `payloads`.
+pub fn rewritten(plan: fat_object::Plan, object: &Piece, payloads: &[Piece]) -> Result<Rope> {
+    let mut rope = Rope::default();
+    for one in plan.parts {
+        match one {
+            fat_object::Part::Object(range) => rope.push_piece(part(object, range.start, range.end - range.start)?),
+            fat_object::Part::Section(index) => {
+                rope.push_piece(payloads.get(index).context("a section without contents")?.clone());
+            }
+            fat_object::Part::Made(bytes) => rope.push_bytes(bytes),
+            fat_object::Part::Zeros(count) => rope.push_zeros(count),
+        }
+    }
+    Ok(rope)
 }

@@ -1,4 +1,4 @@
-//! What `-type` says of files (docs/spec/containers.md 2.7).
+//! The file types of `-type=` (docs/spec/containers.md 2.7).
 
 use std::ffi::OsStr;
 
@@ -13,11 +13,11 @@ pub(super) enum Layout {
     Binary,
     /// In sections of an object where the reference input is one, else as a binary bundle.
     Object,
-    /// An archive of the like of `Object`.
+    /// An archive whose members are like `Object`.
     Archive,
 }
 
-/// That of `-type=name`.
+/// The layout for `-type=name`.
 pub(super) fn layout(name: &OsStr) -> Result<Layout> {
     Ok(match name.to_str() {
         Some("i" | "ii" | "cui" | "hipi") => Layout::Text("//"),

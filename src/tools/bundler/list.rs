@@ -1,4 +1,4 @@
-//! Listing: the ids of a file's code objects, as they are stored, in the order of the file (docs/spec/containers.md 2.11).
+//! Listing: prints the ids of a file's code objects, as they are stored, in the order of the file (docs/spec/containers.md 2.11).
 
 use std::io::{self, BufReader, Read, Write};
 
@@ -39,7 +39,7 @@ pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
     print(&ids)
 }
 
-/// What a file of this layout may be.
+/// What a file of this layout may turn out to be.
 pub(super) fn hint(layout: Layout) -> Hint {
     if layout == Layout::Binary { Hint::Binary } else { Hint::Object }
 }
@@ -47,14 +47,14 @@ pub(super) fn hint(layout: Layout) -> Hint {
 fn print(ids: &[String]) -> Result<()> {
     let text: String = ids.iter().flat_map(|id| [id.as_str(), "\n"]).collect();
     match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
-        // Whoever closed it has read enough.
+        // The reader (`head`, say) has closed the pipe: it has what it wanted.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result.context("cannot write to stdout"),
     }
 }
 
-/// The ids of compressed bundles in a row, each decompressed only as far as its header goes. None where the file is anything else, or
-/// where more has to be looked at: version 1 does not say where it ends.
+/// The ids in compressed bundles that follow one another, each decompressed no further than its header goes. `None` where the file is
+/// anything else, or must be decompressed whole: version 1 of the format does not store where a bundle ends.
 fn heads(piece: &Piece, name: &str) -> Option<Result<Vec<String>>> {
     let mut ids = Vec::new();
     let mut at = 0;
@@ -77,11 +77,11 @@ fn heads(piece: &Piece, name: &str) -> Option<Result<Vec<String>>> {
     (at > 0).then_some(Ok(ids))
 }
 
-/// The ids of the binary bundle that `plain` starts with; none, if it does not.
+/// The ids of the binary bundle that `plain` starts with; `None` where it starts with something else.
 fn head(mut plain: impl Read, size: u64, name: &str) -> Option<Result<Vec<String>>> {
     let mut magic = [0; bundle::MAGIC.len()];
     plain.read_exact(&mut magic).ok().filter(|()| bundle::is_bundle(&magic))?;
-    let told = |error| Malformed::or_io(error).context(name.to_owned());
-    let read = bundle::read_head((&magic[..]).chain(plain), size).map_err(told);
+    let context = |error| Malformed::or_io(error).context(name.to_owned());
+    let read = bundle::read_head((&magic[..]).chain(plain), size).map_err(context);
     Some(read.map(|head| head.slots.into_iter().map(|slot| slot.id).collect()))
 }

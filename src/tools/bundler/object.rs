@@ -1,4 +1,5 @@
-//! Bundling into a host object's sections (docs/spec/containers.md 2.10). LLVM runs llvm-objcopy for it; nothing is run here.
+//! Bundling into the sections of a host object (docs/spec/containers.md 2.10). LLVM runs llvm-objcopy for this; here the object is written
+//! directly, and objcopy's commands are only shown (`-###`).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,17 +7,23 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use super::Request;
-use super::container::contents;
-use super::pack::Part;
+use super::container::rewritten;
+use super::input::CodeObject;
 use crate::formats::bundle::MAGIC;
 use crate::formats::fat_object::{self, NewSection};
-use crate::io::outputs::{Outputs, trouble};
+use crate::io::outputs::{Outputs, io_error};
 use crate::io::piece::Piece;
 use crate::sys::session::Session;
 use crate::sys::toolchain;
 
-/// Writes `host`, an object, with a section for each of `parts`. The host's own section is but a mark, one zero byte.
-pub(super) fn bundle(request: &Request, session: &Session, output: &Path, host: &Part<'_>, parts: &[Part<'_>]) -> Result<()> {
+/// Writes `host`, an object file, with a section for each of `objects`. The host's own section is a mark: one zero byte.
+pub(super) fn bundle(
+    request: &Request,
+    session: &Session,
+    output: &Path,
+    host: &CodeObject<'_>,
+    objects: &[CodeObject<'_>],
+) -> Result<()> {
     if request.compression.is_some() {
         let named = output.display();
         session
@@ -24,46 +31,46 @@ pub(super) fn bundle(request: &Request, session: &Session, output: &Path, host: 
             .warn(&format!("-compress has no effect on '{named}': bundles in the sections of an object are not compressed"));
     }
     if request.show_commands {
-        show_bundling(output, host, parts, session);
+        show_bundling(output, host, objects, session);
         return Ok(());
     }
-    let told = |error: io::Error| trouble(output, &error);
+    let context = |error: io::Error| io_error(output, &error);
     let object = &host.input.contents;
-    let payloads: Vec<Piece> = parts.iter().map(payload).collect();
+    let payloads: Vec<Piece> = objects.iter().map(payload).collect();
     let sections: Vec<NewSection<'_>> =
-        parts.iter().zip(&payloads).map(|(part, piece)| NewSection { id: &part.id, size: piece.size() }).collect();
+        objects.iter().zip(&payloads).map(|(object, piece)| NewSection { id: &object.id, size: piece.size() }).collect();
     let plan = fat_object::with_sections(object.bytes(), &sections);
-    let whole = contents(plan.with_context(|| host.input.path.display().to_string())?, object, &payloads)?;
+    let whole = rewritten(plan.with_context(|| host.input.path.display().to_string())?, object, &payloads)?;
     let mut outputs = Outputs::new(session);
     let mut made = outputs.create_or_stdout(output)?;
     if let Ok(about) = std::fs::metadata(&host.input.path) {
-        // As objcopy does it.
-        made.file().set_permissions(about.permissions()).map_err(told)?;
+        // objcopy gives its output the mode of its input.
+        made.file().set_permissions(about.permissions()).map_err(context)?;
     }
-    whole.write_to(&mut made).map_err(told)?;
+    whole.copy_to(&mut made).map_err(context)?;
     outputs.commit()
 }
 
-fn payload(part: &Part<'_>) -> Piece {
-    if part.is_host { Piece::owned(vec![0]) } else { part.input.contents.clone() }
+fn payload(object: &CodeObject<'_>) -> Piece {
+    if object.is_host { Piece::owned(vec![0]) } else { object.input.contents.clone() }
 }
 
-/// The command with which LLVM's bundler would make `output`; nothing is made. The file that it would make for the host's mark does not
-/// exist, and is shown under a name that says so.
-fn show_bundling(output: &Path, host: &Part<'_>, parts: &[Part<'_>], session: &Session) {
+/// Prints the command with which LLVM's bundler would make `output`. LLVM makes a temporary file for the host's mark, whose name is
+/// random; `XXXXXX` stands for that part.
+fn show_bundling(output: &Path, host: &CodeObject<'_>, objects: &[CodeObject<'_>], session: &Session) {
     let mark = temporary();
     let section = String::from_utf8_lossy(MAGIC);
     let mut words = vec![objcopy().display().to_string()];
-    for part in parts {
-        let file = if part.is_host { mark.display() } else { part.input.path.display() };
-        words.push(format!("--add-section={section}{}={file}", part.id));
-        words.push(format!("--set-section-flags={section}{}=readonly,exclude", part.id));
+    for object in objects {
+        let file = if object.is_host { mark.display() } else { object.input.path.display() };
+        words.push(format!("--add-section={section}{}={file}", object.id));
+        words.push(format!("--set-section-flags={section}{}=readonly,exclude", object.id));
     }
     words.extend(["--".to_owned(), host.input.path.display().to_string(), output.display().to_string()]);
     show(&words, session);
 }
 
-/// The command with which LLVM's bundler would take the host's object out of `fat`.
+/// Prints the command with which LLVM's bundler would take the host's object out of `fat`.
 pub(super) fn show_host(fat: &Path, session: &Session) {
     let remove = format!("--remove-section={}.*", String::from_utf8_lossy(MAGIC));
     let words: [&Path; 6] = [&objcopy(), "--regex".as_ref(), remove.as_ref(), "--".as_ref(), fat, &temporary()];

@@ -1,4 +1,4 @@
-//! The ids that a command line gives (`-targets`), checked in LLVM's order and told in its words (docs/spec/containers.md 2.3).
+//! The target ids of a command line (`-targets=`), with LLVM's checks, in its order and with its messages (docs/spec/containers.md 2.3).
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -8,7 +8,8 @@ use anyhow::{Result, bail};
 use super::Task;
 use crate::formats::bundle::{self, Id, IdFault, is_known_arch};
 
-/// Reads the ids. All forms that any release of LLVM takes are taken, and no target id is lost (docs/spec/faults.md B1, B17).
+/// Parses the ids. Each form that some release of LLVM takes is taken, and all of it is kept: LLVM drops target ids with a processor
+/// that it does not know (docs/spec/faults.md B1, B17).
 pub(super) fn read(texts: &[OsString], task: Task) -> Result<Vec<Id>> {
     let mut seen = BTreeSet::new();
     let mut ids = Vec::with_capacity(texts.len());
@@ -23,7 +24,8 @@ pub(super) fn read(texts: &[OsString], task: Task) -> Result<Vec<Id>> {
         bail!(fault.clone());
     }
     check_hosts(&ids, task)?;
-    // LLVM looks at the texts alone and then writes a bundle that nobody can read (docs/spec/faults.md B4).
+    // LLVM compares the texts only, so it takes two spellings of one id, and writes a bundle that nobody can read
+    // (docs/spec/faults.md B4).
     fault?;
     Ok(ids)
 }
@@ -64,7 +66,7 @@ fn check_hosts(ids: &[Id], task: Task) -> Result<()> {
     Ok(())
 }
 
-/// Which kinds may be without a host.
+/// Whether the id is for HIP, whose bundles need no host entry.
 fn is_hip(id: &Id) -> bool {
     id.kind == "hip" || id.kind == "hipv4"
 }

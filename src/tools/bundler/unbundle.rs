@@ -1,20 +1,20 @@
-//! Unbundling: one input into an output for each target (docs/spec/containers.md 2.11). Every target gets the code object that
-//! fits it best; one code object may serve several (docs/spec/faults.md B13, B14).
+//! Unbundling: one input into an output for each target (docs/spec/containers.md 2.11).
 
 use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use super::container::{self, Contents, Entry};
+use super::container::{self, BundleEntry};
 use super::kinds::{Layout, layout};
 use super::list::hint;
 use super::{Request, archive, matching, object, targets, text, verbose};
 use crate::formats::bundle::Id;
-use crate::io::outputs::{Outputs, trouble};
+use crate::io::outputs::{Outputs, io_error};
 use crate::io::piece::{Piece, Spool};
+use crate::io::rope::Rope;
 use crate::sys::session::Session;
 
-/// Writes the outputs: all, or none.
+/// Writes an output for each target.
 pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
     let ids = targets::read(&request.targets, request.task)?;
     let [path] = &request.inputs[..] else { bail!("only one input file supported in unbundling mode") };
@@ -32,7 +32,7 @@ pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
             let (plain, compressed) = container::inflate(&piece, &name, &mut spool, session)?;
             verbose::read(request, &piece, &compressed, &session.shell);
             let plain = plain.into_piece(&mut spool)?;
-            (text::entries(&plain, comment, &name)?, Contents::from(plain))
+            (text::entries(&plain, comment, &name)?, Rope::from(plain))
         }
         other => {
             let found = container::read(&piece, &name, hint(other), "input", &mut spool, session)?;
@@ -53,7 +53,7 @@ pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
     for ((id, chosen), output) in ids.iter().zip(&chosen).zip(&request.outputs) {
         let contents = match chosen {
             Some(entry) => Some(entry.contents()?),
-            // A file without any bundle of ours is taken for what the host's compiler made.
+            // A file in which nothing is found is taken for the host's: a compiler that had no device code made it.
             None => (nothing && id.kind == "host").then(|| whole.clone()),
         };
         write(&mut outputs, output, contents.as_ref())?;
@@ -61,16 +61,16 @@ pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
     outputs.commit()
 }
 
-fn write(outputs: &mut Outputs, path: &Path, contents: Option<&Contents>) -> Result<()> {
+fn write(outputs: &mut Outputs, path: &Path, contents: Option<&Rope>) -> Result<()> {
     let mut output = outputs.create_or_stdout(path)?;
     if let Some(contents) = contents {
-        contents.write_to(&mut output).map_err(|error| trouble(path, &error))?;
+        contents.copy_to(&mut output).map_err(|error| io_error(path, &error))?;
     }
     Ok(())
 }
 
 /// An error that names the targets without a code object, sorted.
-fn check_missing(ids: &[Id], chosen: &[Option<&Entry>]) -> Result<()> {
+fn check_missing(ids: &[Id], chosen: &[Option<&BundleEntry>]) -> Result<()> {
     let missing = ids.iter().zip(chosen).filter(|(_, chosen)| chosen.is_none());
     let mut missing: Vec<String> = missing.map(|(id, _)| id.to_string()).collect();
     missing.sort();

@@ -1,4 +1,4 @@
-//! What `-verbose` tells of compressing and decompressing, in LLVM's words (docs/spec/containers.md 2.15).
+//! What `-verbose` prints about compressing and decompressing; the lines are LLVM's (docs/spec/containers.md 2.15).
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::formats::compressed::{Header, Method};
 use crate::io::piece::Piece;
 use crate::sys::shell::Shell;
 
-/// Of a bundle that was compressed at `level`.
+/// Prints about a bundle that was compressed at `level`, of which this is the header.
 pub(super) fn compressed(header: &Header, level: i32, time: Duration, shell: &Shell) {
     let total = header.total.unwrap_or_default();
     let packed = total.saturating_sub(header.size);
@@ -23,19 +23,19 @@ pub(super) fn compressed(header: &Header, level: i32, time: Duration, shell: &Sh
     shell.line(&format!("Truncated MD5 hash: {:#018x}", header.hash));
 }
 
-/// Of a file that was read: of all compressed bundles in it, or that there are none.
+/// Prints about a file that was read: about each compressed bundle in it, or that there are none.
 pub(super) fn read(request: &Request, file: &Piece, compressed: &[Inflated], shell: &Shell) {
     if !request.verbose {
         return;
     }
-    // LLVM says nothing of a file that cannot hold a compressed bundle's header.
+    // LLVM prints nothing for a file that is too short for a compressed bundle's header.
     if compressed.is_empty() && file.size() > 20 {
         shell.line("Uncompressed bundle.");
     }
     compressed.iter().for_each(|one| decompressed(one, shell));
 }
 
-/// Of a bundle that was decompressed; its hash has been verified.
+/// Prints about a bundle that was decompressed, after its hash was verified.
 fn decompressed(of: &Inflated, shell: &Shell) {
     shell.line(&format!("Compressed bundle format version: {}", of.version));
     if of.version > 1 {

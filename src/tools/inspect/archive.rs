@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, anyhow};
 use object::read::archive::ArchiveFile;
 
-use super::bytes_of;
 use super::report::Step;
 use super::walk::{Cursor, Walk};
 use crate::io::piece::Piece;
@@ -42,9 +41,9 @@ type Opened = (Piece, Option<PathBuf>);
 /// A member in a file of its own, beside the archive's.
 fn thin(cursor: &Cursor, name: &[u8]) -> Result<Opened> {
     let path = cursor.file.with_file_name(OsStr::from_bytes(name));
-    let piece = bytes_of::open(&path);
-    let told = || format!("{}: cannot read the thin archive's member `{}`", cursor.place, path.display());
-    Ok((piece.with_context(told)?, Some(path)))
+    let piece = Piece::try_open_member(&path);
+    let context = || format!("{}: cannot read the thin archive's member `{}`", cursor.place, path.display());
+    Ok((piece.with_context(context)?, Some(path)))
 }
 
 fn own(cursor: &Cursor, name: &str, offset: u64, size: u64) -> Result<Opened> {

@@ -1,28 +1,16 @@
-//! What inspection asks of a piece of a file beyond its bytes. What is as large as an image is read in ranges: every page of a map
-//! that is touched counts as memory.
+//! Reads images through a buffer instead of through the map: every page of a map that is touched counts as memory.
 
-use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
-use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use crate::io::piece::{Piece, Reader};
+use crate::io::piece::{Piece, PieceReader};
 
+/// How much is read at once.
 const CHUNK: usize = 256 << 10;
 
-/// All of the file at `path`, which must be a regular one.
-pub(super) fn open(path: &Path) -> io::Result<Piece> {
-    // A pipe would be waited for, and a folder has no bytes.
-    let meta = fs::metadata(path)?;
-    if !meta.is_file() {
-        return Err(io::Error::other(if meta.is_dir() { "is a folder" } else { "is not a regular file" }));
-    }
-    Piece::of(File::open(path)?)
-}
-
-/// Reads the bytes of `piece`, not through the map.
-pub(super) fn reader(piece: &Piece) -> BufReader<Reader<'_>> {
+/// A reader of the bytes of `piece`.
+pub(super) fn reader(piece: &Piece) -> BufReader<PieceReader<'_>> {
     BufReader::with_capacity(CHUNK, piece.reader())
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use super::report::{FileReport, Image};
-use crate::io::outputs::{Outputs, trouble};
+use crate::io::outputs::{Outputs, io_error};
 use crate::sys::scratch::safe_name;
 use crate::sys::session::Session;
 
@@ -27,7 +27,7 @@ pub(super) fn all(files: &mut [FileReport], folder: &Path, session: &Session) ->
                 bail!("`{}` is there already: remove it, or name another folder", path.display());
             }
             let mut output = outputs.create(&path)?;
-            piece.copy_to(&mut output).map_err(|error| trouble(&path, &error))?;
+            piece.copy_to(&mut output).map_err(|error| io_error(&path, &error))?;
             image.extracted = Some(path.display().to_string());
         }
     }

@@ -1,4 +1,4 @@
-//! `--image=<key>=<value>,…`: what an image is packed with, or what it is looked for by.
+//! `--image=<key>=<value>,…`: what an image is packed with, or, when extracting, what it must match.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -12,8 +12,8 @@ pub struct ImageArguments {
 }
 
 impl ImageArguments {
-    /// Splits at commas, each part at its first `=`; a part without one has an empty value. What is said again is joined to what was
-    /// said before, with a comma. An empty text is one empty key.
+    /// Splits at commas, and each part at its first `=`; a part without one has an empty value. A key that is repeated gets the values
+    /// joined by commas. An empty text is one empty key.
     pub fn parse(text: &OsStr) -> Self {
         let mut pairs: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         for part in text.as_bytes().split(|byte| *byte == b',') {
@@ -40,18 +40,18 @@ impl ImageArguments {
         self.get("file").map(|name| OsString::from_vec(name.to_vec()))
     }
 
-    /// All that is stored with an image as strings: everything but `file` and `kind`.
+    /// What is stored with an image as strings: everything but `file` and `kind`.
     pub fn strings(&self) -> Vec<(&[u8], &[u8])> {
         let pairs = self.pairs.iter().map(|(key, value)| (key.as_slice(), value.as_slice()));
         pairs.filter(|(key, _)| *key != b"file" && *key != b"kind").collect()
     }
 
-    /// The number that `kind` stands for; 0 without one.
+    /// The number of the offload kind that `kind` names; 0 without one.
     pub fn kind(&self) -> u16 {
         self.get("kind").map_or(0, kind_number)
     }
 
-    /// What was typed, near enough, for messages.
+    /// The argument for messages: as it was typed, but with repeated keys joined.
     pub fn shown(&self) -> String {
         let pair = |(key, value): &(Vec<u8>, Vec<u8>)| {
             let (key, value) = (String::from_utf8_lossy(key), String::from_utf8_lossy(value));
@@ -61,7 +61,7 @@ impl ImageArguments {
     }
 }
 
-/// The number of a kind's name, 0 for one that nobody knows.
+/// The number of the offload kind `name`, 0 for an unknown one.
 pub fn kind_number(name: &[u8]) -> u16 {
     OffloadKind::ALL.into_iter().find(|kind| kind.name().as_bytes() == name).map_or(0, |kind| kind as u16)
 }

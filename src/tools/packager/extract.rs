@@ -1,4 +1,4 @@
-//! Images out of a file: those that the `--image` arguments ask for, else all of them.
+//! Extracts images from a file: those that the `--image` arguments ask for, or all of them where there are none.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use super::arguments::ImageArguments;
 use super::names;
 use super::read::{Image, images};
-use crate::io::outputs::{Output, Outputs, trouble};
+use crate::io::outputs::{Output, Outputs, io_error};
 use crate::io::piece::{Piece, write_archive};
 use crate::sys::session::Session;
 
@@ -17,23 +17,23 @@ use crate::sys::session::Session;
 pub struct Extract {
     /// The file; `-` is stdin.
     pub input: PathBuf,
-    /// What is looked for; with none, all images are.
+    /// What is looked for; where this is empty, all images are extracted.
     pub images: Vec<ImageArguments>,
-    /// What is found becomes an archive for each of `images`.
+    /// Whether the images that match one of `images` become an archive.
     pub archive: bool,
     /// Whether it is an error, and nothing is written, when something looked for is not there.
     pub all_must_match: bool,
 }
 
-/// What was written.
+/// What extraction has written.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Extracted {
-    /// The files whose names were made up here.
+    /// The files that the user has not named: their names are generated from what the images are for.
     pub generated: Vec<String>,
 }
 
-/// A file to write, and the images in it: one, unless it is an archive.
-struct Target<'a> {
+/// A file to write: an image, or an archive of several.
+struct ExtractedFile<'a> {
     path: PathBuf,
     members: Vec<(String, &'a Piece)>,
     archive: bool,
@@ -43,7 +43,7 @@ struct Target<'a> {
 pub fn extract(request: &Extract, session: &Session) -> Result<Extracted> {
     let piece = Piece::open(&request.input)?;
     let found = images(&request.input, &piece, session)?;
-    let mut plan = Plan { request, session, targets: Vec::new(), by_path: HashMap::new(), generated: Vec::new() };
+    let mut plan = ExtractPlan { request, session, files: Vec::new(), by_path: HashMap::new(), generated: Vec::new() };
     if found.is_empty() {
         plan.missing(&format!("'{}' holds no device images", request.input.display()))?;
     } else if request.images.is_empty() {
@@ -52,27 +52,28 @@ pub fn extract(request: &Extract, session: &Session) -> Result<Extracted> {
     for wanted in request.images.iter().filter(|_| !found.is_empty()) {
         plan.matching(wanted, &found)?;
     }
-    let Plan { targets, generated, .. } = plan;
+    let ExtractPlan { files, generated, .. } = plan;
     let mut outputs = Outputs::new(session);
-    for target in &targets {
-        let mut out = outputs.create_or_stdout(&target.path)?;
-        target.write(&mut out, session)?;
+    for file in &files {
+        let mut out = outputs.create_or_stdout(&file.path)?;
+        file.write(&mut out, session)?;
     }
     outputs.commit()?;
     Ok(Extracted { generated })
 }
 
 /// The files that will be written.
-struct Plan<'a, 'r> {
+struct ExtractPlan<'a, 'r> {
     request: &'r Extract,
     session: &'r Session,
-    targets: Vec<Target<'a>>,
-    /// Which of `targets` each path is; stdout is none.
+    files: Vec<ExtractedFile<'a>>,
+    /// The index in `files` of each path; stdout (`-`) is not in it.
     by_path: HashMap<PathBuf, usize>,
     generated: Vec<String>,
 }
 
-impl<'a> Plan<'a, '_> {
+impl<'a> ExtractPlan<'a, '_> {
+    /// Something that was asked for is not there: an error or a warning, as the user wants.
     fn missing(&self, what: &str) -> Result<()> {
         if self.request.all_must_match {
             bail!("{what}");
@@ -107,12 +108,12 @@ impl<'a> Plan<'a, '_> {
         if self.request.archive {
             let leaves = leaves(&matches).into_iter().enumerate();
             let members = leaves.map(|(index, image)| (self.name(image, index), &image.contents)).collect();
-            self.put(Target { path: file, members, archive: true });
+            self.put(ExtractedFile { path: file, members, archive: true });
         } else {
             if matches.len() > 1 {
                 self.clash(&file);
             }
-            self.put(Target { path: file, members: vec![(String::new(), &last.contents)], archive: false });
+            self.put(ExtractedFile { path: file, members: vec![(String::new(), &last.contents)], archive: false });
         }
         Ok(())
     }
@@ -121,29 +122,29 @@ impl<'a> Plan<'a, '_> {
         self.session.shell.warn(&format!("Multiple inputs match to a single file, '{}'", file.display()));
     }
 
-    /// Adds a file that the user named. The last one of a name counts; stdout takes them all.
-    fn put(&mut self, target: Target<'a>) {
-        let known = self.by_path.get(&target.path).and_then(|at| self.targets.get_mut(*at));
+    /// Adds a file that the user named. Of several with one name the last is written; on stdout, all are.
+    fn put(&mut self, file: ExtractedFile<'a>) {
+        let known = self.by_path.get(&file.path).and_then(|at| self.files.get_mut(*at));
         if let Some(known) = known {
-            let path = target.path.clone();
-            *known = target;
+            let path = file.path.clone();
+            *known = file;
             return self.clash(&path);
         }
-        if target.path != Path::new("-") {
-            self.by_path.insert(target.path.clone(), self.targets.len());
+        if file.path != Path::new("-") {
+            self.by_path.insert(file.path.clone(), self.files.len());
         }
-        self.targets.push(target);
+        self.files.push(file);
     }
 
-    /// Adds a file with a name of ours for each image: the name of its place among them, or the next one that no other image has. An
-    /// image that has the name already keeps it.
+    /// Adds a file with a generated name for each image. The name has a number in it, the image's index, or the next one at which no
+    /// other image has the name. An image that was added under the name before is not added again.
     fn generate(&mut self, matches: &[&'a Image]) {
         let mut index = 0;
         for image in leaves(matches) {
             let (name, is_new) = loop {
                 let name = self.name(image, index);
                 index += 1;
-                match self.by_path.get(Path::new(&name)).and_then(|at| self.targets.get(*at)) {
+                match self.by_path.get(Path::new(&name)).and_then(|at| self.files.get(*at)) {
                     None => break (name, true),
                     Some(known) if known.is_of(image) => break (name, false),
                     Some(_) => {}
@@ -151,7 +152,7 @@ impl<'a> Plan<'a, '_> {
             };
             if is_new {
                 let members = vec![(name.clone(), &image.contents)];
-                self.put(Target { path: PathBuf::from(&name), members, archive: false });
+                self.put(ExtractedFile { path: PathBuf::from(&name), members, archive: false });
                 self.generated.push(name);
             }
         }
@@ -162,7 +163,7 @@ impl<'a> Plan<'a, '_> {
     }
 }
 
-/// Adds `image` if it is what is wanted, else those in it that are.
+/// Adds `image` to `matches` if it is what is wanted, else those of the images in it that are.
 fn collect<'a>(wanted: &ImageArguments, image: &'a Image, matches: &mut Vec<&'a Image>) {
     let strings = || wanted.strings().into_iter().all(|(key, value)| image.get(key) == value);
     let kind = wanted.get("kind").is_none() || wanted.kind() == image.offload_kind;
@@ -173,7 +174,7 @@ fn collect<'a>(wanted: &ImageArguments, image: &'a Image, matches: &mut Vec<&'a 
     }
 }
 
-/// The images proper: of a container within a container, those in it.
+/// The images that hold no images themselves: an image that is a container is replaced by those in it.
 fn leaves<'a>(images: &[&'a Image]) -> Vec<&'a Image> {
     let mut all = Vec::new();
     for image in images {
@@ -186,8 +187,8 @@ fn leaves<'a>(images: &[&'a Image]) -> Vec<&'a Image> {
     all
 }
 
-impl Target<'_> {
-    /// Whether it is this image, as it is.
+impl ExtractedFile<'_> {
+    /// Whether the file is this image and not an archive.
     fn is_of(&self, image: &Image) -> bool {
         !self.archive && matches!(&self.members[..], [(_, contents)] if contents.is(&image.contents))
     }
@@ -198,7 +199,7 @@ impl Target<'_> {
                 .members
                 .iter()
                 .try_for_each(|(_, contents)| contents.copy_to(out))
-                .map_err(|error| trouble(&self.path, &error));
+                .map_err(|error| io_error(&self.path, &error));
         }
         let members = self.members.iter().map(|(name, contents)| (name.as_str(), *contents));
         write_archive(members, out, session).with_context(|| format!("cannot write the archive '{}'", self.path.display()))

@@ -1,4 +1,4 @@
-//! Names of files and kinds of images: what a name says of the image in it, and what an image's file is called.
+//! File names and image kinds: which kind a file's extension means, and what the file of an extracted image is called.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,8 +11,8 @@ pub(super) fn is_bitcode(bytes: &[u8]) -> bool {
     bytes.starts_with(b"BC\xc0\xde") || bytes.starts_with(b"\xde\xc0\x17\x0b")
 }
 
-/// What an image in a file of this name is, by its extension (docs/spec/containers.md 4.2). Beyond LLVM 22: `spv`, as LLVM 23 has
-/// it, and `ptx`, which is what PTX is called.
+/// The kind of the image in a file of this name, by its extension (docs/spec/containers.md 4.2). Two extensions that LLVM 22 does not
+/// know: `spv`, which LLVM 23 added, and `ptx`, which CUDA's tools use.
 pub(super) fn image_kind(file: &Path) -> ImageKind {
     match split(file).1 {
         b"o" => ImageKind::Object,
@@ -25,7 +25,7 @@ pub(super) fn image_kind(file: &Path) -> ImageKind {
     }
 }
 
-/// The extension of a file with such an image; empty for those without a name.
+/// The extension for a file with such an image; empty for kinds without one.
 fn extension(kind: ImageKind) -> &'static str {
     match kind {
         ImageKind::Object => "o",
@@ -38,20 +38,20 @@ fn extension(kind: ImageKind) -> &'static str {
     }
 }
 
-/// `<stem of the input>-<triple>-<arch>.<index>.<extension>`, a file of the current folder whatever the image says of itself: its
-/// triple and architecture are text from a file, and a `/` in them would lead elsewhere (docs/spec/faults.md P8).
+/// `<stem of the input>-<triple>-<arch>.<index>.<extension>`: always a file of the current folder. Triple and architecture are strings
+/// from the file, and a `/` in them would lead elsewhere (docs/spec/faults.md P8).
 pub(super) fn generated(input: &Path, triple: &[u8], arch: &[u8], index: usize, kind: ImageKind) -> String {
     let stem = plain(split(input).0);
     format!("{stem}-{}-{}.{index}.{}", plain(triple), plain(arch), extension(kind))
 }
 
-/// `text` with all that cannot or should not be in a file's name as `_`.
+/// `text` with `_` for each character that cannot or should not be in a file's name.
 fn plain(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     text.chars().map(|c| if c == '/' || c == '\\' || c.is_control() || c == '\u{fffd}' { '_' } else { c }).collect()
 }
 
-/// The name of a file, without folder, apart at its last dot: `.bc` is all extension, `.` and `..` have none.
+/// A file's name, without its folder, split at the last dot. `.bc` is an extension and nothing else, as LLVM has it.
 fn split(file: &Path) -> (&[u8], &[u8]) {
     let name = file.file_name().unwrap_or(OsStr::new("")).as_bytes();
     match name.iter().rposition(|byte| *byte == b'.') {

@@ -1,4 +1,4 @@
-//! Images and what they are for, into one file of OffloadBinaries: one for each image, or (version 2) one for all.
+//! Packs images, with what they are for, into one file: an OffloadBinary for each image, or, in version 2, one for all of them.
 
 use std::ffi::OsStr;
 use std::io::{Seek, Write};
@@ -10,12 +10,12 @@ use anyhow::{Result, bail};
 use super::arguments::{ImageArguments, kind_number};
 use super::names::{image_kind, is_bitcode};
 use crate::formats::offload_binary::{Entry, frame_of, shared_frame};
-use crate::io::outputs::{Output, Outputs, trouble};
+use crate::io::outputs::{Output, Outputs, io_error};
 use crate::io::piece::Piece;
 use crate::model::{ImageKind, OffloadKind};
 use crate::sys::session::Session;
 
-/// Which version is written.
+/// The version of the format that is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
     /// Version 1, which every release reads: a binary for each image.
@@ -25,27 +25,27 @@ pub enum Format {
     Shared,
 }
 
-/// What is packed, how and where to.
+/// What is packed, how, and where to.
 #[derive(Debug)]
 pub struct Pack {
     /// The images.
     pub images: Vec<ImageArguments>,
     /// The file; `-` is stdout.
     pub output: PathBuf,
-    /// The version.
+    /// The version of the format.
     pub format: Format,
-    /// Kinds as LLVM 15 to 20 number them: HIP is 3.
+    /// Whether offload kinds are numbered as LLVM 15 to 20 number them, where HIP is 3.
     pub legacy_kinds: bool,
 }
 
-/// An image's file, looked at but not read.
-struct Input<'a> {
+/// An image's file. Only its first bytes have been read.
+struct ImageFile<'a> {
     path: &'a Path,
     contents: Piece,
     entry: Entry<'a>,
 }
 
-/// Packs. The output appears when all of it is there.
+/// Packs images as `request` says.
 pub fn pack(request: &Pack, session: &Session) -> Result<()> {
     if request.images.is_empty() {
         bail!("no --image is given: there is nothing to write to '{}'", request.output.display());
@@ -58,7 +58,7 @@ pub fn pack(request: &Pack, session: &Session) -> Result<()> {
         }
         let kind = kind_of(image, request.legacy_kinds, session)?;
         for file in files.split(|byte| *byte == b',') {
-            inputs.push(look_at(Path::new(OsStr::from_bytes(file)), image, kind)?);
+            inputs.push(open(Path::new(OsStr::from_bytes(file)), image, kind)?);
         }
     }
     let mut outputs = Outputs::new(session);
@@ -70,7 +70,7 @@ pub fn pack(request: &Pack, session: &Session) -> Result<()> {
     outputs.commit()
 }
 
-/// The number that is stored for an image's kind.
+/// The number that is stored for an image's offload kind.
 fn kind_of(image: &ImageArguments, legacy: bool, session: &Session) -> Result<u16> {
     const LEGACY_HIP: u16 = 3;
     let Some(name) = image.get("kind") else { return Ok(0) };
@@ -87,14 +87,14 @@ fn kind_of(image: &ImageArguments, legacy: bool, session: &Session) -> Result<u1
     }
 }
 
-fn look_at<'a>(path: &'a Path, image: &'a ImageArguments, offload_kind: u16) -> Result<Input<'a>> {
+fn open<'a>(path: &'a Path, image: &'a ImageArguments, offload_kind: u16) -> Result<ImageFile<'a>> {
     let contents = Piece::open_one_of_many(path)?;
     let image_kind = if is_bitcode(contents.bytes()) { ImageKind::Bitcode } else { image_kind(path) };
     let entry = Entry { image_kind, offload_kind, flags: 0, strings: image.strings(), image_size: contents.size() };
-    Ok(Input { path, contents, entry })
+    Ok(ImageFile { path, contents, entry })
 }
 
-fn write_separate(inputs: &[Input<'_>], out: &mut Output) -> Result<()> {
+fn write_separate(inputs: &[ImageFile<'_>], out: &mut Output) -> Result<()> {
     for input in inputs {
         let frame = frame_of(&input.entry);
         let start = out.stream_position()?;
@@ -105,7 +105,7 @@ fn write_separate(inputs: &[Input<'_>], out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-fn write_shared(inputs: &[Input<'_>], out: &mut Output) -> Result<()> {
+fn write_shared(inputs: &[ImageFile<'_>], out: &mut Output) -> Result<()> {
     let entries: Vec<Entry<'_>> = inputs.iter().map(|input| input.entry.clone()).collect();
     let frame = shared_frame(&entries);
     out.write_all(&frame.head)?;
@@ -115,6 +115,6 @@ fn write_shared(inputs: &[Input<'_>], out: &mut Output) -> Result<()> {
     Ok(out.pad_to(frame.total_size)?)
 }
 
-fn copy(input: &Input<'_>, out: &mut Output) -> Result<()> {
-    input.contents.copy_to(out).map_err(|error| trouble(input.path, &error))
+fn copy(input: &ImageFile<'_>, out: &mut Output) -> Result<()> {
+    input.contents.copy_to(out).map_err(|error| io_error(input.path, &error))
 }

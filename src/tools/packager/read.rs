@@ -1,4 +1,4 @@
-//! Every device image in a file, whatever the file is: OffloadBinaries by themselves, fat objects and linked programs, bitcode,
+//! Finds every device image in a file, whatever the file is: OffloadBinaries by themselves, fat objects, linked programs, bitcode, and
 //! archives of all these (docs/spec/containers.md 4.4).
 
 use std::ffi::OsStr;
@@ -18,22 +18,23 @@ use crate::llvm;
 use crate::model::{ImageKind, OffloadKind, OffloadKinds, Origin};
 use crate::sys::session::Session;
 
-/// No sane file nests deeper; a cycle of thin archives does.
+/// How deep files may nest. Real ones are far below this; a thin archive that names itself never ends.
 const DEEPEST: usize = 16;
-/// More images than any build makes. Entries may share bytes, so that a few kilobytes can hold containers in containers without end.
+/// How many images a file may hold: more than any build makes. Entries may share bytes, so a damaged file of some kilobytes can hold
+/// containers within containers whose images would fill the memory.
 const MOST: usize = 1 << 18;
-/// How much of a member's name a message shows.
+/// How many bytes of a member's name a message shows.
 const LONGEST_NAME: usize = 512;
-/// What LLVM 15 to 19 stored for HIP.
+/// The number that LLVM 15 to 19 stored for HIP.
 const OLD_HIP: u16 = 3;
 
-/// A device image, and what is said of it.
+/// A device image, and what is stored with it.
 pub struct Image {
-    /// What an error names.
+    /// Where it is, for messages.
     pub origin: Origin,
-    /// What the bytes are said to be.
+    /// The kind of image that the entry says it is.
     pub image_kind: ImageKind,
-    /// The bits of the programming models. LLVM 15 to 19 stored 3 for HIP, which is 4 here (docs/spec/faults.md P2).
+    /// The offload kinds, a bit for each. LLVM 15 to 19 stored 3 for HIP, which is changed to today's 4 (docs/spec/faults.md P2).
     pub offload_kind: u16,
     /// The entry's flags.
     pub flags: u32,
@@ -41,7 +42,7 @@ pub struct Image {
     pub strings: Vec<(Vec<u8>, Vec<u8>)>,
     /// The bytes.
     pub contents: Piece,
-    /// The images in it, when it is a container itself.
+    /// The images in it, where it is a container itself.
     pub inner: Vec<Image>,
 }
 
@@ -52,23 +53,23 @@ impl Image {
     }
 }
 
-/// All images in the file `path`, which `piece` is, in its order. A file that can hold none has none.
+/// All images in `piece`, the contents of the file at `path`, in the order of the file. A file of a kind that holds no images has none.
 pub fn images(path: &Path, piece: &Piece, session: &Session) -> Result<Vec<Image>> {
-    let mut reader = Reader { images: Vec::new(), seen: 0, spool: Spool::new(session) };
+    let mut reader = ImageReader { images: Vec::new(), seen: 0, spool: Spool::new(session) };
     reader.read(&Origin::file(path), path, piece, 0)?;
     Ok(reader.images)
 }
 
-struct Reader<'s> {
+struct ImageReader<'s> {
     images: Vec<Image>,
-    /// How many images were read, those in images too.
+    /// How many images were read, those within images included.
     seen: usize,
-    /// What was compressed.
+    /// Where compressed binaries are decompressed to.
     spool: Spool<'s>,
 }
 
-impl Reader<'_> {
-    /// `at` is the file that the piece is or is in: names in a thin archive are seen from there.
+impl ImageReader<'_> {
+    /// Takes in the images of `piece`. `at` is the file that it is in: names in a thin archive are relative to that.
     fn read(&mut self, origin: &Origin, at: &Path, piece: &Piece, depth: usize) -> Result<()> {
         if depth > DEEPEST {
             bail!("{origin}: nested more than {DEEPEST} deep");
@@ -84,8 +85,8 @@ impl Reader<'_> {
     }
 
     fn object(&mut self, origin: &Origin, piece: &Piece, depth: usize) -> Result<()> {
-        let told = |error| anyhow::anyhow!("{origin}: {error} (it has {:#x} bytes)", piece.bytes().len());
-        for section in offload_sections::sections(piece.bytes()).map_err(told)? {
+        let context = |error| anyhow::anyhow!("{origin}: {error} (it has {:#x} bytes)", piece.bytes().len());
+        for section in offload_sections::sections(piece.bytes()).map_err(context)? {
             let origin = origin.in_section(&section.name);
             let Some(contents) = piece.slice(section.offset, section.size) else {
                 bail!("{origin}: the section is past the end of the file, at offset {:#x} of it", section.offset);
@@ -95,12 +96,12 @@ impl Reader<'_> {
             } else if offload_sections::named(&section.name).is_some() || !section.allocated {
                 self.section(&origin, &section.name, contents, depth)?;
             }
-            // What is left a linker made: the bare images of SYCL, which say nothing of themselves.
+            // What remains are sections of linked programs with bare SYCL images, which cannot be told from other data.
         }
         Ok(())
     }
 
-    /// A section that begins with no container: an image of LLVM 14's, or damaged.
+    /// A section that does not begin with a container: an image as LLVM 14 embedded them, else it is damaged.
     fn section(&mut self, origin: &Origin, name: &str, contents: Piece, depth: usize) -> Result<()> {
         match offload_sections::named(name) {
             Some((triple, arch)) => self.images.push(bare(origin, triple, arch, contents)),
@@ -123,14 +124,14 @@ impl Reader<'_> {
         let mut last = 0;
         for member in archive.members() {
             let member = member.map_err(|error| anyhow::anyhow!("{origin}: {error} (after offset {last:#x})"))?;
-            // Any number of members may share one long name, so it is cut.
+            // Many members can share one name of megabytes, so what is kept of it is limited.
             let name = member.name().get(..LONGEST_NAME).unwrap_or(member.name());
             let inner = origin.member(&String::from_utf8_lossy(name));
             let (offset, size) = member.file_range();
             last = offset;
             if member.is_thin() {
                 let path = at.with_file_name(OsStr::from_bytes(member.name()));
-                let contents = Piece::open_one_of_many(&path).with_context(|| format!("{origin}: the thin archive's member"))?;
+                let contents = Piece::open_member(&path).with_context(|| format!("{origin}: the thin archive's member"))?;
                 self.read(&inner, &path, &contents, depth + 1)?;
             } else {
                 let Some(contents) = piece.slice(offset, size) else {
@@ -143,7 +144,7 @@ impl Reader<'_> {
     }
 }
 
-/// The image in a section of LLVM 14, which has no header.
+/// An image as LLVM 14 embedded them: a section without a header, whose name says what the image is for.
 fn bare(origin: &Origin, triple: &str, arch: &str, contents: Piece) -> Image {
     let image_kind = if is_bitcode(contents.bytes()) { ImageKind::Bitcode } else { ImageKind::Object };
     let pair = |key: &str, value: &str| (key.as_bytes().to_vec(), value.as_bytes().to_vec());
@@ -158,15 +159,16 @@ fn bare(origin: &Origin, triple: &str, arch: &str, contents: Piece) -> Image {
     }
 }
 
-impl Reader<'_> {
-    /// The images of the containers in a section, back to back. In memory's sections other things may follow.
+impl ImageReader<'_> {
+    /// Takes in the images of the containers in a section, which follow one another. In a section of a linked program (`allocated`)
+    /// other data may come after them.
     fn linked_or_fat(&mut self, origin: &Origin, contents: &Piece, allocated: bool, depth: usize) -> Result<()> {
         let whole = if allocated { offload_binary::extent(contents.bytes()) } else { 0 };
         let part = contents.slice(0, whole).filter(|_| whole > 0);
         self.binaries(origin, part.as_ref().unwrap_or(contents), depth)
     }
 
-    /// The images of the containers that `piece` is made of.
+    /// Takes in the images of the containers that `piece` consists of.
     fn binaries(&mut self, origin: &Origin, piece: &Piece, depth: usize) -> Result<()> {
         if depth > DEEPEST {
             bail!("{origin}: nested more than {DEEPEST} deep");
@@ -193,7 +195,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The plain form of a binary, in a file without a name: it may be larger than memory is.
+    /// A compressed binary, decompressed into a temporary file: it may be larger than the memory.
     fn inflate(&mut self, packed: &Packed<'_>, at: u64) -> Result<Piece> {
         self.spool.add(|file| {
             packed.inflate(file).map_err(|error| match error.kind() {
@@ -203,7 +205,7 @@ impl Reader<'_> {
         })
     }
 
-    /// What is stored in `piece`, as an image of ours.
+    /// The image that is `stored` in `piece`.
     fn taken(&mut self, origin: &Origin, piece: &Piece, stored: offload_binary::Image<'_>, depth: usize) -> Result<Image> {
         self.seen += 1;
         if self.seen > MOST {
@@ -214,14 +216,14 @@ impl Reader<'_> {
         let offload_kind = if old_hip { OffloadKind::Hip as u16 } else { stored.offload_kind };
         let part = piece.slice(stored.at, stored.image.len() as u64);
         let strings = stored.strings.into_iter().map(|(key, value)| (key.into_owned(), value.into_owned())).collect();
-        // An image that is only told of has no bytes and may be anywhere.
+        // Metadata-only images have no bytes, and their offset may be anything.
         let contents = part.unwrap_or_else(|| Piece::owned(stored.image.into_owned()));
         let inner = self.inner(origin, &contents, depth);
         let (image_kind, flags) = (stored.image_kind, stored.flags);
         Ok(Image { origin: origin.clone(), image_kind, offload_kind, flags, strings, contents, inner })
     }
 
-    /// The images in an image. What only begins like a container is an image like any other.
+    /// The images within an image. One that begins like a container and is damaged is taken for an image like any other.
     fn inner(&mut self, origin: &Origin, contents: &Piece, depth: usize) -> Vec<Image> {
         if !offload_binary::is_offload_binary(contents.bytes()) {
             return Vec::new();

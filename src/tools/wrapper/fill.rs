@@ -1,23 +1,23 @@
-//! Writes a plan, and the images that LLVM has not seen to where they belong in what it made of the plan.
+//! Writes a registration module: LLVM's output for the plan, with the images that LLVM has not seen copied to their places in it.
 
 use std::io::{Seek, Write};
 
 use anyhow::{Context, Result, bail};
 
 use super::Emit;
-use super::content::Content;
 use super::text::{self, TextPiece};
 use crate::formats::bitstream::Piece;
 use crate::formats::bitstream::images::insert;
 use crate::formats::deferred_section::{Wanted, make_room};
 use crate::io::outputs::Output;
+use crate::io::rope::Rope;
 use crate::llvm::protocol::Form;
 use crate::llvm::{Llvm, Purpose};
 use crate::model::ObjectFormat;
 use crate::registration::{self, ImagePlace, Images, LATER, Plan};
 
 /// Writes `plan`, whose images are `contents`, to `out`.
-pub(super) fn write(llvm: &Llvm<'_>, plan: &Plan, emit: Emit, contents: &[Content], out: &mut Output) -> Result<()> {
+pub(super) fn write(llvm: &Llvm<'_>, plan: &Plan, emit: Emit, contents: &[Rope], out: &mut Output) -> Result<()> {
     let late = places(plan).any(|place| matches!(place, ImagePlace::Later { .. }));
     let form = match emit {
         Emit::Bitcode => Form::Bitcode,
@@ -47,8 +47,8 @@ fn places(plan: &Plan) -> Box<dyn Iterator<Item = &ImagePlace> + '_> {
     }
 }
 
-fn bitcode(module: &[u8], contents: &[Content], out: &mut Output) -> Result<()> {
-    let sizes: Vec<u64> = contents.iter().map(Content::size).collect();
+fn bitcode(module: &[u8], contents: &[Rope], out: &mut Output) -> Result<()> {
+    let sizes: Vec<u64> = contents.iter().map(Rope::size).collect();
     for piece in insert(module, &sizes).context("cannot put the images into the bitcode")? {
         match piece {
             Piece::Bytes(bytes) => out.write_all(&bytes)?,
@@ -58,13 +58,13 @@ fn bitcode(module: &[u8], contents: &[Content], out: &mut Output) -> Result<()> 
     Ok(())
 }
 
-fn pieces(pieces: Vec<TextPiece>, contents: &[Content], out: &mut Output) -> Result<()> {
+fn pieces(pieces: Vec<TextPiece>, contents: &[Rope], out: &mut Output) -> Result<()> {
     for piece in pieces {
         match piece {
             TextPiece::Text(text) => out.write_all(text.as_bytes())?,
             TextPiece::Image(index, encode) => {
                 let mut encoded = Vec::new();
-                contents.get(index).context("an image that is not there")?.each_chunk(|chunk| {
+                contents.get(index).context("an image that is not there")?.for_each_chunk(|chunk| {
                     encoded.clear();
                     encode(chunk, &mut encoded);
                     out.write_all(&encoded)
@@ -75,7 +75,7 @@ fn pieces(pieces: Vec<TextPiece>, contents: &[Content], out: &mut Output) -> Res
     Ok(())
 }
 
-fn object(plan: &Plan, object: Vec<u8>, contents: &[Content], out: &mut Output) -> Result<()> {
+fn object(plan: &Plan, object: Vec<u8>, contents: &[Rope], out: &mut Output) -> Result<()> {
     let coff = ObjectFormat::of(&plan.host_triple) == ObjectFormat::Coff;
     let section = registration::deferred_section(plan, coff);
     let wanted = Wanted { name: section.name, prefix: LATER, listed: section.listed };
@@ -84,8 +84,8 @@ fn object(plan: &Plan, object: Vec<u8>, contents: &[Content], out: &mut Output) 
     let rows: Vec<_> = room.variables.iter().zip(ends).zip(contents).collect();
     let fits = rows.iter().all(|((start, end), content)| start.checked_add(content.size()).is_some_and(|own| own <= *end));
     if !fits || room.variables.len() != contents.len() {
-        // LLVM forgets what its numbers have no room for.
-        bail!("an object of this host cannot hold {} bytes of images", contents.iter().map(Content::size).sum::<u64>());
+        // On a host of 32 bits, LLVM cuts the sizes of such images without an error.
+        bail!("an object of this host cannot hold {} bytes of images", contents.iter().map(Rope::size).sum::<u64>());
     }
     out.write_all(&room.object)?;
     for ((start, _), content) in rows {

@@ -1,95 +1,80 @@
-//! An input: a file of which only headers are looked at. What is no file (stdin, a pipe) becomes one first.
+//! An input of the wrapper, of which only headers are looked at, and the bytes that are wrapped.
 
-use std::fs::{self, File};
-use std::io;
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use super::content::Content;
 use crate::error::Malformed;
 use crate::formats::offload_binary;
-use crate::io::bytes::Bytes;
-use crate::io::outputs::trouble;
+use crate::io::outputs::io_error;
+use crate::io::piece::Piece;
+use crate::io::rope::Rope;
 use crate::sys::session::Session;
 
 /// An open input.
 pub(super) struct Source {
     path: PathBuf,
-    file: Arc<File>,
-    bytes: Bytes,
-    content: Content,
+    piece: Piece,
+    content: Rope,
 }
 
 impl Source {
     /// The file at `path`; `-` is stdin.
     pub(super) fn open(path: &Path, session: &Session) -> Result<Source> {
-        let opened = if path == Path::new("-") {
-            spooled(&mut io::stdin().lock(), path, session)?
-        } else {
-            let mut file = File::open(path).map_err(|error| trouble(path, &error))?;
-            let kind = file.metadata().map_err(|error| trouble(path, &error))?.file_type();
-            if kind.is_dir() {
-                return Err(trouble(path, &io::Error::from_raw_os_error(rustix::io::Errno::ISDIR.raw_os_error())));
-            }
-            if kind.is_file() { file } else { spooled(&mut file, path, session)? }
-        };
-        let size = opened.metadata().map_err(|error| trouble(path, &error))?.len();
-        let bytes = Bytes::map(&opened, size).map_err(|error| trouble(path, &error))?;
-        let file = Arc::new(opened);
-        let mut content = Content::default();
-        content.add_file(&file, 0, bytes.as_slice().len() as u64);
-        Ok(Source { path: path.to_owned(), file, bytes, content })
+        let piece = Piece::open(path)?;
+        let source = Source { path: path.to_owned(), content: Rope::from(piece.clone()), piece };
+        if source.piece.is_made() {
+            source.keep("input", session)?;
+        }
+        Ok(source)
     }
 
-    /// The input as it was named.
+    /// The input as the user named it.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The file's bytes, as they lie in it.
+    /// The bytes of the file.
     pub(super) fn bytes(&self) -> &[u8] {
-        self.bytes.as_slice()
+        self.piece.bytes()
     }
 
-    /// What is to be wrapped.
-    pub(super) fn content(&self) -> Content {
+    /// What is to be wrapped: the bytes of the file, or what [`Source::replace`] has put in their place.
+    pub(super) fn content(&self) -> Rope {
         self.content.clone()
     }
 
-    /// A part of the file.
-    pub(super) fn part(&self, at: u64, size: u64) -> Content {
-        let mut content = Content::default();
-        content.add_file(&self.file, at, size);
-        content
+    /// The `size` bytes of the file from `at`.
+    pub(super) fn part(&self, at: u64, size: u64) -> Result<Rope, Malformed> {
+        self.piece.slice(at, size).map(Rope::from).ok_or(Malformed::new("image past the end", at))
     }
 
-    /// Has other bytes at the front than the file, and these after what the file has up to `tail_at`.
+    /// Has other bytes wrapped: those of the file, but with `head` over its first bytes, and with `tail` from `tail_at` on.
     pub(super) fn replace(&mut self, head: Vec<u8>, tail_at: u64, tail: Vec<u8>) {
-        let (start, size) = (head.len() as u64, self.bytes().len() as u64);
-        let mut content = Content::default();
-        content.add_bytes(head);
-        content.add_file(&self.file, start, size.saturating_sub(start));
-        content.add_bytes(vec![0; usize::try_from(tail_at.saturating_sub(size)).unwrap_or(0)]);
-        content.add_bytes(tail);
+        let rest = self.piece.from(head.len() as u64);
+        let mut content = Rope::from(head);
+        content.push_piece(rest);
+        content.pad_to(tail_at);
+        content.push_bytes(tail);
         self.content = content;
     }
 
-    /// With `--save-temps`, leaves what is wrapped in a file where it is not the input as it was, and says so.
-    pub(super) fn keep(&self, session: &Session) -> Result<()> {
+    /// With `--save-temps`, writes what is wrapped to a temporary file `<stem>.tmp` that is kept, and says so: for content that is in no
+    /// file of the user's.
+    pub(super) fn keep(&self, stem: &str, session: &Session) -> Result<()> {
         if !session.scratch.keeps() {
             return Ok(());
         }
-        let name = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let kept = session.scratch.path(&format!("{name}.elfwithnotes"), "tmp")?;
-        let mut out = File::create(&kept).map_err(|error| trouble(&kept, &error))?;
-        self.content.each_chunk(|chunk| io::Write::write_all(&mut out, chunk)).map_err(|error| trouble(&kept, &error))?;
+        let kept = session.scratch.path(stem, "tmp")?;
+        let written = File::create(&kept).and_then(|mut out| self.content.write_to(&mut out));
+        written.map_err(|error| io_error(&kept, &error))?;
         session.shell.warn(&format!("keeping temporary file {}", kept.display()));
         Ok(())
     }
 
-    /// The images of a file in which some are compressed, as OffloadBinaries in which none is: the runtime inflates nothing.
+    /// The images of a file in which some are compressed, as OffloadBinaries in which none is, because the runtime cannot decompress them.
+    /// `None` where none is compressed.
     pub(super) fn inflated(&self) -> Result<Option<Vec<u8>>, Malformed> {
         let bytes = self.bytes();
         if !offload_binary::is_offload_binary(bytes) {
@@ -108,16 +93,4 @@ impl Source {
         }
         Ok(Some(plain))
     }
-}
-
-/// What comes out of `from`, as a temporary file.
-fn spooled(from: &mut impl io::Read, path: &Path, session: &Session) -> Result<File> {
-    let place = session.scratch.path("input", "tmp")?;
-    if session.scratch.keeps() {
-        session.shell.warn(&format!("keeping temporary file {}", place.display()));
-    }
-    let mut file = fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&place);
-    let file = file.as_mut().map_err(|error| trouble(&place, error))?;
-    io::copy(from, file).with_context(|| format!("cannot read '{}'", path.display()))?;
-    file.try_clone().map_err(|error| trouble(&place, &error))
 }

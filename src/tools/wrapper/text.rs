@@ -1,29 +1,29 @@
-//! Images in a printed module or in assembly: LLVM has written zeros of a length that nothing else has (`FIRST_MARK`), and a
-//! string takes their place.
+//! Images in a printed module or in assembly. In their place LLVM has printed zeros of a length that nothing else in the module has
+//! (`FIRST_MARK` and the numbers after it); a string replaces them.
 
 use anyhow::{Result, bail};
 
-use super::content::Content;
 use crate::formats::bitstream::images::FIRST_MARK;
+use crate::io::rope::Rope;
 
 /// How the bytes of an image are written.
 type Encode = fn(&[u8], &mut Vec<u8>);
 
-/// Part of a text.
+/// Part of a text with images in it.
 pub(super) enum TextPiece {
-    /// This.
+    /// This text.
     Text(String),
     /// The image with this index.
     Image(usize, Encode),
 }
 
-/// What makes assemblers put zeros.
+/// Directives for zeros, as the assembly of different hosts has them.
 const ZEROS: [&str; 3] = ["\t.zero\t", "\t.space\t", "\t.skip\t"];
-/// Bytes of a line of assembly.
+/// How many bytes are in a line of assembly.
 const LINE: usize = 64;
 
 /// A printed module with its images.
-pub(super) fn module(text: &[u8], contents: &[Content]) -> Result<Vec<TextPiece>> {
+pub(super) fn module(text: &[u8], contents: &[Rope]) -> Result<Vec<TextPiece>> {
     fill(text, contents, |rest, mark, size| {
         let zeros = format!("[{mark} x i8] zeroinitializer");
         let (before, after) = rest.split_once(&zeros)?;
@@ -35,17 +35,17 @@ pub(super) fn module(text: &[u8], contents: &[Content]) -> Result<Vec<TextPiece>
 }
 
 /// Assembly with its images.
-pub(super) fn assembly(text: &[u8], contents: &[Content]) -> Result<Vec<TextPiece>> {
+pub(super) fn assembly(text: &[u8], contents: &[Rope]) -> Result<Vec<TextPiece>> {
     fill(text, contents, |rest, mark, size| {
         let (before, after) = ZEROS.iter().find_map(|zeros| rest.split_once(&format!("{zeros}{mark}\n")))?;
         Some((before.to_owned(), (size > 0).then_some(assembly_lines as Encode), after.to_owned()))
     })
 }
 
-/// Cuts `text` where images belong, in their order, and has their true lengths everywhere else.
+/// Cuts `text` where images belong, in their order, and replaces the marks by the images' lengths everywhere else.
 fn fill(
     text: &[u8],
-    contents: &[Content],
+    contents: &[Rope],
     cut: impl Fn(&str, u64, u64) -> Option<(String, Option<Encode>, String)>,
 ) -> Result<Vec<TextPiece>> {
     let mut rest = String::from_utf8_lossy(text).into_owned();
@@ -68,7 +68,7 @@ fn fill(
     Ok(pieces)
 }
 
-/// As LLVM prints strings: what is not printable, and what would end the string, is hexadecimal.
+/// Strings as LLVM prints them: what is not printable, and what would end the string, is in hexadecimal.
 fn module_string(bytes: &[u8], to: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for byte in bytes {
@@ -81,7 +81,7 @@ fn module_string(bytes: &[u8], to: &mut Vec<u8>) {
     }
 }
 
-/// `.ascii` lines, with octal numbers of three digits.
+/// Lines of `.ascii`, with what is not printable as octal numbers of three digits.
 fn assembly_lines(bytes: &[u8], to: &mut Vec<u8>) {
     for line in bytes.chunks(LINE) {
         to.extend(b"\t.ascii\t\"");

@@ -13,7 +13,7 @@
 use super::image_section as section_header;
 use super::*;
 use offld::model::OffloadKind;
-use offld::programs::io::rope::Composed;
+use offld::programs::io::rope::Rope;
 use offld::programs::link::register::image_object::{self, StreamedImage};
 use offld::programs::registration;
 use std::fs::File;
@@ -246,7 +246,7 @@ fn ledger(dir: &Path, kind: OffloadKind, generation: Generation, apart: bool) ->
         cc.arg("-DMIXED");
     }
     if apart {
-        let image = StreamedImage { symbol, contents: Composed::of_file(at("image"))? };
+        let image = StreamedImage { symbol, contents: Rope::of_file(at("image"))? };
         image_object::write(&mut File::create(at("image.o"))?, X86, registration::image_section(kind, false), &[image], 0)?;
         cc.arg(at("image.o"));
     }

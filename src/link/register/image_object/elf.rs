@@ -2,7 +2,7 @@
 
 use super::{Holes, Layout, StreamedImage};
 use crate::formats::elf::{SHF_X86_64_LARGE, SHT_LLVM_OFFLOADING};
-use crate::io::rope::GRAIN;
+use crate::io::copy::GRAIN;
 use anyhow::Result;
 use object::write::elf::{FileHeader, SectionHeader, Sym, Writer};
 use object::{Endianness, elf};

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::formats::offload_binary;
-use crate::io::rope::GRAIN;
+use crate::io::copy::GRAIN;
 use crate::model::{ImageKind, OffloadKind};
 use crate::registration::image_section;
 use object::{Object, ObjectSection, ObjectSymbol};
@@ -34,7 +34,7 @@ fn streamed(dir: &Path, symbol: &str, bytes: &[u8]) -> std::io::Result<StreamedI
     let body = dir.join(symbol);
     std::fs::write(&body, bytes)?;
     let frame = frame(bytes.len() as u64);
-    let mut contents = Composed::default();
+    let mut contents = Rope::default();
     contents.push_bytes(frame.head);
     contents.push_file(body, 0, frame.image_size);
     contents.pad_to(frame.total_size);
@@ -104,11 +104,11 @@ fn elf_says_what_llvms_objects_say() -> Outcome {
 fn f33_large_images_are_marked_on_x86_64() -> Outcome {
     let dir = tempfile::tempdir()?;
     // A hole: the object does not take up the space.
-    let mut contents = Composed::default();
+    let mut contents = Rope::default();
     contents.pad_to(1 << 30);
     let image = StreamedImage { symbol: "large".to_owned(), contents };
     let path = dir.path().join("large.o");
-    let small = StreamedImage { symbol: "small".to_owned(), contents: Composed::default() };
+    let small = StreamedImage { symbol: "small".to_owned(), contents: Rope::default() };
     for (host, flags, image, in_all) in [
         (X86, 0x1000_0002, &image, 0),
         ("aarch64-unknown-linux-gnu", 2, &image, 0),
@@ -178,7 +178,7 @@ fn part_of_a_file_is_an_image_too() -> Outcome {
     let dir = tempfile::tempdir()?;
     let body = dir.path().join("body");
     std::fs::write(&body, b"....IMAGE....")?;
-    let mut contents = Composed::default();
+    let mut contents = Rope::default();
     contents.push_file(body, 4, 5);
     let part = StreamedImage { symbol: "part".to_owned(), contents };
     let bytes = object(dir.path(), X86, false, &[part])?;
@@ -196,7 +196,7 @@ fn what_cannot_be_written_is_an_error() -> Outcome {
         Err(error) => error.to_string(),
     };
     let sized = |size: u64| {
-        let mut contents = Composed::default();
+        let mut contents = Rope::default();
         contents.push_file(dir.path().join("one"), 0, size);
         StreamedImage { contents, ..good.clone() }
     };

@@ -1,23 +1,24 @@
-//! `-check-input-archive`: whether the code objects of an archive may stand together (docs/spec/containers.md 2.12.6, 3.5). Those
-//! of each member, decompressed if need be, and those of all members (docs/spec/faults.md B22).
+//! `-check-input-archive`: whether the target ids of an archive's code objects conflict (docs/spec/containers.md 2.12.6, 3.5). Unlike LLVM's, the
+//! check includes compressed members, and code objects of different members, because they end up in one program
+//! (docs/spec/faults.md B22).
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use super::Found;
+use super::MemberObject;
 use crate::formats::bundle::{Id, IdFault, check};
 
 /// An error when two code objects for one processor do not both fix, or both leave open, the same features.
-pub(super) fn composition(found: &[Found], path: &Path) -> Result<()> {
-    // Neighbours of one name are of one member, or of two that nobody can tell apart.
+pub(super) fn composition(found: &[MemberObject], path: &Path) -> Result<()> {
+    // Neighbours of the same name are taken for one member: nothing distinguishes two members of one name.
     let members = found.chunk_by(|one, other| one.member == other.member);
     members.into_iter().chain([found]).try_for_each(|members| together(members, path))
 }
 
-fn together(found: &[Found], path: &Path) -> Result<()> {
-    let mut first_of: BTreeMap<&Id, &Found> = BTreeMap::new();
+fn together(found: &[MemberObject], path: &Path) -> Result<()> {
+    let mut first_of: BTreeMap<&Id, &MemberObject> = BTreeMap::new();
     for one in found {
         first_of.entry(&one.id).or_insert(one);
     }

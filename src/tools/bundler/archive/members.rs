@@ -12,8 +12,8 @@ use crate::io::piece::{Piece, Spool};
 /// What an archive starts with.
 const MAGICS: [&[u8]; 3] = [b"!<arch>\n", b"!<thin>\n", b"<bigaf>\n"];
 
-/// Hands the name and the bytes of each member of `archive`, the file at `path`, to `take`. The members of a thin archive are files
-/// beside it.
+/// Calls `take` with the name and the bytes of each member of `archive`, the file at `path`. The members of a thin archive are files
+/// of their own, named relative to it.
 pub(super) fn each(
     archive: &Piece,
     path: &Path,
@@ -22,15 +22,15 @@ pub(super) fn each(
 ) -> Result<()> {
     let data = archive.bytes();
     if !MAGICS.iter().any(|magic| data.starts_with(magic)) {
-        // LLVM says so whatever the size.
+        // LLVM's message for everything that is not an archive, whatever its size.
         bail!("'{}': file too small to be an archive", path.display());
     }
-    let told = || format!("'{}'", path.display());
-    for member in ArchiveFile::parse(data).with_context(told)?.members() {
-        let member = member.with_context(told)?;
+    let context = || format!("'{}'", path.display());
+    for member in ArchiveFile::parse(data).with_context(context)?.members() {
+        let member = member.with_context(context)?;
         let name = String::from_utf8_lossy(member.name()).into_owned();
         let piece = if member.is_thin() {
-            Piece::open_one_of_many(&path.with_file_name(OsStr::from_bytes(member.name())))?
+            Piece::open_member(&path.with_file_name(OsStr::from_bytes(member.name())))?
         } else {
             let (offset, size) = member.file_range();
             let past = || anyhow!("'{}': member '{name}' at offset {offset:#x} is past the end of the file", path.display());

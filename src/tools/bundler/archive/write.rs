@@ -1,25 +1,32 @@
-//! Archives for one target, named as LLVM names their members (docs/spec/containers.md 2.12.3, 2.12.4).
+//! Writes the archive of one target. Its members are named as LLVM's bundler names them, because users extract them by these names
+//! (docs/spec/containers.md 2.12.3, 2.12.4).
 
 use std::path::Path;
 
 use anyhow::Result;
 
-use super::Found;
-use crate::io::outputs::{Output, trouble};
+use super::MemberObject;
+use crate::io::outputs::{Output, io_error};
 use crate::io::piece::{Spool, write_archive};
 use crate::sys::session::Session;
 
 /// Writes an archive of `chosen` to `out`, the output at `path`.
-pub(super) fn archive(chosen: &[&Found], path: &Path, out: &mut Output, spool: &mut Spool<'_>, session: &Session) -> Result<()> {
+pub(super) fn archive(
+    chosen: &[&MemberObject],
+    path: &Path,
+    out: &mut Output,
+    spool: &mut Spool<'_>,
+    session: &Session,
+) -> Result<()> {
     let mut named = Vec::with_capacity(chosen.len());
     for one in chosen {
         named.push((member_name(&one.member, &one.entry.id, &one.id.target_id), one.entry.contents()?.into_piece(spool)?));
     }
     let members = named.iter().map(|(name, piece)| (name.as_str(), piece));
-    write_archive(members, out, session).map_err(|error| trouble(path, &error))
+    write_archive(members, out, session).map_err(|error| io_error(path, &error))
 }
 
-/// `<stem>-<id><stem><ext>`, without colons. The extension says what the code object is for.
+/// `<stem>-<id><stem><ext>`, with colons as underscores. The extension depends on the target's processor.
 fn member_name(member: &str, id: &str, target_id: &str) -> String {
     let file = member.rsplit('/').next().unwrap_or(member);
     let (stem, own) = match file.rfind('.').filter(|_| file != "." && file != "..") {

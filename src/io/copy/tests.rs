@@ -1,0 +1,58 @@
+//! Copies are right wherever the bytes stand in either file, and whether the system copies or we do.
+
+use std::io::{Read, SeekFrom};
+
+use super::*;
+
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+fn pattern(size: u64) -> Vec<u8> {
+    (0..size).map(|at| (at % 251) as u8 ^ (at >> 13) as u8).collect()
+}
+
+#[test]
+fn every_place_in_both_files() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let bytes = pattern(3 * GRAIN + 77);
+    std::fs::write(folder.path().join("from"), &bytes)?;
+    let from = File::open(folder.path().join("from"))?;
+    for start in [0, 1, 4096, GRAIN - 1, GRAIN, GRAIN + 4096] {
+        for (offset, len) in [(0, 0), (0, 5), (3, 2 * GRAIN), (4096, GRAIN), (0, 3 * GRAIN + 77)] {
+            let mut to = tempfile::tempfile_in(folder.path())?;
+            to.seek(SeekFrom::Start(start))?;
+            range(&from, offset, &mut to, len, &|| Ok(()))?;
+            assert_eq!(to.stream_position()?, start + len, "{start} {offset} {len}");
+            let mut copied = Vec::new();
+            to.seek(SeekFrom::Start(start))?;
+            to.read_to_end(&mut copied)?;
+            assert!(copied == bytes[offset as usize..(offset + len) as usize], "{start} {offset} {len}");
+            let mut written = Vec::new();
+            range_to_writer(&from, offset, len, &mut written)?;
+            assert!(written == copied, "{offset} {len}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_source_that_is_too_short_is_an_error_and_so_is_a_stop() -> Outcome {
+    let mut from = tempfile::tempfile()?;
+    from.write_all(&pattern(100))?;
+    let mut to = tempfile::tempfile()?;
+    assert_eq!(range(&from, 0, &mut to, 101, &|| Ok(())).map_err(|error| error.kind()), Err(ErrorKind::UnexpectedEof));
+    let short = range_to_writer(&from, 1, 100, &mut io::sink());
+    assert_eq!(short.map_err(|error| error.to_string()), Err("a file became shorter while it was read".to_owned()));
+    let stopped = range(&from, 0, &mut to, 100, &|| Err(io::Error::other("stopped")));
+    assert_eq!(stopped.map_err(|error| error.to_string()), Err("stopped".to_owned()));
+    Ok(())
+}
+
+#[test]
+fn files_that_the_system_does_not_copy() -> Outcome {
+    // A file below /proc has no size, and copy_file_range copies none of it.
+    let from = File::open("/proc/self/cmdline")?;
+    let mut to = tempfile::tempfile()?;
+    range(&from, 0, &mut to, 3, &|| Ok(()))?;
+    assert_eq!(to.metadata()?.len(), 3);
+    Ok(())
+}
