@@ -1,5 +1,5 @@
-//! 128 bits that stand for bytes: names of blobs, keys of records. Not against an adversary: whoever can write to a cache can put
-//! any image there anyway. Against chance, 128 bits are far more than enough.
+//! 128-bit digests: names of blobs, keys of records. They protect against accidents, not against an attacker (XXH3 is no cryptographic
+//! hash): whoever can write to a cache can put any image there anyway.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,7 +16,7 @@ impl Digest {
         Digest(xxh3_128(bytes))
     }
 
-    /// Of 32 hexadecimal digits, as [`Digest`] is shown; none of anything else.
+    /// Parses what [`Digest`] is displayed as, 32 lowercase hexadecimal digits; `None` for anything else.
     pub fn parse(text: &str) -> Option<Self> {
         let plain = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
         if plain { u128::from_str_radix(text, 16).ok().map(Digest) } else { None }
@@ -29,11 +29,11 @@ impl fmt::Display for Digest {
     }
 }
 
-/// What is read at once: large enough that the calls do not count, small enough for the processor's own memory. With 256 KiB, reading what
-/// the system has in memory already takes half as long again.
+/// How much is read at once: large enough that the system calls cost little, small enough for the processor's cache. With 256 KiB,
+/// reading a file that the system has in memory takes half as long again.
 const CHUNK: usize = 64 << 10;
 
-/// Copies all of `from` to `to`, and takes the digest on the way: that, and how many bytes there were. Memory does not grow with them.
+/// Copies all of `from` to `to`; returns the digest of the bytes, and how many they were.
 pub fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<(Digest, u64)> {
     let mut buffer = vec![0; CHUNK];
     let (mut hash, mut len) = (Xxh3::new(), 0);
@@ -52,8 +52,8 @@ pub fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<(Digest, u6
     }
 }
 
-/// A digest of several parts, in the making. Each part is told apart from the next by its length, so that no two lists of parts
-/// run together into the same bytes.
+/// Makes a digest of several parts. The length of each is hashed as well, so that different lists of parts whose bytes are the same when
+/// put together have different digests.
 #[derive(Default)]
 pub struct KeyBuilder(Xxh3);
 
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_do_not_run_together() {
+    fn the_same_bytes_cut_otherwise_are_another_key() {
         let digest = |parts: &[&str]| {
             let mut all = KeyBuilder::default();
             parts.iter().for_each(|part| {

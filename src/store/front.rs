@@ -1,5 +1,5 @@
-//! The cache as a link uses it: the store on this machine, behind it the one that is shared with others, if there is one, and what is
-//! done beside the link.
+//! The cache as a link uses it: the store on this machine, behind it the remote that is shared with other machines, if there is one, and
+//! background work that is finished before the process ends.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -12,8 +12,8 @@ use anyhow::Result;
 use super::remote::WarnFn;
 use super::{Digest, Event, Remote, RemoteSettings, Store};
 
-/// A cache in use. What is not in the store is asked of the remote, and is in the store from then on; what is put goes to both, to the
-/// remote beside the link.
+/// A cache in use. What the store does not have is fetched from the remote and kept in the store; what is put goes to both, to the remote
+/// in the background.
 pub struct Cache {
     store: Store,
     far: Option<RemoteSlot>,
@@ -22,7 +22,7 @@ pub struct Cache {
     beside: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// The remote, opened when it is first needed: most links have nothing to ask it, and nothing to hear of it.
+/// The remote, opened when it is first needed: most links find everything in the store and never need it.
 struct RemoteSlot {
     settings: RemoteSettings,
     tell: WarnFn,
@@ -30,13 +30,13 @@ struct RemoteSlot {
 }
 
 impl Cache {
-    /// One over `store` alone.
+    /// A cache without a remote.
     pub fn new(store: Store) -> Self {
         Cache { store, far: None, asked: Mutex::default(), shared: Mutex::default(), beside: Mutex::default() }
     }
 
-    /// The one below `root`, of at most `limit` bytes, and behind it the remote that the environment names, if it does. Trouble with
-    /// that goes to `tell`.
+    /// The cache below `root`, of at most `limit` bytes, with the remote that the environment names, if it names one. Warnings about the
+    /// remote go to `tell`.
     ///
     /// # Errors
     /// See [`Store::open`].
@@ -48,8 +48,8 @@ impl Cache {
         })
     }
 
-    /// One over `store` and the remote that `settings` name. Where that cannot be used, `tell` hears why when it is needed, and the
-    /// store is used alone.
+    /// A cache of `store` and the remote that `settings` name. A remote that cannot be used costs one call of `tell` when it is first
+    /// needed; then the store is used alone.
     pub fn shared(store: Store, settings: RemoteSettings, tell: WarnFn) -> Self {
         Cache { far: Some(RemoteSlot { settings, tell, remote: OnceLock::new() }), ..Cache::new(store) }
     }
@@ -63,17 +63,17 @@ impl Cache {
         remote.get_or_init(open).as_ref()
     }
 
-    /// The record under `key`: this machine's, else the one that is shared, which is this machine's from then on.
+    /// The record under `key`: the store's, else the remote's, which is then kept in the store.
     pub fn record(&self, key: Digest) -> Option<Vec<u8>> {
         self.store.record(key).or_else(|| {
             let bytes = self.shared_record(key)?;
-            // Where it is not kept, it is asked for again next time.
+            // Without it in the store, the next link fetches it again.
             let _ = self.store.put_record(key, &bytes);
             Some(bytes)
         })
     }
 
-    /// The record under `key` that is shared, for whom this machine's is of no use. It is asked for once in a process.
+    /// The remote's record under `key`, for callers who cannot use what the store has. It is fetched once in a process.
     pub fn shared_record(&self, key: Digest) -> Option<Vec<u8>> {
         let remote = self.remote()?;
         if let Some(answer) = lock(&self.asked).get(&key) {
@@ -87,10 +87,10 @@ impl Cache {
         bytes
     }
 
-    /// Keeps `bytes` under `key`, here and for others.
+    /// Keeps `bytes` under `key`, in the store and on the remote.
     ///
     /// # Errors
-    /// Whatever the file system says. Others may have it all the same.
+    /// The store cannot be written. The remote may have the record all the same.
     pub fn put_record(&self, key: Digest, bytes: &[u8]) -> Result<()> {
         if let Some(remote) = self.remote() {
             remote.put_record(key, bytes);
@@ -98,17 +98,18 @@ impl Cache {
         self.store.put_record(key, bytes)
     }
 
-    /// A record that is of this machine only: of its files, by their stamps.
+    /// The record under `key` from this machine's store only: for what holds for this machine's files only.
     pub fn own_record(&self, key: Digest) -> Option<Vec<u8>> {
         self.store.record(key)
     }
 
-    /// Keeps a record that is of this machine only. Where it cannot be kept, it is asked for in vain later.
+    /// Keeps a record in this machine's store only. Where it cannot be kept, later lookups miss.
     pub fn put_own_record(&self, key: Digest, bytes: &[u8]) {
         let _ = self.store.put_record(key, bytes);
     }
 
-    /// Puts the blob `name` at `to`; see [`Store::fetch_blob`]. [`Cache::was_shared`] tells where it came from.
+    /// Puts the blob `name` at `to`; returns whether it was found. See [`Store::fetch_blob`]; [`Cache::was_shared`] says where it came
+    /// from.
     ///
     /// # Errors
     /// `to` cannot be written.
@@ -121,20 +122,20 @@ impl Cache {
         }
         self.store.count(Event::RemoteHit);
         lock(&self.shared).insert(name);
-        // Not kept: it is fetched again next time.
+        // Without it in the store, the next link fetches it again.
         let _ = self.store.put_blob(to, Some(name));
         Ok(true)
     }
 
-    /// Whether the blob `name` came from the remote, in this process.
+    /// Whether this process has fetched the blob `name` from the remote.
     pub fn was_shared(&self, name: Digest) -> bool {
         lock(&self.shared).contains(&name)
     }
 
-    /// Keeps the contents of `file`, here and for others; see [`Store::put_blob`].
+    /// Keeps the contents of `file`, in the store and on the remote; see [`Store::put_blob`].
     ///
     /// # Errors
-    /// Whatever the file system says. Then others do not have it, either.
+    /// The store cannot be written. Then nothing goes to the remote either.
     pub fn put_blob(&self, file: &Path, name: Option<Digest>) -> Result<Digest> {
         let name = self.store.put_blob(file, name)?;
         if let Some(remote) = self.remote() {
@@ -143,27 +144,27 @@ impl Cache {
         Ok(name)
     }
 
-    /// Counts something.
+    /// Counts `event` in the statistics.
     pub fn count(&self, event: Event) {
         self.store.count(event);
     }
 
-    /// Does `work` beside the link; it is waited for at the link's end.
+    /// Starts `work` on a thread of its own; [`Cache::finish`] waits for it.
     pub fn later(&self, work: impl FnOnce() + Send + 'static) {
         let handle = std::thread::spawn(work);
         lock(&self.beside).push(handle);
     }
 
-    /// Waits for what is done beside the link, and for the remote as long as that may take.
+    /// Joins the background work, and waits until everything is sent to the remote, as long as its settings allow.
     pub fn finish(&self) {
         self.finish_unless(&|| false);
     }
 
-    /// The same, but for a remote that would be waited for when `stop` says that the link is to end.
+    /// As [`Cache::finish`], but no longer waits for the remote when `stop` returns true.
     pub fn finish_unless(&self, stop: &dyn Fn() -> bool) {
         let beside = std::mem::take(&mut *lock(&self.beside));
         for handle in beside {
-            // One that panicked has kept nothing.
+            // Where it panicked, nothing was kept, which is not the link's concern.
             let _ = handle.join();
         }
         if let Some(remote) = self.far.as_ref().and_then(|far| far.remote.get()?.as_ref()) {

@@ -1,6 +1,6 @@
-//! The store on disk: what is asked of it and put into it. Many processes use it at once and may be killed at any moment, so nothing is
-//! ever written where others read: a file is made aside, and appears under its name whole. What is read is checked against its
-//! digest after it was read or linked, so that neither a torn file nor a race with eviction gives wrong bytes: it gives none.
+//! The store on disk. Many processes use it at once, and each may be killed at any moment, so a file is never written in its place: it is
+//! made in a folder for temporary files and then renamed. What is fetched is checked against its digest after it was read or linked, so
+//! that a damaged file, or one that another process just evicts, counts as missing and never gives wrong bytes.
 
 mod contents;
 mod gc;
@@ -28,19 +28,19 @@ use super::digest::{Digest, copy};
 use layout::Layout;
 use stats::StatsFile;
 
-/// A use is written down at most this often: a touch costs a write of the file system's.
+/// The time of the last use is updated at most this often, because each update makes the file system write.
 const TOUCH_AFTER: Duration = Duration::from_secs(5 * 60);
-/// Larger blobs are not synced: that would cost more than the link. Neither are records: it takes some milliseconds for each, and they are
-/// small. No answer depends on it: after a power cut, the digest tells what is left of a file.
+/// Larger blobs are not synced to the disk, which would take longer than the link; neither are records, because it takes milliseconds for
+/// each. Correctness does not depend on it: a file that a power cut has damaged has the wrong digest.
 const SYNC_UP_TO: u64 = 64 << 20;
-/// Nobody writes to what is in the store, by whatever name.
+/// The mode of files in the store: read-only, because outputs may be hard links to them.
 const SEALED: u32 = 0o444;
-/// What a file system gives a file in.
+/// The unit in which file systems give room to files.
 const BLOCK: u64 = 4096;
 
-/// A store below a folder. Opening it costs nothing: folders are made when something is put, and nothing is read until it is asked for.
+/// A store below a folder. Opening it costs nothing: folders are made when something is put, and nothing is read before it is needed.
 ///
-/// Errors of `put_…` are for those who want to know (`--wrapper-verbose`), never for a link: what cannot be written is not kept.
+/// Errors of `put_…` are shown by `--wrapper-verbose` and never make a link fail.
 pub struct Store {
     layout: Layout,
     limit: u64,
@@ -48,10 +48,10 @@ pub struct Store {
 }
 
 impl Store {
-    /// The store below `root`, which need not be there, with at most `limit` bytes.
+    /// The store below the folder `root`, which need not exist yet, with at most `limit` bytes.
     ///
     /// # Errors
-    /// A `root` that is no path at all.
+    /// `root` is empty.
     pub fn open(root: &Path, limit: u64) -> Result<Store> {
         let root = std::path::absolute(root).with_context(|| format!("`{}` cannot be a cache folder", root.display()))?;
         let layout = Layout::new(root);
@@ -59,7 +59,7 @@ impl Store {
         Ok(Store { layout, limit, stats })
     }
 
-    /// The folder it is below.
+    /// The folder of the store.
     pub fn root(&self) -> &Path {
         &self.layout.root
     }
@@ -69,7 +69,7 @@ impl Store {
         self.limit
     }
 
-    /// The bytes of a record; none where there is no such record, or a damaged one, which then is gone.
+    /// The bytes of a record; `None` where there is no such record. A damaged one is removed and counts as missing.
     pub fn record(&self, key: Digest) -> Option<Vec<u8>> {
         let path = self.layout.record(key);
         let file = File::open(&path).ok()?;
@@ -85,10 +85,10 @@ impl Store {
         }
     }
 
-    /// Keeps `bytes` under `key`, in place of what is there.
+    /// Keeps `bytes` under `key`, and replaces what is there.
     ///
     /// # Errors
-    /// More bytes than a record may have, and whatever the file system says.
+    /// There are more bytes than a record or the store may have, or the folder cannot be written.
     pub fn put_record(&self, key: Digest, bytes: &[u8]) -> Result<()> {
         let whole = record::write(key, bytes)?;
         let size = on_disk(whole.len() as u64);
@@ -102,14 +102,14 @@ impl Store {
         self.place(aside, &self.layout.record(key), size)
     }
 
-    /// Removes a record, if it is there.
+    /// Removes the record under `key`, if there is one.
     pub fn forget(&self, key: Digest) {
         let _ = fs::remove_file(self.layout.record(key));
     }
 
-    /// Puts the blob `name` at `to`, in place of what is there: as a hard link where it can, so whoever writes to that file damages the
-    /// store (nobody may, its mode says), else as a copy. The contents are checked when they are in place: true only where they are
-    /// right. False where there is no such blob, or a damaged one, which then is gone; there is no file at `to` then.
+    /// Puts the blob `name` at `to`, in place of what is there, and returns whether that worked: as a hard link where possible, else as a
+    /// copy. Writing to such a hard link would damage the store; its mode forbids it. The contents are checked when they are in place. A
+    /// damaged blob is removed and counts as missing; then there is no file at `to`.
     ///
     /// # Errors
     /// `to` cannot be written.
@@ -117,7 +117,7 @@ impl Store {
         let path = self.layout.blob(name);
         let linked = match fs::hard_link(&path, to) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                // Never written into: it may be another name of a blob.
+                // Removed and not overwritten: it may be a hard link to a blob.
                 fs::remove_file(to).with_context(|| format!("cannot replace `{}`", to.display()))?;
                 fs::hard_link(&path, to)
             }
@@ -128,7 +128,7 @@ impl Store {
                 touch(&file);
                 copy(&mut file, &mut io::sink()).map(|(digest, _)| digest)
             }),
-            // Another file system, or one without links, or with too many: or there is no such blob.
+            // It is another file system, or one without hard links, or the blob has too many; or there is no such blob.
             Err(_) => {
                 let Ok(file) = File::open(&path) else { return Ok(false) };
                 touch(&file);
@@ -143,22 +143,22 @@ impl Store {
         Ok(false)
     }
 
-    /// Whether there is a blob `name`; whether it is whole shows when it is fetched.
+    /// Whether there is a blob `name`. It may be damaged, which is noticed when it is fetched.
     pub fn has_blob(&self, name: Digest) -> bool {
         self.layout.blob(name).is_file()
     }
 
-    /// Keeps the contents of `file` as a blob; the name it has then. Who knows the digest of the contents says it as `name`: then they
-    /// need not be read where the file system has hard links. `file` itself is read-only after that, and must not be changed by those who
-    /// may all the same.
+    /// Keeps the contents of `file` as a blob; returns its name. Callers that know the digest of the contents pass it as `name`: then the
+    /// contents need not be read where the file system has hard links. Afterwards `file` may be a hard link to the blob and is read-only;
+    /// nobody may change it.
     ///
     /// # Errors
-    /// A file larger than the store may be, one that is not what `name` says as far as that showed, and whatever the file system says.
-    /// Nothing of it is kept then.
+    /// The file is larger than the store may be, or was copied and has not the digest `name`, or the folder cannot be written. Then
+    /// nothing is kept.
     pub fn put_blob(&self, file: &Path, name: Option<Digest>) -> Result<Digest> {
-        let told = || format!("cannot read `{}`", file.display());
-        let mut from = File::open(file).with_context(told)?;
-        let size = on_disk(from.metadata().with_context(told)?.len());
+        let context = || format!("cannot read `{}`", file.display());
+        let mut from = File::open(file).with_context(context)?;
+        let size = on_disk(from.metadata().with_context(context)?.len());
         if size > self.limit {
             bail!("`{}` ({size} bytes) is larger than the cache may be ({})", file.display(), self.limit);
         }
@@ -169,7 +169,7 @@ impl Store {
             Ok(made) => {
                 let name = match name {
                     Some(name) => name,
-                    None => copy(&mut from, &mut io::sink()).with_context(told)?.0,
+                    None => copy(&mut from, &mut io::sink()).with_context(context)?.0,
                 };
                 seal(&from).and_then(|()| sync(&from)).with_context(|| format!("cannot keep `{}`", file.display()))?;
                 (made.into_parts().1, name)
@@ -182,17 +182,17 @@ impl Store {
         Ok(name)
     }
 
-    /// Counts something. Where it cannot be written down, it is not counted.
+    /// Counts `event` in the statistics, where they can be written.
     pub fn count(&self, event: Event) {
         let _ = self.changed(|stats| stats.add(event, 1));
     }
 
-    /// What was counted so far, by all processes.
+    /// The statistics of all processes so far.
     pub fn stats(&self) -> Stats {
         self.stats.read()
     }
 
-    /// A copy of `from` aside, and its digest, which has to be `name` if that is given.
+    /// A temporary copy of `from`, and its digest, which must be `name` if that is given.
     fn copied_aside(&self, file: &Path, from: &mut File, name: Option<Digest>) -> Result<(TempPath, Digest)> {
         let (mut to, aside) = self.aside(|path| File::create_new(path))?.into_parts();
         let (digest, _) = copy(from, &mut to)
@@ -204,7 +204,7 @@ impl Store {
         Ok((aside, digest))
     }
 
-    /// Whether the blob `name` is there in its size, which then counts as a use. A damaged one of that size shows when it is fetched.
+    /// Whether there is a blob `name` of this size, which then counts as used. Whether its contents are right is not checked.
     fn holds(&self, name: Digest, size: u64) -> bool {
         let Ok(file) = File::open(self.layout.blob(name)) else { return false };
         let there = file.metadata().is_ok_and(|meta| on_disk(meta.len()) == size);
@@ -214,7 +214,8 @@ impl Store {
         there
     }
 
-    /// Something with a name of its own in the folder for what is not done yet, which is removed unless it is placed.
+    /// Makes something under a unique name in the folder for temporary files. It is removed unless it is placed. (`sys::atomic_file` has
+    /// no part in this: what is made here may be a hard link, and nothing of the file that it replaces is kept.)
     fn aside<T>(&self, mut make: impl FnMut(&Path) -> io::Result<T>) -> Result<tempfile::NamedTempFile<T>> {
         let folder = self.layout.tmp();
         let mut named = tempfile::Builder::new();
@@ -229,11 +230,11 @@ impl Store {
         made.with_context(|| format!("cannot write to the cache folder `{}`", folder.display()))
     }
 
-    /// Puts what is aside in its place, and makes room where that is too much.
+    /// Renames a temporary file to its place, and evicts others where the store becomes too large.
     fn place(&self, aside: TempPath, place: &Path, size: u64) -> Result<()> {
-        let told = || format!("cannot keep `{}`", place.display());
-        // Before it is there: whoever is killed in between has counted too much, and the next collection counts anew.
-        let stats = self.changed(|stats| stats.stored(size)).with_context(told)?;
+        let context = || format!("cannot keep `{}`", place.display());
+        // Counted before the rename: a crash between the two only over-counts the size, and the next collection corrects it.
+        let stats = self.changed(|stats| stats.stored(size)).with_context(context)?;
         let renamed = match fs::rename(&aside, place) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 layout::make_folder(place.parent().unwrap_or(&self.layout.root))?;
@@ -241,8 +242,8 @@ impl Store {
             }
             renamed => renamed,
         };
-        renamed.with_context(told)?;
-        // A file that is renamed to another name of itself stays: `aside` is removed here if it is there.
+        renamed.with_context(context)?;
+        // Renaming a hard link over another link to the same file does nothing (POSIX): then `aside` is still there.
         drop(aside);
         if stats.size > self.limit || stats.collection_is_due(SystemTime::now()) {
             self.trim()?;
@@ -250,7 +251,7 @@ impl Store {
         Ok(())
     }
 
-    /// The counters after `change`; the folder is made if it is not there.
+    /// Applies `change` to the statistics and returns them. The folder is made if it is not there.
     fn changed(&self, change: impl Fn(&mut Stats)) -> Result<Stats> {
         let changed = match self.stats.change(&change) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -262,7 +263,7 @@ impl Store {
         changed.with_context(|| format!("cannot change `{}`", self.layout.stats().display()))
     }
 
-    /// A file of the store turned out to be none of its: away with it.
+    /// Removes a file of the store that turned out to be damaged.
     fn damaged(&self, path: &Path) {
         let removed = fs::remove_file(path);
         if removed.is_ok() {
@@ -271,54 +272,54 @@ impl Store {
     }
 }
 
-/// The room that `len` bytes take on a disk.
+/// The room that a file of `len` bytes takes on the disk.
 fn on_disk(len: u64) -> u64 {
     len.max(1).next_multiple_of(BLOCK)
 }
 
-/// Makes a file fit for the store: read-only, and used just now.
+/// Makes a file read-only, and sets the time of its last use to now.
 fn seal(file: &File) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(SEALED))?;
     file.set_modified(SystemTime::now())
 }
 
-/// Brings a file to the disk, where that does not take long.
+/// Syncs a file to the disk unless it is large.
 fn sync(file: &File) -> io::Result<()> {
     if file.metadata()?.len() <= SYNC_UP_TO { file.sync_data() } else { Ok(()) }
 }
 
-/// Writes down that a file is used, unless it was a moment ago. A date in the future is none: some clock was wrong.
+/// Sets the time of a file's last use to now, unless it is recent. A time in the future is replaced: a clock was wrong.
 fn touch(file: &File) {
     let now = SystemTime::now();
     let used = file.metadata().and_then(|meta| meta.modified());
     let recent = used.is_ok_and(|used| now.duration_since(used).is_ok_and(|age| age < TOUCH_AFTER));
     if !recent {
-        // In a store that cannot be written to, nobody evicts either.
+        // Errors do not matter: where the store is read-only, nothing is evicted by these times.
         let _ = file.set_modified(now);
     }
 }
 
-/// A copy of `from` at `to`: the digest of what could be read; the inner error is one of reading.
+/// Copies `from` to `to` and returns the digest. The outer error is one of writing, the inner one of reading.
 fn copied(mut from: File, to: &Path) -> Result<io::Result<Digest>> {
-    let told = || format!("cannot write `{}`", to.display());
-    let mut out = Only { file: File::create_new(to).with_context(told)?, failed: None };
+    let context = || format!("cannot write `{}`", to.display());
+    let mut out = ErrorKeeper { file: File::create_new(to).with_context(context)?, failed: None };
     let copied = copy(&mut from, &mut out).map(|(digest, _)| digest);
     match out.failed {
         Some(error) => {
             let _ = fs::remove_file(to);
-            Err(error).with_context(told)
+            Err(error).with_context(context)
         }
         None => Ok(copied),
     }
 }
 
-/// A file that is written, and its own errors apart from those of what is read.
-struct Only {
+/// A file that is written, which keeps its errors, so that they can be told from those of reading.
+struct ErrorKeeper {
     file: File,
     failed: Option<io::Error>,
 }
 
-impl Write for Only {
+impl Write for ErrorKeeper {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.file.write(bytes).map_err(|error| {
             let kind = error.kind();

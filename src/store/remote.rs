@@ -1,10 +1,10 @@
-//! The second level of the cache, shared between machines: Redis, S3, WebDAV or a folder. This file is what it is asked for by
-//! (`OFFLD_CACHE_REMOTE` and its friends); the work is done in the files below it.
+//! The remote: the second level of the cache, shared between machines, on Redis, S3, WebDAV or in a folder. This file has its settings
+//! (`OFFLD_CACHE_REMOTE` and its companions); the modules below do the work.
 //!
-//! What is there is never trusted: every object carries a digest, and a blob is its name's. What is slow or dead costs one bounded
-//! wait and one warning, and is then left alone for the rest of the process. No trouble with it is ever an error for a link.
+//! Data from a remote is checked: every object carries a digest, and a blob's name is the digest of its contents. A remote that is slow
+//! or down costs one bounded wait and one warning, and is then not used for the rest of the process. It never makes a link fail.
 //!
-//! Without the feature `remote-cache` the twin `disabled.rs` has the same functions, and opening says what is missing.
+//! Without the feature `remote-cache`, `disabled.rs` has the same functions, and opening a remote is an error that names the feature.
 
 #[cfg(not(feature = "remote-cache"))]
 mod disabled;
@@ -35,35 +35,35 @@ use crate::sys::session::{OFFLD_CACHE_REMOTE, OFFLD_CACHE_REMOTE_READONLY, OFFLD
 /// Where warnings go.
 pub type WarnFn = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// How long one question may take, unless the user says so.
+/// The time limit of one request, unless the user sets another.
 const EACH: Duration = Duration::from_secs(2);
-/// How many such questions a link may wait for in all.
+/// The time that a link may wait in all, as a multiple of that of one request.
 const WHOLE: u32 = 5;
-/// Nobody means more than a day, and clocks can add it.
+/// The largest time limit, in seconds: a day, which can be added to any time without overflow.
 const LONGEST: f64 = 86_400.0;
 
-/// What is asked for.
+/// The settings of a remote.
 #[derive(Clone)]
 pub struct RemoteSettings {
-    /// `redis://…`, `s3://…`, `http(s)://…` or `file://…`, credentials and all: not to be shown.
+    /// `redis://…`, `s3://…`, `http(s)://…` or `file://…`. It may hold credentials, so it must not be shown: see [`RemoteSettings::shown`].
     pub url: OsString,
-    /// Nothing is written.
+    /// Whether the remote is read only, and never written.
     pub read_only: bool,
-    /// The longest that one question may take.
+    /// The time limit of one request.
     pub each: Duration,
-    /// The longest that a link waits in all.
+    /// The time limit of all waiting of a link.
     pub whole: Duration,
-    /// What is wrong with what was asked for and can be done without; for whoever opens it.
+    /// A warning about a setting that was not understood and is ignored, to be shown when the remote is opened.
     pub doubt: Option<String>,
 }
 
 impl RemoteSettings {
-    /// The settings for a remote at `url`, with nothing else said.
+    /// The settings for a remote at `url`, otherwise the default ones.
     pub fn new(url: impl Into<OsString>) -> Self {
         RemoteSettings { url: url.into(), read_only: false, each: EACH, whole: EACH * WHOLE, doubt: None }
     }
 
-    /// What the environment asks for; none where it names no remote.
+    /// The settings in the environment; `None` where it names no remote.
     pub fn from_environment() -> Option<Self> {
         let mut settings = RemoteSettings::new(Session::env(OFFLD_CACHE_REMOTE)?);
         settings.read_only = Session::env(OFFLD_CACHE_REMOTE_READONLY).is_some_and(|value| value == "1");
@@ -72,21 +72,22 @@ impl RemoteSettings {
                 Some(each) => (settings.each, settings.whole) = (each, each * WHOLE),
                 None => {
                     let (value, taken) = (value.to_string_lossy(), EACH.as_secs());
-                    let told = format!("{OFFLD_CACHE_REMOTE_TIMEOUT} is no number of seconds above 0: `{value}`; taking {taken}");
-                    settings.doubt = Some(told);
+                    let doubt =
+                        format!("{OFFLD_CACHE_REMOTE_TIMEOUT} is no number of seconds above 0: `{value}`; taking {taken}");
+                    settings.doubt = Some(doubt);
                 }
             }
         }
         Some(settings)
     }
 
-    /// Where it is, without credentials.
+    /// The URL without credentials, for messages.
     pub fn shown(&self) -> String {
         shown(&self.url)
     }
 }
 
-/// Where this process would share its cache, without credentials; none where it would not.
+/// The URL of the remote that the environment names, without credentials; `None` where it names none.
 pub fn shown_of_environment() -> Option<String> {
     Session::env(OFFLD_CACHE_REMOTE).map(|url| shown(&url))
 }
@@ -96,12 +97,12 @@ fn seconds(text: &OsStr) -> Option<Duration> {
     (seconds > 0.0 && seconds <= LONGEST).then(|| Duration::from_secs_f64(seconds))
 }
 
-/// `url` without what nobody else should read: everything before the last `@` that could be a name or a password, and every option
-/// that is not known to be harmless. Broken URLs, too: who forgot to write `/` as `%2F` has a password all the same.
+/// `url` without what may be secret: everything before the last `@`, which could be a name or a password, and every option that is not
+/// known to be harmless. It must work for broken URLs as well, such as one whose password has a `/` that should have been `%2F`.
 fn shown(url: &OsStr) -> String {
     let text = url.to_string_lossy();
     let Some((scheme, rest)) = text.split_once("://") else {
-        // Not a URL at all, and so perhaps a password.
+        // It is not a URL, so it may be anything, a password too.
         return "an address that is no URL".to_owned();
     };
     let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);

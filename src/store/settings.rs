@@ -1,5 +1,5 @@
-//! Where the cache of a link is and how large it may be: as the command line says, else the environment, else in the user's own cache
-//! folder. What a cache holds becomes part of programs, so a folder that nobody has named and that is not the user's own is not used.
+//! Where the cache is and how large it may be, by the command line, else the environment, else in the user's own cache folder. What a cache
+//! holds becomes part of programs, so the default folder is used only where it belongs to the user and others cannot write to it.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::MetadataExt;
@@ -9,20 +9,20 @@ use anyhow::{Context, Result, bail};
 
 use crate::sys::session::{HOME, OFFLD_CACHE, OFFLD_CACHE_SIZE, Session, XDG_CACHE_HOME};
 
-/// How large a cache may be where nobody says: 5 GiB.
+/// The size limit where none is given: 5 GiB.
 pub const DEFAULT_LIMIT: u64 = 5 << 30;
-/// Values that turn the cache off, and those that ask for the user's own folder. A folder of such a name is `./off`.
+/// Values that turn the cache off, and values that mean the default folder. A folder that has such a name is given as `./off`.
 const OFF: [&str; 4] = ["off", "no", "false", "0"];
 const ON: [&str; 4] = ["on", "yes", "true", "1"];
 
-/// What holds for a link.
+/// The settings of the cache for a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
-    /// The folder of the cache; none when there is to be none.
+    /// The folder of the cache; `None` where the cache is off.
     pub root: Option<PathBuf>,
     /// How many bytes it may hold.
     pub limit: u64,
-    /// Why there is none, where there is none: `OFFLD_CACHE=off`.
+    /// Why the cache is off, where it is: `OFFLD_CACHE=off`.
     pub why_off: Option<String>,
 }
 
@@ -34,7 +34,7 @@ impl Setting {
 
 /// The setting of this process. `option` is the value of `--wrapper-cache`, which overrides `OFFLD_CACHE`.
 ///
-/// Never fails: what cannot be followed turns the cache off, and `why_off` says so.
+/// Never fails: an invalid setting turns the cache off, and `why_off` says so.
 pub fn resolve(option: Option<&OsStr>) -> Setting {
     resolve_in(option, &Session::env)
 }
@@ -50,7 +50,7 @@ fn resolve_in(option: Option<&OsStr>, env: &dyn Fn(&str) -> Option<OsString>) ->
     let named = named.or_else(|| env(OFFLD_CACHE).map(|value| (OFFLD_CACHE, value)));
     let root = match named {
         Some((by, value)) if is_one_of(&value, &OFF) => Err(format!("{by}={}", value.display())),
-        // Whoever names a folder knows whose it is.
+        // A folder that was named is used whoever it belongs to: teams share folders.
         Some((by, value)) if !is_one_of(&value, &ON) => {
             std::path::absolute(&value).map_err(|error| format!("{by}={}: {error}", value.display()))
         }
@@ -66,10 +66,10 @@ fn is_one_of(value: &OsStr, words: &[&str]) -> bool {
     words.iter().any(|word| value.eq_ignore_ascii_case(word))
 }
 
-/// The user's own folder, or why it cannot be used.
+/// The default folder, or why it cannot be used.
 fn default_folder(env: &dyn Fn(&str) -> Option<OsString>) -> Result<PathBuf, String> {
     let absolute = |name: &str| env(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    // A relative one counts as not set: so says XDG's specification.
+    // The XDG Base Directory Specification: relative paths count as not set.
     let parent = absolute(XDG_CACHE_HOME).or_else(|| Some(absolute(HOME)?.join(".cache")));
     let parent = parent.ok_or_else(|| format!("neither {XDG_CACHE_HOME} nor {HOME} is an absolute path"))?;
     let folder = parent.join("offld");
@@ -79,8 +79,8 @@ fn default_folder(env: &dyn Fn(&str) -> Option<OsString>) -> Result<PathBuf, Str
     }
 }
 
-/// Why `user` should not use `folder`, if it is there: others could put their code into what is linked. Root trusts whoever it has been
-/// given the home of, since containers run as root in homes of others.
+/// Why `user` should not use `folder`, if it exists: others could put their code into what is linked. Root may use folders of other users,
+/// because containers often run as root with another user's home.
 fn distrust(folder: &Path, user: u32) -> Option<String> {
     let meta = std::fs::metadata(folder).ok()?;
     let why = if !meta.is_dir() {
@@ -95,7 +95,7 @@ fn distrust(folder: &Path, user: u32) -> Option<String> {
     Some(format!("`{}` {why} (name a folder with {OFFLD_CACHE}=)", folder.display()))
 }
 
-/// A size as people write it: a number of bytes, or of `K`, `M`, `G` or `T`, which are powers of 1024; `5G`, `1.5g`, `500MB`, `2GiB`.
+/// Parses a size: a number of bytes, or of `K`, `M`, `G` or `T`, which are powers of 1024: `5G`, `1.5g`, `500MB`, `2GiB`.
 ///
 /// # Errors
 /// Anything else.
@@ -128,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    /// What holds with this option in this environment: the folder, or why there is none.
+    /// The folder with this option in this environment, or why there is none.
     fn setting(option: Option<&str>, environment: &[(&str, &str)]) -> Result<PathBuf, String> {
         let env = |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
         let setting = resolve_in(option.map(OsStr::new), &env);

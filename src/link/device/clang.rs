@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
+use super::arg_list::Args;
 use super::{DeviceContext, libraries};
 use crate::args::request::LlvmOption;
 use crate::formats::bitcode_ident;
@@ -155,29 +156,4 @@ fn legacy_options(args: &mut Args, context: &DeviceContext<'_>, job: &DeviceJob<
 /// Whether the compiler knows the options of release `major`; one whose version cannot be told is taken for a new one.
 fn at_least(context: &DeviceContext<'_>, major: u32) -> bool {
     context.compiler.major.is_none_or(|own| own >= major)
-}
-
-/// An argument list under construction.
-#[derive(Default)]
-pub(super) struct Args(Vec<OsString>);
-
-impl Args {
-    pub(super) fn word(&mut self, word: impl Into<OsString>) -> &mut Self {
-        self.0.push(word.into());
-        self
-    }
-
-    pub(super) fn path(&mut self, path: &Path) -> &mut Self {
-        self.word(path.as_os_str())
-    }
-
-    pub(super) fn joined(&mut self, prefix: &str, value: &OsStr) -> &mut Self {
-        let mut word = OsString::from(prefix);
-        word.push(value);
-        self.word(word)
-    }
-
-    pub(super) fn words(self) -> Vec<OsString> {
-        self.0
-    }
 }

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use super::DeviceContext;
-use super::clang::Args;
+use super::arg_list::Args;
 use crate::args::request::{InputName, InputSpec};
 use crate::formats::magic::Magic;
 use crate::link::inputs::Inputs;

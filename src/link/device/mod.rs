@@ -1,6 +1,7 @@
 //! Links device images: one run of clang for each job, as many at a time as there are cores, the largest first. The results are
 //! in the order of the jobs whatever the timing (docs/spec/faults.md F7).
 
+mod arg_list;
 mod clang;
 mod inputs;
 mod libraries;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 use super::DeviceContext;
-use super::clang::Args;
+use super::arg_list::Args;
 use crate::formats::bitcode_ident;
 use crate::link::select::DeviceJob;
 use crate::sys::toolchain;

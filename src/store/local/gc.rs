@@ -1,5 +1,5 @@
-//! Making room: the least recently used goes first, until the rest fits. One process at a time does it; the others go on with their
-//! work. A link that is just fetching what goes has it already, or finds that it is not there.
+//! Eviction: removes the least recently used blobs and records until the rest fits. One process at a time does this, and the others do
+//! not wait for it. A link that fetches what is just being removed either has its own link to the file already, or misses.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
@@ -8,21 +8,21 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 
-use super::contents::{Contents, Entry, entries, files};
+use super::contents::{Contents, StoreEntry, entries, files};
 use super::stats::{Stats, seconds};
 use super::{Event, Store, on_disk};
 
-/// Whatever is still being written is younger.
+/// The age from which a temporary file is taken for one that a killed process left: whatever is still being written is younger.
 const LEFTOVER_AFTER: Duration = Duration::from_secs(60 * 60);
-/// After a month without use, the store of an earlier release is taken for abandoned.
+/// The time without use after which the store of an earlier release is removed: a month.
 const ABANDONED_AFTER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// How far clocks of machines that share a folder may differ. What was used later than that in the future was not.
+/// How far the clocks of machines that share a folder may differ. Times that are later than that are wrong.
 const SKEW: Duration = Duration::from_secs(60 * 60);
 
-/// What a collection did.
+/// What a collection has done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// How many blobs and records went.
+    /// How many blobs and records were removed.
     pub removed: u64,
     /// How many bytes they took.
     pub freed: u64,
@@ -31,13 +31,13 @@ pub struct Collected {
 }
 
 impl Store {
-    /// What is in the store, counted by going through it.
+    /// What is in the store, counted by reading its folders.
     pub fn contents(&self) -> Contents {
         Contents::of(&entries(&self.layout))
     }
 
-    /// Removes what was not used for longest, until at most `limit` bytes are left, and what killed processes left behind. None where
-    /// somebody else is at it.
+    /// Removes the least recently used entries until at most `limit` bytes are left, and temporary files that killed processes left.
+    /// `None` where another process is collecting.
     ///
     /// # Errors
     /// The folder cannot be written to.
@@ -45,7 +45,7 @@ impl Store {
         self.collect(limit, limit)
     }
 
-    /// Removes everything that was put into the store, and the counts. None where somebody else collects.
+    /// Removes all blobs and records, and resets the counts. `None` where another process is collecting.
     ///
     /// # Errors
     /// The folder cannot be written to.
@@ -60,7 +60,7 @@ impl Store {
         Ok(cleared)
     }
 
-    /// After a put: if there is too much, a tenth more than that goes, so that not every link has to do this.
+    /// After a put: where the store is too large, it is brought to nine tenths of its limit, so that not every link has to do this.
     pub(super) fn trim(&self) -> Result<()> {
         self.collect(self.limit, self.limit - self.limit / 10).map(drop)
     }
@@ -68,8 +68,8 @@ impl Store {
     /// With more than `limit` bytes, removes down to `target`.
     fn collect(&self, limit: u64, target: u64) -> Result<Option<Collected>> {
         let Some(_lock) = self.collector()? else { return Ok(None) };
-        // In this order: whatever was counted before and is not in its place yet is aside, and if it is neither of these when it is
-        // looked for, it has come to its place in between and is found there. Twice is possible, never is not.
+        // The order matters. A file is made as a temporary file, then counted, then renamed. Reading the counter first, then the temporary
+        // files, then the folders, finds each file that was counted at least once; some are found twice, which only over-counts.
         let before = self.stats();
         let aside = self.remove_leftovers();
         self.remove_earlier(ABANDONED_AFTER);
@@ -81,7 +81,7 @@ impl Store {
             all.sort_by(|a, b| (age_key(a.used, now), &a.path).cmp(&(age_key(b.used, now), &b.path)));
             for (at, entry) in all.iter().enumerate() {
                 let size = left.size.saturating_add(aside);
-                // What was put last may stay where there is room for nothing else.
+                // The last entry, which was just put, may stay even if it alone is larger than `target`.
                 let room = if at + 1 == all.len() { limit } else { target };
                 if size <= room {
                     break;
@@ -94,7 +94,7 @@ impl Store {
             }
         }
         done.left = left;
-        // What was put there meanwhile may have been seen or not, too: it is counted on top.
+        // What was put while this ran may have been seen or not; adding it may over-count, and never under-counts.
         self.changed(|stats| {
             let meanwhile = stats.size.saturating_sub(before.size);
             stats.size = left.size.saturating_add(aside).saturating_add(meanwhile);
@@ -104,7 +104,7 @@ impl Store {
         Ok(Some(done))
     }
 
-    /// The lock of whoever collects; none if another has it.
+    /// The lock for collecting; `None` if another process has it.
     fn collector(&self) -> Result<Option<File>> {
         let path = self.layout.lock();
         let open = || OpenOptions::new().write(true).create(true).truncate(false).open(&path);
@@ -119,20 +119,20 @@ impl Store {
         Ok(file.try_lock().is_ok().then_some(file))
     }
 
-    /// Removes what releases with an earlier form of store have put below the same folder, if none has used it for `unused`. Each of
-    /// them writes its counters at every use.
+    /// Removes what releases with an earlier layout have put below the same folder, if none of them has used it for `unused`. They write
+    /// their statistics at each use, so the time of that file is the time of the last use.
     fn remove_earlier(&self, unused: Duration) {
         let now = SystemTime::now();
         for folder in self.layout.earlier() {
             let used = fs::metadata(folder.join("stats")).or_else(|_| fs::metadata(&folder)).and_then(|meta| meta.modified());
             if used.is_ok_and(|used| distance(used, now) >= unused) {
-                // What cannot be removed is met again by the next collection.
+                // The next collection tries again to remove what cannot be removed now.
                 let _ = fs::remove_dir_all(&folder);
             }
         }
     }
 
-    /// Removes what killed processes have not finished; the size of what is left aside.
+    /// Removes temporary files that killed processes left; returns the size of those that are still in use.
     fn remove_leftovers(&self) -> u64 {
         let now = SystemTime::now();
         let mut left = 0u64;
@@ -147,8 +147,8 @@ impl Store {
     }
 }
 
-/// What goes first is smallest. A date too far in the future says nothing of when that was used but that it was not since the clock
-/// is right again (a use would have corrected it): it goes before all others, and if all are such, in their order.
+/// The order of eviction: the smallest key goes first. A time too far in the future was set by a wrong clock, and the entry was not used
+/// since the clock is right again (that would have corrected the time), so it goes before all others.
 fn age_key(used: SystemTime, now: SystemTime) -> (bool, SystemTime) {
     (used.duration_since(now).is_err() || distance(used, now) <= SKEW, used)
 }
@@ -157,8 +157,8 @@ fn distance(a: SystemTime, b: SystemTime) -> Duration {
     a.duration_since(b).unwrap_or_else(|error| error.duration())
 }
 
-/// Removes an entry unless it was used since it was looked at; whether it is gone.
-fn remove_unused(entry: &Entry) -> bool {
+/// Removes an entry unless it was used since it was listed; returns whether it is gone.
+fn remove_unused(entry: &StoreEntry) -> bool {
     let used = |path: &Path| fs::symlink_metadata(path).and_then(|meta| meta.modified());
     match used(&entry.path) {
         Ok(used) if used != entry.used => false,
@@ -167,7 +167,7 @@ fn remove_unused(entry: &Entry) -> bool {
     }
 }
 
-fn without(left: Contents, entry: &Entry) -> Contents {
+fn without(left: Contents, entry: &StoreEntry) -> Contents {
     let blob = u64::from(entry.is_blob);
     Contents { blobs: left.blobs - blob, records: left.records - (1 - blob), size: left.size - entry.size }
 }

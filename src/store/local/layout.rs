@@ -1,12 +1,12 @@
-//! Where what is, below the root of a store:
+//! On-disk layout below the root of a store:
 //!
 //! ```text
-//! CACHEDIR.TAG      says to backups that there is nothing to keep here
+//! CACHEDIR.TAG      marks the folder as a cache, which backup programs skip
 //! v2/b/a0/a0f3…     a blob: the file itself, named by its digest
-//! v2/r/17/17c2…     a record: `record` has its form
-//! v2/tmp/           what is not done yet
+//! v2/r/17/17c2…     a record, in the format of `record.rs`
+//! v2/tmp/           files that are not complete yet
 //! v2/stats          the counters; locked while they change
-//! v2/lock           locked while somebody collects
+//! v2/lock           locked while a process collects
 //! ```
 
 use std::fs::{self, DirBuilder};
@@ -18,15 +18,15 @@ use anyhow::{Context, Result};
 
 use super::Digest;
 
-/// How a folder is known for a cache: <https://bford.info/cachedir/>.
+/// The contents of a cache directory tag: <https://bford.info/cachedir/>.
 const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n\
     # This folder is a cache of offld's (docs/cache.md). It may be removed at any time.\n";
 
 /// The paths of a store.
 pub(super) struct Layout {
-    /// As the user named it, absolute.
+    /// The folder that the user named, as an absolute path.
     pub root: PathBuf,
-    /// Everything but the tag. Another form of store gets another number.
+    /// The folder of everything but the tag. An incompatible layout gets another number.
     version: PathBuf,
 }
 
@@ -36,7 +36,7 @@ impl Layout {
         Layout { root, version }
     }
 
-    /// The folders of forms that earlier releases had. They go on using theirs: neither form is read by the releases of the other.
+    /// The folders of the layouts that earlier releases use, where they exist. Releases with different layouts do not read each other's.
     pub fn earlier(&self) -> Vec<PathBuf> {
         [self.root.join("v1")].into_iter().filter(|folder| folder.is_dir()).collect()
     }
@@ -69,7 +69,7 @@ impl Layout {
         self.version.join("lock")
     }
 
-    /// Makes the folders that everything else is in.
+    /// Makes the folders that everything else is made in, and the tag.
     pub fn make(&self) -> Result<()> {
         make_folder(&self.tmp())?;
         let tag = self.root.join("CACHEDIR.TAG");
@@ -80,14 +80,14 @@ impl Layout {
     }
 }
 
-/// Two digits of 32 are a folder: file systems are slow where a folder has very many files.
+/// The first two of 32 digits name a folder, because file systems are slow where a folder has very many files.
 fn fanned(folder: &Path, name: Digest) -> PathBuf {
     let name = name.to_string();
     let start: String = name.chars().take(2).collect();
     folder.join(start).join(name)
 }
 
-/// Makes a folder and those above it. Whatever the umask says, strangers cannot write to it: what is in a cache becomes part of programs.
+/// Makes a folder and those above it. Whatever the umask is, others cannot write to it: what is in a cache becomes part of programs.
 pub(super) fn make_folder(folder: &Path) -> Result<()> {
     let made: io::Result<()> = DirBuilder::new().recursive(true).mode(0o775).create(folder);
     made.with_context(|| format!("cannot make the folder `{}`", folder.display()))

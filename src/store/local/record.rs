@@ -1,5 +1,5 @@
-//! The form of a record's file: a head that says what it is and under which key, then the bytes. The digest is of key and bytes, so that
-//! a file under another's name is as little a record as one with a flipped bit.
+//! The file format of a record: a header, then the bytes. The digest is of key and bytes, so that a record under another one's name is as
+//! invalid as one with a flipped bit.
 //!
 //! ```text
 //! 0   8   "offld\0r1"
@@ -17,10 +17,10 @@ use super::Digest;
 
 const MAGIC: &[u8; 8] = b"offld\0r1";
 const HEAD: usize = 24;
-/// A record is read into memory whole; what is larger was not written by us.
+/// Records are read into memory whole. Larger files were not written by offld.
 const LARGEST: u64 = 64 << 20;
 
-/// The file of a record.
+/// The contents of a record's file.
 pub(super) fn write(key: Digest, bytes: &[u8]) -> Result<Vec<u8>> {
     let len = bytes.len() as u64;
     if len > LARGEST - HEAD as u64 {
@@ -29,7 +29,7 @@ pub(super) fn write(key: Digest, bytes: &[u8]) -> Result<Vec<u8>> {
     Ok([MAGIC.as_slice(), &digest(key, bytes), bytes].concat())
 }
 
-/// The bytes of the record that is in `file`; none where that is no record under `key`.
+/// The bytes of the record in `file`; `None` where it is not a valid record under `key`.
 pub(super) fn read(file: &File, key: Digest) -> Option<Vec<u8>> {
     let mut whole = Vec::new();
     file.take(LARGEST + 1).read_to_end(&mut whole).ok()?;

@@ -1,5 +1,5 @@
-//! The counters, in one small file that is changed in place under a lock: exact, however many processes count. It is text of a constant
-//! length with a digest at its end. What is none of ours counts as zeros, and the next change writes it anew.
+//! The statistics, in one small file that is changed in place under a lock, so that they are exact however many processes count. It is
+//! text of a constant length with a digest at its end. A damaged file counts as zeros, and the next change replaces it.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -11,41 +11,41 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::Digest;
 
-/// How long the lock is waited for. It is held for some microseconds, but whoever holds it may have been stopped: then nothing is
-/// counted, and no link waits a second time.
+/// How long the lock is waited for. It is held for microseconds, unless the process that holds it was stopped (SIGSTOP): then nothing is
+/// counted, and this process does not wait a second time.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Leftovers go and sizes are counted anew at least this often.
+/// How often, in seconds, temporary files of killed processes are removed and sizes counted anew.
 const COLLECT_EVERY: u64 = 24 * 60 * 60;
 const HEAD: &str = "offld cache 1\n";
-/// More than the file ever has.
+/// The most bytes that are read of the file, which is far shorter.
 const LARGEST: u64 = 16 << 10;
 
-/// What can happen to a cache.
+/// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// A result was found.
+    /// A link found its result in the cache.
     Hit,
-    /// None was found.
+    /// A link did not find its result.
     Miss,
-    /// A link that cannot be kept: something of what it reads is not known.
+    /// A link was not cached because its inputs cannot be fully determined.
     Uncached,
     /// A blob or record was put into the store.
     Stored,
-    /// So many bytes were.
+    /// The bytes that were put into the store.
     StoredBytes,
-    /// A blob or record was removed for lack of room.
+    /// A blob or record was removed to make room.
     Evicted,
-    /// A blob or record was damaged, and is gone.
+    /// A blob or record was damaged, and was removed.
     Damaged,
-    /// The other machines' cache had a result that this one's had not.
+    /// The remote had what the store had not.
     RemoteHit,
-    /// It had not either.
+    /// The remote did not have it either.
     RemoteMiss,
-    /// It did not answer, or not in time, or not what was asked for.
+    /// The remote gave no answer in time, an error, or wrong data.
     RemoteFault,
-    /// A registration object was found.
+    /// A registration object was found in the cache.
     RegistrationHit,
-    /// None was found, and one was made.
+    /// A registration object was not found, and one was made.
     RegistrationMiss,
 }
 
@@ -65,13 +65,13 @@ pub const EVENTS: [(Event, &str); 12] = [
     (Event::RegistrationMiss, "registration_misses"),
 ];
 
-/// What was counted.
+/// The statistics.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stats {
     counts: [u64; EVENTS.len()],
-    /// About how many bytes are in the store: never less than there are, as long as nobody else puts files there.
+    /// About how many bytes are in the store: never fewer than there are, as long as only offld puts files there.
     pub size: u64,
-    /// When somebody collected last, in seconds since 1970.
+    /// The time of the last collection, in seconds since 1970.
     pub collected: u64,
 }
 
@@ -81,26 +81,26 @@ impl Stats {
         self.counts.get(event as usize).copied().unwrap_or_default()
     }
 
-    /// `event` happened `times` times.
+    /// Counts `event` `times` times.
     pub(super) fn add(&mut self, event: Event, times: u64) {
         if let Some(count) = self.counts.get_mut(event as usize) {
             *count = count.saturating_add(times);
         }
     }
 
-    /// Something of `size` bytes goes into the store.
+    /// Counts something of `size` bytes that is put into the store.
     pub(super) fn stored(&mut self, size: u64) {
         self.add(Event::Stored, 1);
         self.add(Event::StoredBytes, size);
         self.size = self.size.saturating_add(size);
     }
 
-    /// Forgets what was counted, not what there is.
+    /// Resets the counts, but not the size.
     pub(super) fn forget_counts(&mut self) {
         self.counts = Default::default();
     }
 
-    /// Whether nobody has collected for a day. A last time in the future is none: some clock was wrong.
+    /// Whether the last collection is more than a day ago, or in the future, because a clock was wrong.
     pub(super) fn collection_is_due(&self, now: SystemTime) -> bool {
         let now = seconds(now);
         self.collected > now || now - self.collected > COLLECT_EVERY
@@ -131,7 +131,7 @@ impl Stats {
                 Some((event, _)) => stats.add(*event, value),
                 None if name == "size" => stats.size = value,
                 None if name == "collected" => stats.collected = value,
-                // Of a later release that counts more.
+                // A counter of a later release.
                 None => {}
             }
         }
@@ -139,15 +139,15 @@ impl Stats {
     }
 }
 
-/// Seconds since 1970; 0 before.
+/// Seconds since 1970; 0 for earlier times.
 pub(super) fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// The file.
+/// The file of the statistics.
 pub(super) struct StatsFile {
     path: PathBuf,
-    /// Whether the lock was waited for in vain.
+    /// Whether waiting for the lock has timed out once.
     stuck: AtomicBool,
 }
 
@@ -156,15 +156,15 @@ impl StatsFile {
         StatsFile { path, stuck: AtomicBool::new(false) }
     }
 
-    /// What is in it; zeros where it is not there or damaged.
+    /// The statistics; zeros where the file is missing or damaged.
     pub fn read(&self) -> Stats {
         let Ok(file) = File::open(&self.path) else { return Stats::default() };
-        // Unlocked, what is read may be half of a change; locked by somebody who was stopped, it is not.
+        // Read even where the lock cannot be had: a process that was stopped while it held the lock is not changing the file either.
         let _ = self.locked(|| file.try_lock_shared());
         contents(&file)
     }
 
-    /// Changes it; what is in it then. Other processes wait meanwhile, so `change` must not take long.
+    /// Applies `change` and returns the new statistics. Other processes wait meanwhile, so `change` must be quick.
     pub fn change(&self, change: impl Fn(&mut Stats)) -> io::Result<Stats> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&self.path)?;
         self.locked(|| file.try_lock())?;
@@ -175,11 +175,11 @@ impl StatsFile {
         if file.metadata()?.len() != text.len() as u64 {
             file.set_len(text.len() as u64)?;
         }
-        // Unlocked when it is closed.
+        // Closing the file releases the lock.
         Ok(stats)
     }
 
-    /// Tries to lock until it works, for as long as [`PATIENCE`] lasts.
+    /// Calls `lock` until it succeeds, for at most [`PATIENCE`].
     fn locked(&self, lock: impl Fn() -> Result<(), TryLockError>) -> io::Result<()> {
         let start = Instant::now();
         let mut pause = Duration::from_micros(50);

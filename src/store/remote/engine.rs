@@ -1,5 +1,5 @@
-//! What keeps a remote from holding up a link: the one thread that waits for it, how long others wait for that thread, and the
-//! switch that takes the remote out for the rest of the process.
+//! Keeps a remote from delaying a link: one thread does all waiting for the network, callers wait for that thread only for a limited
+//! time, and after a failure the remote is not used for the rest of the process.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,10 +12,10 @@ use tokio::runtime::Handle;
 use super::service::{Failure, Kind};
 use super::{RemoteSettings, WarnFn};
 
-/// How much later than the question's own limit its asker gives up: the thread may be busy.
+/// How long after a request's own time limit the caller gives up, because the thread itself may be delayed.
 const GRACE: Duration = Duration::from_millis(200);
 
-/// The thread, started by the first question.
+/// The thread and its limits. The first request starts the thread.
 pub struct Engine {
     name: String,
     tell: WarnFn,
@@ -29,7 +29,7 @@ pub struct Engine {
     waits: Mutex<Waits>,
 }
 
-/// How long somebody has waited so far. Several who wait at the same time count once.
+/// How long the link has waited so far. Callers that wait at the same time count once.
 struct Waits {
     waiting: usize,
     since: Instant,
@@ -37,7 +37,7 @@ struct Waits {
 }
 
 impl Engine {
-    /// An engine at rest.
+    /// An engine whose thread does not run yet.
     pub fn new(settings: &RemoteSettings, tell: WarnFn) -> Engine {
         Engine {
             name: settings.shown(),
@@ -53,18 +53,18 @@ impl Engine {
         }
     }
 
-    /// Whether questions are still asked.
+    /// Whether the remote is still used.
     pub fn reads(&self) -> bool {
         !self.off.load(Ordering::SeqCst)
     }
 
-    /// Whether anything is still written.
+    /// Whether the remote is still written.
     pub fn writes(&self) -> bool {
         self.reads() && !self.no_writes.load(Ordering::SeqCst)
     }
 
-    /// The answer to a question of the link's, which waits for it; none where nothing is there, or nobody to ask. After trouble,
-    /// none is asked any more.
+    /// Runs a request that the link waits for. `None` where the remote does not have what is asked for, or is not used any more. After a
+    /// failure it is not used any more.
     pub fn ask<T: Send + 'static>(&self, question: impl Future<Output = Result<T, Failure>> + Send + 'static) -> Option<T> {
         let left = self.start_waiting();
         let answer = if left.is_zero() { Err(self.late(self.whole)) } else { self.run(question, left) };
@@ -80,7 +80,8 @@ impl Engine {
         }
     }
 
-    /// Writes in the background; whether it worked. A remote that refuses is only read from here on.
+    /// Runs a write, on a background thread; returns whether it worked. After a failure the remote is not written any more, and after a
+    /// time limit it is not used at all.
     pub fn write(&self, work: impl Future<Output = Result<(), Failure>> + Send + 'static) -> bool {
         if !self.writes() {
             return false;
@@ -94,8 +95,8 @@ impl Engine {
         false
     }
 
-    /// Waits until `done` hears that its other end is gone, as long as the link may wait at all, and `stop` does not say that it is
-    /// to end. What is not done then is given up.
+    /// Waits until the sender of `done` is dropped, `stop` returns true, or the link has waited for as long as it may. What is not sent by
+    /// then is given up.
     pub fn wait_for_end(&self, done: &mpsc::Receiver<()>, stop: &dyn Fn() -> bool) {
         let left = self.start_waiting();
         let until = Instant::now() + left;
@@ -112,7 +113,7 @@ impl Engine {
         self.stop_waiting();
     }
 
-    /// Says once in a process that something there is not what its name says.
+    /// Warns, once in a process, that the object `name` is damaged.
     pub fn wrong(&self, name: &str) {
         if !self.told_of_wrong.swap(true, Ordering::SeqCst) {
             self.tell(&format!("holds wrong or incomplete data as `{name}`, which is not used"));
@@ -130,7 +131,7 @@ impl Engine {
         (self.tell)(&format!("the shared cache at {} {what}", self.name));
     }
 
-    /// Whether anything was told.
+    /// Whether there was any warning.
     pub fn troubled(&self) -> bool {
         self.troubled.load(Ordering::SeqCst)
     }
@@ -164,7 +165,7 @@ impl Engine {
         Failure { kind: Kind::Late, cause }
     }
 
-    /// How much longer the link may wait.
+    /// Begins to count waiting time; returns how much longer the link may wait.
     fn start_waiting(&self) -> Duration {
         let mut waits = self.waits();
         let now = Instant::now();
@@ -189,7 +190,7 @@ impl Engine {
     }
 }
 
-/// A thread that drives whatever is spawned on it until the process ends.
+/// Starts a thread that runs the futures that are spawned on it, until the process ends.
 fn start() -> Option<Handle> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
     let handle = runtime.handle().clone();

@@ -1,31 +1,43 @@
-//! What one object of a remote looks like: a head, and some bytes, packed where that makes them fewer.
+//! The objects of a remote: their names, and their format, a header and bytes, compressed where that makes them fewer.
+//!
+//! A record is the object `r/<key>`. A blob is the objects `b/<name>`, `b/<name>.1`, `b/<name>.2`…
 //!
 //! ```text
 //! 0   "offld-r1"
-//! 8   how the body is packed: 0 not at all, 1 zstd
-//! 9   the size of all that this is a part of, 8 bytes, little endian
-//! 17  a digest of the name, that size and the bytes before they were packed, 16 bytes, little endian
+//! 8   how the body is compressed: 0 not at all, 1 zstd
+//! 9   the size of the whole record or blob, 8 bytes, little endian
+//! 17  a digest of the name, that size and the uncompressed bytes, 16 bytes, little endian
 //! 33  the body
 //! ```
 //!
-//! A record is one object. A blob is several, each but the last of as many bytes as the first and at most [`PART`], so that memory
-//! does not grow with blobs, and no service's limit on the size of an object is met.
+//! The objects of a blob all have as many bytes as the first, but for the last, and at most [`PART`], so that memory does not grow with
+//! blobs, and no service's limit on the size of objects is exceeded.
 
 use crate::store::{Digest, KeyBuilder};
 
-/// How many bytes are in one object at most.
+/// The most bytes of a record or blob in one object.
 pub const PART: usize = 4 << 20;
-/// How long an object can be: what does not get smaller is not packed.
+/// The size of the largest object: bytes that do not become fewer are not compressed.
 pub const LONGEST: usize = HEAD + PART;
 
 const MAGIC: &[u8; 8] = b"offld-r1";
 const HEAD: usize = 33;
 const PLAIN: u8 = 0;
 const ZSTD: u8 = 1;
-/// Networks are slower than zstd at this level.
+/// The level of zstd: at this one it is faster than networks.
 const LEVEL: i32 = 1;
 
-/// The object `name` for `bytes`, a part of something of `whole` bytes.
+/// The name of the object of a record.
+pub fn record_name(key: Digest) -> String {
+    format!("r/{key}")
+}
+
+/// The name of an object of a blob; the first one's, without a number, stands for the blob.
+pub fn part_name(blob: Digest, part: u64) -> String {
+    if part == 0 { format!("b/{blob}") } else { format!("b/{blob}.{part}") }
+}
+
+/// The object `name` for `bytes`, a part of a record or blob of `whole` bytes.
 pub fn encode(name: &str, whole: u64, bytes: &[u8]) -> Vec<u8> {
     let packed = zstd::bulk::compress(bytes, LEVEL).ok().filter(|packed| packed.len() < bytes.len());
     let (packing, body) = packed.as_deref().map_or((PLAIN, bytes), |packed| (ZSTD, packed));
@@ -38,18 +50,18 @@ pub fn encode(name: &str, whole: u64, bytes: &[u8]) -> Vec<u8> {
     object
 }
 
-/// The size of the whole, and the bytes in an object that was asked for as `name`; none unless all of it is right.
+/// The size of the whole record or blob, and the bytes of this object, which was fetched as `name`; `None` for a damaged object.
 pub fn decode(name: &str, object: &[u8]) -> Option<(u64, Vec<u8>)> {
     let (head, body) = object.split_at_checked(HEAD)?;
     let whole = u64::from_le_bytes(head.get(9..17)?.try_into().ok()?);
-    let told = u128::from_le_bytes(head.get(17..33)?.try_into().ok()?);
+    let stored = u128::from_le_bytes(head.get(17..33)?.try_into().ok()?);
     let bytes = match *head.get(8)? {
         PLAIN => body.to_vec(),
-        // What claims to be more than a part is not one.
+        // Never more than a part, whatever the data says.
         ZSTD => zstd::bulk::decompress(body, PART).ok()?,
         _ => return None,
     };
-    (head.starts_with(MAGIC) && digest(name, whole, &bytes).0 == told).then_some((whole, bytes))
+    (head.starts_with(MAGIC) && digest(name, whole, &bytes).0 == stored).then_some((whole, bytes))
 }
 
 fn digest(name: &str, whole: u64, bytes: &[u8]) -> Digest {

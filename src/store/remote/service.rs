@@ -1,4 +1,4 @@
-//! Where a remote is, read from its URL, and objects read and written there through opendal. The only file that names opendal.
+//! Parses the URL of a remote, and reads and writes objects there. The only file that uses opendal.
 
 use std::path::PathBuf;
 
@@ -14,32 +14,32 @@ use super::RemoteSettings;
 use super::frame::PART;
 use crate::sys::session::{OFFLD_CACHE_REMOTE, Session};
 
-/// What AWS's own tools read, and nobody should see in a message.
+/// Variables that AWS's tools read credentials from. Their values must not be in messages.
 const AWS_SECRETS: [&str; 3] = ["AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ACCESS_KEY_ID"];
-/// Causes are told in a line.
+/// The most characters of an error's cause that a message shows.
 const LONGEST_CAUSE: usize = 200;
 
 /// Why an object was not read or written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// What that means.
+    /// The kind of failure.
     pub kind: Kind,
-    /// For the user.
+    /// The cause, for messages.
     pub cause: String,
 }
 
-/// What a failure means.
+/// The kinds of failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// There is no such object.
     Missing,
-    /// It took too long.
+    /// A time limit was exceeded.
     Late,
     /// Anything else.
     Other,
 }
 
-/// A place for objects.
+/// A service that objects are stored on.
 pub struct Service {
     place: Place,
     read_only: bool,
@@ -55,7 +55,10 @@ enum Place {
 }
 
 impl Service {
-    /// The place that `settings` name; an error that does not show the URL where they name none. Connects to nothing.
+    /// The service that `settings` name. Connects to nothing.
+    ///
+    /// # Errors
+    /// The URL is invalid. The error does not show its credentials.
     pub fn open(settings: &RemoteSettings) -> Result<Service> {
         let url = settings.url.to_str().with_context(|| format!("{OFFLD_CACHE_REMOTE} is not UTF-8"))?;
         let url = Url::parse(url).map_err(|error| anyhow!("{OFFLD_CACHE_REMOTE} is no URL: {error}"))?;
@@ -66,13 +69,13 @@ impl Service {
         Ok(Service { place, read_only: settings.read_only, secrets, operator: OnceCell::new() })
     }
 
-    /// How many bytes of a blob an object holds: as much as is worth a question. S3 is further away than most; and Redis has to
-    /// answer in half a second.
+    /// How many bytes of a blob are in one object. More on S3, where each request takes longer; fewer elsewhere, because the Redis client
+    /// gives up after half a second.
     pub fn part(&self) -> usize {
         if matches!(self.place, Place::S3 { .. }) { PART } else { PART / 4 }
     }
 
-    /// The object `name`, and no more than a few bytes beyond `most` of it.
+    /// The object `name`. Of one with more than `most` bytes, reading stops soon after these.
     pub async fn read(&self, name: &str, most: usize) -> Result<Vec<u8>, Failure> {
         let operator = self.operator().await?;
         loop {
@@ -84,7 +87,7 @@ impl Service {
         }
     }
 
-    /// Writes the object `name`; what was there is replaced.
+    /// Writes the object `name`, in place of what is there.
     pub async fn write(&self, name: &str, bytes: Vec<u8>) -> Result<(), Failure> {
         let operator = self.operator().await?;
         let bytes = opendal::Buffer::from(bytes);
@@ -98,7 +101,8 @@ impl Service {
         let (Place::Web { .. }, Some(404 | 409), Some((folder, _))) = (&self.place, status(&error), name.rsplit_once('/')) else {
             return Err(self.failure(&error));
         };
-        // To some servers folders have to be made first. Most make them when a file comes, and many cannot be asked.
+        // Some WebDAV servers need the folder to be made first. It is not made before the first failure, because most servers make folders
+        // themselves, and many refuse to.
         let made = operator.create_dir(&format!("{folder}/")).await;
         made.map_err(|_| self.failure(&error))?;
         operator.write(name, bytes).await.map(drop).map_err(|error| self.failure(&error))
@@ -109,7 +113,7 @@ impl Service {
     }
 
     async fn connect(&self) -> Result<Operator, Failure> {
-        // https needs somebody who knows the mathematics. Another may have been installed before, and will do.
+        // rustls needs a provider of cryptography. The error that another one is installed already does not matter.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let operator = match &self.place {
             Place::Redis { url, db, prefix } => {
@@ -137,7 +141,7 @@ impl Service {
         operator.map_err(|error| self.failure(&error))
     }
 
-    /// A file appears whole. A folder that is only read is not made.
+    /// A folder: written by temporary files that are renamed. One that is only read is not created.
     fn folder(&self, path: &std::path::Path) -> opendal::Result<Operator> {
         let text = path.to_str().ok_or_else(|| opendal::Error::new(ErrorKind::ConfigInvalid, "its path is not UTF-8"))?;
         let builder = services::Fs::default().root(text);
@@ -150,14 +154,14 @@ impl Service {
         }
     }
 
-    /// One connection that is not tried again and again, so that what is wrong is told at once, and by its name.
+    /// Opens one connection to Redis. opendal retries a connection that fails and hides why; this reports the cause at once.
     async fn greet(&self, url: &Url) -> Result<(), Failure> {
         let mut url = url.clone();
         url.set_query(None);
-        // Whoever asks sets the limit.
+        // The caller has a time limit of its own.
         let unlimited = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let connected = async { Client::open(url)?.get_multiplexed_async_connection_with_config(&unlimited).await };
-        connected.await.map(drop).map_err(|error| Failure { kind: Kind::Other, cause: self.told(&innermost(&error)) })
+        connected.await.map(drop).map_err(|error| Failure { kind: Kind::Other, cause: self.censored(&innermost(&error)) })
     }
 
     fn failure(&self, error: &opendal::Error) -> Failure {
@@ -167,11 +171,11 @@ impl Service {
             Some(status) => format!("HTTP status {status}"),
             None => innermost(error),
         };
-        Failure { kind, cause: self.told(&cause) }
+        Failure { kind, cause: self.censored(&cause) }
     }
 
-    /// `cause` in a line, without what nobody should see.
-    fn told(&self, cause: &str) -> String {
+    /// The first line of `cause`, without credentials.
+    fn censored(&self, cause: &str) -> String {
         let hidden = self.secrets.iter().fold(cause.to_owned(), |text, secret| text.replace(secret, "***"));
         hidden.lines().next().unwrap_or_default().chars().take(LONGEST_CAUSE).collect()
     }
@@ -189,8 +193,8 @@ async fn read(operator: &Operator, name: &str, most: usize) -> opendal::Result<V
     Ok(bytes)
 }
 
-/// Whether nobody has failed but the library that asks Redis: it gives up after half a second, which a busy machine takes now and then.
-/// Whoever asks us has a limit for all of it.
+/// Whether the error is that of the Redis client, which gives up after half a second. A busy machine may take that long, so the request
+/// is repeated: the caller has a time limit for all of it.
 fn is_impatience(error: &opendal::Error) -> bool {
     let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = next {
@@ -256,21 +260,22 @@ fn decoded(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
-/// The status of the HTTP response that an error tells of. opendal has it only in the text.
+/// The status of the HTTP response that an error is about. opendal has it only in the error's text, as the `Debug` form of the response's
+/// `http::response::Parts`.
 fn status(error: &opendal::Error) -> Option<u16> {
     let text = error.to_string();
-    let (_, after) = text.split_once("response: KeyBuilder { status: ")?;
+    let (_, after) = text.split_once("response: Parts { status: ")?;
     after.get(..3)?.parse().ok()
 }
 
-/// What is at the bottom of an error.
+/// The text of the first cause of an error.
 fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
         error = source;
     }
     match error.downcast_ref::<opendal::Error>() {
-        // Without what it was about, which is an address.
+        // Its message only: what it shows besides has the address in it.
         Some(error) => error.message().to_owned(),
         None => error.to_string(),
     }

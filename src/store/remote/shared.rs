@@ -1,6 +1,4 @@
-//! A remote by what the cache wants of it: records and blobs, read while the link waits, written while it goes on.
-//!
-//! A record is the object `r/<key>`. A blob is the objects `b/<name>`, `b/<name>.1`, `b/<name>.2`…
+//! A remote as the cache uses it: records and blobs, which are read while the link waits, and written in the background.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,7 +9,7 @@ use anyhow::Result;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::engine::Engine;
-use super::frame::{self, LONGEST, PART};
+use super::frame::{self, LONGEST, PART, part_name, record_name};
 use super::service::Service;
 use super::upload::{Job, Uploads};
 use super::{RemoteSettings, WarnFn};
@@ -24,27 +22,23 @@ pub struct Remote {
     uploads: Uploads,
 }
 
-/// The name of a part of a blob; the first has the head's.
-pub fn part_name(blob: Digest, part: u64) -> String {
-    if part == 0 { format!("b/{blob}") } else { format!("b/{blob}.{part}") }
-}
-
 impl Remote {
-    /// A remote as `settings` say; an error where they make no sense. Nothing is connected, and no thread runs, before the first
-    /// question. Trouble goes to `tell`, a line for each kind of it.
+    /// A remote with these settings. It connects to nothing and starts no thread before the first request. Warnings go to `tell`, one for
+    /// each kind of failure.
+    ///
+    /// # Errors
+    /// The settings are invalid.
     pub fn open(settings: &RemoteSettings, tell: WarnFn) -> Result<Remote> {
         let service = Arc::new(Service::open(settings)?);
         Ok(Remote { engine: Arc::new(Engine::new(settings, tell)), service, uploads: Uploads::default() })
     }
 
-    /// The record of `key`; none where there is none, or none that is right.
+    /// The record under `key`; `None` where there is none or it is damaged.
     pub fn record(&self, key: Digest) -> Option<Vec<u8>> {
-        let name = format!("r/{key}");
-        self.object(&name).map(|(_, bytes)| bytes)
+        self.object(&record_name(key)).map(|(_, bytes)| bytes)
     }
 
-    /// Writes the blob `name` to the new file `to`; whether it is there. One that is not all there, or not what its name says, leaves
-    /// no file.
+    /// Writes the blob `name` to the new file `to`; returns whether it was found. One that is incomplete or damaged leaves no file.
     pub fn fetch_blob(&self, name: Digest, to: &Path) -> bool {
         let Some((whole, first)) = self.object(&part_name(name, 0)) else { return false };
         let fetched = self.write_blob(name, whole, first, to);
@@ -63,7 +57,7 @@ impl Remote {
             hash.update(&bytes);
             file.write_all(&bytes)?;
             written += bytes.len() as u64;
-            // A part that is short is the last one, or else not all is there.
+            // A part that is shorter than the first must be the last one; else the blob is incomplete.
             if written >= whole || bytes.len() < size || size == 0 {
                 break;
             }
@@ -79,16 +73,16 @@ impl Remote {
         Ok(right)
     }
 
-    /// Sends the record of `key`, later; what was there is replaced. One that is too long for an object is not sent.
+    /// Sends a record in the background, in place of what is there. One that is too long for an object is not sent.
     pub fn put_record(&self, key: Digest, bytes: &[u8]) {
         if bytes.len() <= PART {
-            let name = format!("r/{key}");
+            let name = record_name(key);
             let object = frame::encode(&name, bytes.len() as u64, bytes);
             self.send(Job::Object(name, object));
         }
     }
 
-    /// Sends the blob `name`, the contents of `file`, later. Until then nobody writes to `file`; its name may go.
+    /// Sends the blob `name`, the contents of `file`, in the background. Until then nobody may write to `file`; it may be removed.
     pub fn put_blob(&self, name: Digest, file: File) {
         self.send(Job::Blob(name, file));
     }
@@ -99,12 +93,12 @@ impl Remote {
         }
     }
 
-    /// Waits until everything is sent, or the link has waited long enough, or `stop` says that it is to end.
+    /// Waits until everything is sent, the link has waited for as long as it may, or `stop` returns true.
     pub fn finish(&self, stop: &dyn Fn() -> bool) {
         self.uploads.finish(&self.engine, stop);
     }
 
-    /// Whether there was any trouble with it so far.
+    /// Whether there was any warning so far.
     pub fn troubled(&self) -> bool {
         self.engine.troubled()
     }

@@ -61,8 +61,35 @@ mod with_it {
         }
     }
 
+    /// A server that answers every request with this status.
+    fn server(status: &'static str) -> std::net::SocketAddr {
+        use std::io::{Read, Write};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let _ = stream.read(&mut [0; 4096]);
+                let _ = write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            }
+        });
+        address
+    }
+
     #[test]
-    fn nothing_runs_until_something_is_asked() {
+    fn the_status_of_a_response_is_the_cause() {
+        use super::super::service::Service;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        for (status, cause) in
+            [("405 Method Not Allowed", "HTTP status 405"), ("403 Forbidden", "access denied (HTTP status 403)")]
+        {
+            let service = Service::open(&RemoteSettings::new(format!("http://{}/", server(status)))).unwrap();
+            let failure = runtime.block_on(service.write("r/1", b"bytes".to_vec())).unwrap_err();
+            assert_eq!(failure.cause, cause);
+        }
+    }
+
+    #[test]
+    fn no_thread_runs_before_the_first_request() {
         let tell: WarnFn = Arc::new(|text| panic!("{text}"));
         let ours = |task: &std::fs::DirEntry| {
             std::fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.starts_with("offld-remote"))

@@ -1,4 +1,4 @@
-//! What a remote is sent, by a thread of its own while the link goes on.
+//! Sends records and blobs to a remote, on a thread of its own, while the link goes on.
 
 use std::fs::File;
 use std::io;
@@ -7,33 +7,32 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::engine::Engine;
-use super::frame;
+use super::frame::{self, part_name};
 use super::service::Service;
-use super::shared::part_name;
 use crate::store::Digest;
 
-/// Something to send.
+/// An upload.
 pub enum Job {
     /// An object as it is: its name and its bytes.
     Object(String, Vec<u8>),
-    /// A blob: its name, and where it is.
+    /// A blob: its name and its contents.
     Blob(Digest, File),
 }
 
-/// What waits to be sent, in order.
+/// The queue of uploads.
 #[derive(Default)]
 pub struct Uploads(Mutex<Option<(Sender<Job>, Receiver<()>)>>);
 
 impl Uploads {
-    /// Puts `job` after what waits already. The first starts the thread.
+    /// Appends `job` to the queue. The first one starts the thread.
     pub fn add(&self, job: Job, engine: &Arc<Engine>, service: &Arc<Service>) {
         let mut queue = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (jobs, _) = queue.get_or_insert_with(|| start(Arc::clone(engine), Arc::clone(service)));
-        // Without a thread nothing is sent.
+        // An error means that the thread could not be started: then nothing is sent.
         let _ = jobs.send(job);
     }
 
-    /// Waits until all is sent, as long as `engine` lets a link wait.
+    /// Waits until the queue is empty, as long as `engine` allows.
     pub fn finish(&self, engine: &Engine, stop: &dyn Fn() -> bool) {
         let queue = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((jobs, done)) = queue {
@@ -47,7 +46,7 @@ fn start(engine: Arc<Engine>, service: Arc<Service>) -> (Sender<Job>, Receiver<(
     let (jobs, waiting) = mpsc::channel::<Job>();
     let (done, end) = mpsc::channel::<()>();
     let run = move || {
-        // Gone with the thread, which is what the other end waits for.
+        // Dropped when the thread ends, which is what `finish` waits for.
         let _done = done;
         for job in waiting {
             match job {
@@ -55,7 +54,7 @@ fn start(engine: Arc<Engine>, service: Arc<Service>) -> (Sender<Job>, Receiver<(
                     send(&engine, &service, name, object);
                 }
                 Job::Blob(name, file) => {
-                    // A file that cannot be read is not sent; its head is not there, and so nobody sees the rest.
+                    // Of a file that cannot be read the first part is never sent, and readers begin with that.
                     let _ = send_blob(&engine, &service, name, &file);
                 }
             }
@@ -65,7 +64,7 @@ fn start(engine: Arc<Engine>, service: Arc<Service>) -> (Sender<Job>, Receiver<(
     (jobs, end)
 }
 
-/// The head goes last: where there is one, the rest has been there.
+/// Sends the first part last: where readers find it, all others are there.
 fn send_blob(engine: &Arc<Engine>, service: &Arc<Service>, blob: Digest, file: &File) -> io::Result<()> {
     let whole = file.metadata()?.len();
     let most = service.part();
