@@ -1,10 +1,7 @@
 //! Who wrote a bitcode file: the string of its IDENTIFICATION_BLOCK (`LLVM19.1.7`), read without LLVM, because the question is
 //! which LLVM to ask. Reads as many bits as that takes and nothing after them.
 
-/// Bitcode's own magic.
-const MAGIC: [u8; 4] = [b'B', b'C', 0xc0, 0xde];
-/// The magic of the wrapper that Apple's tools put before it.
-const WRAPPER_MAGIC: [u8; 4] = [0xde, 0xc0, 0x17, 0x0b];
+use super::magic::{BITCODE as MAGIC, BITCODE_WRAPPER as WRAPPER_MAGIC};
 
 const IDENTIFICATION_BLOCK: u64 = 13;
 const IDENTIFICATION_STRING: u64 = 1;
@@ -14,11 +11,6 @@ const DEFINE_ABBREV: u64 = 2;
 const UNABBREV_RECORD: u64 = 3;
 /// No producer's name is longer; a length beyond it is not followed.
 const MAX_STRING: u64 = 4096;
-
-/// Whether `data` starts as bitcode does, wrapped or not.
-pub fn is_bitcode(data: &[u8]) -> bool {
-    data.starts_with(&MAGIC) || data.starts_with(&WRAPPER_MAGIC)
-}
 
 /// The major version of the LLVM that wrote `bitcode`; none if it does not say (before LLVM 3.8) or is no bitcode.
 pub fn producer_major(bitcode: &[u8]) -> Option<u32> {

@@ -26,7 +26,7 @@ use super::slice;
 use crate::error::Malformed;
 
 /// The first bytes of a bundle.
-pub const MAGIC: &[u8] = b"__CLANG_OFFLOAD_BUNDLE__";
+pub use super::magic::BUNDLE as MAGIC;
 /// What HIP's runtime wants code objects aligned to.
 pub const HIP_ALIGN: u64 = 4096;
 

@@ -20,7 +20,7 @@ use std::borrow::Cow;
 use std::io::{Read, Write};
 
 /// The first four bytes.
-pub const MAGIC: &[u8] = b"CCOB";
+pub use super::magic::COMPRESSED_BUNDLE as MAGIC;
 
 const CHUNK: usize = 128 << 10;
 

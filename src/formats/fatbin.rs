@@ -16,7 +16,7 @@ use super::slice;
 use crate::error::Malformed;
 
 /// The first four bytes.
-pub const MAGIC: [u8; 4] = [0x50, 0xed, 0x55, 0xba];
+pub use super::magic::FATBIN as MAGIC;
 
 const HEADER_SIZE: u64 = 16;
 const ENTRY_SIZE: u64 = 64;

@@ -1,7 +1,51 @@
-//! What a file is, by its first bytes, never by its name (docs/spec/link-driver.md 3.2).
+//! The first bytes of every format, and what a file is by them, never by its name. COFF objects, PTX and texts have no such bytes: they
+//! are known by what follows. (docs/spec/link-driver.md 3.2)
 
 use object::elf;
 use object::read::coff::CoffFile;
+
+/// ELF.
+pub const ELF: [u8; 4] = elf::ELFMAG;
+/// An archive of any kind but the next two.
+pub const ARCHIVE: [u8; 8] = object::archive::MAGIC;
+/// A thin archive, whose members are files of their own.
+pub const THIN_ARCHIVE: [u8; 8] = object::archive::THIN_MAGIC;
+/// An archive of AIX.
+pub const AIX_ARCHIVE: [u8; 8] = object::archive::AIX_BIG_MAGIC;
+/// LLVM bitcode.
+pub const BITCODE: [u8; 4] = [b'B', b'C', 0xc0, 0xde];
+/// The wrapper that Apple's tools put around bitcode.
+pub const BITCODE_WRAPPER: [u8; 4] = [0xde, 0xc0, 0x17, 0x0b];
+/// LLVM's OffloadBinary, compressed or not.
+pub const OFFLOAD_BINARY: [u8; 4] = [0x10, 0xff, 0x10, 0xad];
+/// clang-offload-bundler's binary bundle. The markers in its text bundles, and the names of the sections that it makes, begin with the
+/// same words.
+pub const BUNDLE: &[u8] = b"__CLANG_OFFLOAD_BUNDLE__";
+/// clang-offload-bundler's compressed bundle.
+pub const COMPRESSED_BUNDLE: &[u8] = b"CCOB";
+/// NVIDIA's fatbinary.
+pub const FATBIN: [u8; 4] = [0x50, 0xed, 0x55, 0xba];
+/// A SPIR-V module whose words are little-endian.
+pub const SPIRV: [u8; 4] = 0x0723_0203_u32.to_le_bytes();
+/// A SPIR-V module whose words are big-endian.
+pub const SPIRV_BIG_ENDIAN: [u8; 4] = 0x0723_0203_u32.to_be_bytes();
+/// A frame of zstd, RFC 8878. Compressed data that does not begin so is zlib's here.
+pub const ZSTD: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
+
+/// Whether `data` starts as bitcode does, in its wrapper or not.
+pub fn is_bitcode(data: &[u8]) -> bool {
+    data.starts_with(&BITCODE) || data.starts_with(&BITCODE_WRAPPER)
+}
+
+/// Whether `data` starts as an archive does that [`archive::members`](super::archive::members) reads, thin or not.
+pub fn is_archive(data: &[u8]) -> bool {
+    [ARCHIVE, THIN_ARCHIVE, AIX_ARCHIVE].iter().any(|magic| data.starts_with(magic))
+}
+
+/// Whether `data` starts as a SPIR-V module does.
+pub fn is_spirv(data: &[u8]) -> bool {
+    data.starts_with(&SPIRV) || data.starts_with(&SPIRV_BIG_ENDIAN)
+}
 
 /// The kinds of bytes a link line can name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,10 +71,10 @@ pub enum Magic {
 /// The kind of `data`.
 pub fn magic(data: &[u8]) -> Magic {
     match data {
-        [0x7f, b'E', b'L', b'F', ..] => elf_kind(data),
-        [b'B', b'C', 0xc0, 0xde, ..] | [0xde, 0xc0, 0x17, 0x0b, ..] => Magic::Bitcode,
-        [0x10, 0xff, 0x10, 0xad, ..] => Magic::OffloadBinary,
-        _ if data.starts_with(b"!<arch>\n") || data.starts_with(b"!<thin>\n") || data.starts_with(b"<bigaf>\n") => Magic::Archive,
+        _ if data.starts_with(&ELF) => elf_kind(data),
+        _ if is_bitcode(data) => Magic::Bitcode,
+        _ if data.starts_with(&OFFLOAD_BINARY) => Magic::OffloadBinary,
+        _ if is_archive(data) => Magic::Archive,
         _ if is_coff(data) => Magic::Coff,
         _ if is_text(data) => Magic::Text,
         _ => Magic::Other,

@@ -21,7 +21,7 @@ use crate::model::ImageKind;
 use std::borrow::Cow;
 
 /// The first four bytes.
-pub const MAGIC: [u8; 4] = [0x10, 0xff, 0x10, 0xad];
+pub use super::magic::OFFLOAD_BINARY as MAGIC;
 
 const HEADER_SIZE: u64 = 32;
 const ENTRY_SIZE: u64 = 40;

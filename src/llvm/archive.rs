@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::formats::archive::Symbols;
+use crate::formats::magic;
 
 /// Reads bitcode members with LLVM. Without the feature `llvm` they are members without symbols, as texts are.
 pub struct BitcodeSymbols;
@@ -15,7 +16,7 @@ impl BitcodeSymbols {
 }
 
 fn is_bitcode(bytes: &[u8]) -> bool {
-    cfg!(feature = "llvm") && (bytes.starts_with(b"BC\xc0\xde") || bytes.starts_with(b"\xde\xc0\x17\x0b"))
+    cfg!(feature = "llvm") && magic::is_bitcode(bytes)
 }
 
 impl Symbols for BitcodeSymbols {

@@ -29,7 +29,7 @@ use anyhow::{Context, Result};
 use rayon::prelude::*;
 
 use crate::formats::compressed;
-use crate::formats::{bundle, fatbin, offload_binary};
+use crate::formats::{bundle, fatbin, magic, offload_binary};
 use crate::io::piece::Piece;
 use crate::sys::session::Session;
 use image::ImageMetadata;
@@ -91,7 +91,7 @@ fn kind(data: &[u8]) -> &'static str {
             "fatbinary"
         }
         What::TextBundle(_) => "text-bundle",
-        What::Archive if data.starts_with(b"!<thin>\n") => "thin-archive",
+        What::Archive if data.starts_with(&magic::THIN_ARCHIVE) => "thin-archive",
         What::Archive => "archive",
         What::Object(FileKind::Elf32 | FileKind::Elf64) => elf_kind(data),
         What::Object(FileKind::Coff | FileKind::CoffBig) => "coff-object",

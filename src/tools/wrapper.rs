@@ -18,7 +18,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use crate::error::Malformed;
 use crate::formats::bitstream::images::FIRST_MARK;
 use crate::formats::elf::wrapper_notes;
-use crate::formats::offload_binary;
+use crate::formats::{magic, offload_binary};
 use crate::io::outputs::Outputs;
 use crate::io::rope::Rope;
 use crate::llvm::Llvm;
@@ -179,7 +179,7 @@ fn sycl_images(source: &Source) -> Result<Vec<Image>, Malformed> {
 
 /// Adds notes to an ELF image that say which tool has wrapped it.
 fn add_notes(source: &mut Source, session: &Session) -> Result<()> {
-    if !source.bytes().starts_with(b"\x7fELF") {
+    if !source.bytes().starts_with(&magic::ELF) {
         session.shell.warn(&format!("{} is not an ELF image, so notes cannot be added to it.", source.path().display()));
         return Ok(());
     }

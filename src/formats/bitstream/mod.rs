@@ -17,7 +17,7 @@ pub use write::{Piece, Placed, Written, write};
 use std::sync::Arc;
 
 /// The first four bytes of bitcode.
-pub const MAGIC: [u8; 4] = [b'B', b'C', 0xc0, 0xde];
+pub use super::magic::BITCODE as MAGIC;
 
 /// The width of abbreviation ids outside of all blocks.
 const TOP_WIDTH: u32 = 2;

@@ -2,7 +2,7 @@
 
 use super::{HEADER_SIZE, is_offload_binary, u32_at, u64_at};
 use crate::error::Malformed;
-use crate::formats::slice;
+use crate::formats::{magic, slice};
 
 /// No stream of zstd or zlib grows by more: a zstd block of 128 KiB takes at least 4 bytes. What claims more is a lie.
 const MAX_GROWTH: u64 = 32 << 10;
@@ -63,7 +63,7 @@ impl Head {
         if grown > (packed.len() as u64).saturating_mul(MAX_GROWTH) {
             return Err(fault("inflated size is more than the compressed data can hold"));
         }
-        let zstd = packed.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]);
+        let zstd = packed.starts_with(&magic::ZSTD);
         head.packed = Some(PackedPart { at: packed_at, zstd, plain_size });
         Ok(head)
     }

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 
 use super::Head;
 use crate::error::Malformed;
-use crate::formats::slice;
+use crate::formats::{magic, slice};
 
 /// A compressed binary.
 #[derive(Debug, Clone)]
@@ -37,7 +37,7 @@ impl<'a> Packed<'a> {
     pub fn inflate(&self, out: &mut impl Write) -> io::Result<()> {
         out.write_all(&self.start)?;
         // One byte more than promised is asked for, so that too much is noticed.
-        let zstd = self.body.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]);
+        let zstd = self.body.starts_with(&magic::ZSTD);
         let copied = if zstd {
             let stream = zstd::stream::read::Decoder::with_buffer(self.body)?.single_frame();
             copy(&mut stream.take(self.wanted + 1), out)?

@@ -1,16 +1,16 @@
-//! Archives of pieces: members are copied from their files, so that they are never in memory.
+//! Archives whose members are pieces: large members are copied from file to file by the system, without passing through memory.
 
 use std::collections::HashMap;
 use std::io::{self, Seek, SeekFrom, Write};
 
 use super::Piece;
-use crate::formats::archive::{Member, write};
+use crate::formats::archive::{NewMember, write};
 use crate::io::outputs::Output;
 use crate::llvm::BitcodeSymbols;
 use crate::sys::session::Session;
 
-/// Writes a GNU archive of `members`, each with its name, to `out`. Native objects and bitcode are in its index; of bitcode that LLVM
-/// cannot read it is warned.
+/// Writes a GNU archive of `members`, each with its name, to `out`. Its symbol index covers native objects and bitcode;
+/// bitcode that LLVM cannot read is stored without symbols, with a warning.
 pub fn write_archive<'a>(
     members: impl IntoIterator<Item = (&'a str, &'a Piece)>,
     out: &mut Output,
@@ -23,17 +23,18 @@ pub fn write_archive<'a>(
         }
     }
     let pieces = members.iter().map(|(_, piece)| (place(piece.bytes()), *piece)).collect();
-    let members = members.into_iter().map(|(name, piece)| Member { name: name.to_owned(), bytes: Box::new(piece) });
+    let members = members.into_iter().map(|(name, piece)| NewMember { name: name.to_owned(), bytes: Box::new(piece) });
     write::<BitcodeSymbols>(members.collect(), &mut ByPiece { out, pieces })
 }
 
-/// Writes what is a whole piece by copying it.
+/// Copies a piece's bytes from its file where the archive writer writes exactly that piece; passes everything else on. The writer is only
+/// given byte slices, so a piece is recognised by where its slice is in memory.
 struct ByPiece<'a> {
     out: &'a mut Output,
     pieces: HashMap<(usize, usize), &'a Piece>,
 }
 
-/// Where bytes stand in memory, and how many they are.
+/// The address and length of a slice.
 fn place(bytes: &[u8]) -> (usize, usize) {
     (bytes.as_ptr().addr(), bytes.len())
 }

@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use super::arg_list::Args;
 use super::{DeviceContext, libraries};
 use crate::args::request::LlvmOption;
-use crate::formats::bitcode_ident;
+use crate::formats::magic;
 use crate::link::select::DeviceJob;
 use crate::model::OffloadKind;
 use crate::target::Target;
@@ -123,7 +123,7 @@ fn save_temps_and_bitcode(args: &mut Args, context: &DeviceContext<'_>, target: 
 fn needs_lto(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> bool {
     let told = |value: &OsStr| value.to_string_lossy().starts_with("-flto");
     let mut values = context.request.device_compiler.iter().filter_map(|value| value.for_triple(&job.target.triple));
-    job.inputs.iter().any(|input| bitcode_ident::is_bitcode(&input.bytes)) && !values.any(told)
+    job.inputs.iter().any(|input| magic::is_bitcode(&input.bytes)) && !values.any(told)
 }
 
 /// What drivers before LLVM 21 said with options of the wrapper's own.

@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 
 use super::DeviceContext;
 use super::arg_list::Args;
-use crate::formats::bitcode_ident;
+use crate::formats::magic;
 use crate::link::select::DeviceJob;
 use crate::sys::toolchain;
 use crate::target::Target;
@@ -29,7 +29,7 @@ pub(super) fn command(
     output: &Path,
 ) -> Result<(PathBuf, Vec<OsString>)> {
     let request = context.request;
-    if let Some(bitcode) = job.inputs.iter().find(|input| bitcode_ident::is_bitcode(&input.bytes)) {
+    if let Some(bitcode) = job.inputs.iter().find(|input| magic::is_bitcode(&input.bytes)) {
         bail!(
             "device link for {}: {} is bitcode, which {} cannot link for this device: name a clang of version {} or later with \
              --offld-clang= or OFFLD_CLANG",

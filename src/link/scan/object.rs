@@ -11,6 +11,7 @@ use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
 use super::{Definition, DeviceImage, HostFacts, Machine, Need, PLAIN_BOUNDS, packaged};
 use crate::formats::elf::SHT_LLVM_OFFLOADING;
 use crate::formats::elf::raw::Class;
+use crate::formats::magic;
 use crate::formats::offload_sections::{self, RELOCATABLE};
 use crate::link::inputs::InputObject;
 use crate::model::{Generation, ImageKind, OffloadKind, OffloadKinds, Origin};
@@ -51,7 +52,7 @@ fn images<'a, Elf: FileHeader<Endian = Endianness>>(index: usize, input_object: 
         let allocated = section.sh_flags(endian).contains(elf::SHF_ALLOC);
         if kind == elf::SHT_PROGBITS {
             found.extend(llvm14_image(index, &origin, name, contents));
-        } else if !allocated || contents.starts_with(&[0x10, 0xff, 0x10, 0xad]) {
+        } else if !allocated || contents.starts_with(&magic::OFFLOAD_BINARY) {
             // An allocated section with anything else is a linked image of another wrapper, not an input.
             found.append(&mut packaged(index, &origin, contents)?);
         }
@@ -88,7 +89,7 @@ fn open<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<Opened<'_, 
 /// The image in a section of LLVM 14, `.llvm.offloading.<triple>.<arch>[.<name>]`; none when the name is not of that form.
 pub(super) fn llvm14_image<'a>(input_object: usize, origin: &Origin, section: &str, bytes: &'a [u8]) -> Option<DeviceImage<'a>> {
     let (triple, arch) = offload_sections::named(section).filter(|_| !bytes.is_empty())?;
-    let image_kind = if bytes.starts_with(b"BC\xc0\xde") { ImageKind::Bitcode } else { ImageKind::Object };
+    let image_kind = if magic::is_bitcode(bytes) { ImageKind::Bitcode } else { ImageKind::Object };
     Some(DeviceImage {
         input_object,
         origin: origin.clone(),

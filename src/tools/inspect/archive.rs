@@ -1,29 +1,23 @@
-//! Archives: each member is gone into, those of thin archives as files of their own.
+//! Inspection of archives: each member is inspected in turn, those of thin archives as files of their own.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
-use object::read::archive::ArchiveFile;
 
 use super::report::Step;
 use super::walk::{Cursor, Walk};
+use crate::formats::archive::{self, ArchiveFault, ArchiveMember, MemberContents};
 use crate::io::piece::Piece;
 
-/// Goes into every member of the archive at `cursor`, in order.
+/// Inspects every member of the archive at `cursor`, in order. A member that cannot be read is noted, and the rest is inspected.
 pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
-    let archive = ArchiveFile::parse(cursor.piece.bytes()).with_context(|| cursor.place.to_string())?;
-    let mut last = 0;
-    for member in archive.members() {
+    let told = |fault: ArchiveFault| anyhow!(fault.in_archive(&cursor.place));
+    for member in archive::members(cursor.piece.bytes()).map_err(told)? {
         walk.signals.check()?;
-        let member = member.map_err(|error| anyhow!("{}: {error} (after offset {last:#x})", cursor.place))?;
-        let name = String::from_utf8_lossy(member.name()).into_owned();
-        let (offset, size) = member.file_range();
-        last = offset;
-        let opened = if member.is_thin() { thin(cursor, member.name()) } else { own(cursor, &name, offset, size) };
+        let opened = member.map_err(told).and_then(|member| Ok((member, open(cursor, &member)?)));
         match opened {
-            Ok((piece, file)) => {
+            Ok((member, (piece, file))) => {
+                let name = String::from_utf8_lossy(member.name).into_owned();
                 let own = file.as_ref().map(|file| file.display().to_string());
                 let step = Step::Member { name, file: own, offset: piece.file_offset(0), size: piece.size() };
                 let inner = cursor.deeper(piece, cursor.place.then(step), cursor.facts.clone());
@@ -35,19 +29,18 @@ pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     Ok(())
 }
 
-/// A member, and the file it is where it is one.
-type Opened = (Piece, Option<PathBuf>);
-
-/// A member in a file of its own, beside the archive's.
-fn thin(cursor: &Cursor, name: &[u8]) -> Result<Opened> {
-    let path = cursor.file.with_file_name(OsStr::from_bytes(name));
-    let piece = Piece::try_open_member(&path);
-    let context = || format!("{}: cannot read the thin archive's member `{}`", cursor.place, path.display());
-    Ok((piece.with_context(context)?, Some(path)))
-}
-
-fn own(cursor: &Cursor, name: &str, offset: u64, size: u64) -> Result<Opened> {
-    let piece = cursor.piece.slice(offset, size);
-    let cut = || anyhow!("{}({name}): past the end of the archive, at offset {offset:#x} of it", cursor.place);
-    Ok((piece.ok_or_else(cut)?, None))
+/// The bytes of a member; for one of a thin archive also its file.
+fn open(cursor: &Cursor, member: &ArchiveMember<'_>) -> Result<(Piece, Option<PathBuf>)> {
+    match member.contents {
+        MemberContents::Within { offset, size } => {
+            let piece = cursor.piece.slice(offset, size);
+            Ok((piece.with_context(|| format!("{}({})", cursor.place, member.shown_name()))?, None))
+        }
+        MemberContents::File => {
+            let path = member.file(&cursor.file);
+            let piece = Piece::try_open_member(&path)
+                .with_context(|| format!("{}: cannot read the thin archive's member `{}`", cursor.place, path.display()))?;
+            Ok((piece, Some(path)))
+        }
+    }
 }

@@ -12,11 +12,9 @@ use super::report::{Image, Place, Registration};
 use super::what::{What, what};
 use super::{Request, archive, bitcode, containers, image, objects, registers};
 use crate::error;
+use crate::formats::archive::MAX_NESTING;
 use crate::io::piece::Piece;
 use crate::sys::signals::Signals;
-
-/// No sane file nests deeper; a cycle of thin archives does.
-const DEEPEST: usize = 16;
 
 /// How many things are gone into in a file of no size; larger ones may hold one more for each [`BYTES_EACH`]. Things that hold each
 /// other several times could else make a small file endless: a thin archive that names itself twice does.
@@ -88,8 +86,8 @@ impl<'r> Walk<'r> {
 
     fn go(&mut self, cursor: &Cursor) -> Result<()> {
         self.signals.check()?;
-        if cursor.depth > DEEPEST {
-            bail!("{}: nested more than {DEEPEST} deep", cursor.place);
+        if cursor.depth > MAX_NESTING {
+            bail!("{}: nested more than {MAX_NESTING} deep", cursor.place);
         }
         match what(cursor.piece.bytes(), !cursor.inside) {
             What::Containers => containers::sequence(self, cursor),

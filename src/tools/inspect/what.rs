@@ -3,7 +3,7 @@
 use object::FileKind;
 use object::read::coff::CoffFile;
 
-use crate::formats::{bitcode_ident, bundle, compressed, fatbin, offload_binary};
+use crate::formats::{bundle, compressed, fatbin, magic, offload_binary};
 
 /// Kinds of bytes that device code is in, or is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,13 +37,13 @@ pub(super) fn what(data: &[u8], host: bool) -> What {
     if is_container(data) {
         return What::Containers;
     }
-    if [&b"!<arch>\n"[..], b"!<thin>\n", b"<bigaf>\n"].iter().any(|magic| data.starts_with(magic)) {
+    if magic::is_archive(data) {
         return What::Archive;
     }
-    if bitcode_ident::is_bitcode(data) {
+    if magic::is_bitcode(data) {
         return What::Bitcode;
     }
-    if data.starts_with(&[3, 2, 0x23, 7]) || data.starts_with(&[7, 0x23, 2, 3]) {
+    if magic::is_spirv(data) {
         return What::Spirv;
     }
     if let Some(comment) = text_bundle(data) {

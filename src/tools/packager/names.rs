@@ -6,11 +6,6 @@ use std::path::Path;
 
 use crate::model::ImageKind;
 
-/// Whether `bytes` begin as LLVM bitcode does, bare or in its wrapper.
-pub(super) fn is_bitcode(bytes: &[u8]) -> bool {
-    bytes.starts_with(b"BC\xc0\xde") || bytes.starts_with(b"\xde\xc0\x17\x0b")
-}
-
 /// The kind of the image in a file of this name, by its extension (docs/spec/containers.md 4.2). Two extensions that LLVM 22 does not
 /// know: `spv`, which LLVM 23 added, and `ptx`, which CUDA's tools use.
 pub(super) fn image_kind(file: &Path) -> ImageKind {

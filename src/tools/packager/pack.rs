@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 use super::arguments::{ImageArguments, kind_number};
-use super::names::{image_kind, is_bitcode};
+use super::names::image_kind;
+use crate::formats::magic::is_bitcode;
 use crate::formats::offload_binary::{Entry, frame_of, shared_frame};
 use crate::io::outputs::{Output, Outputs, io_error};
 use crate::io::piece::Piece;

@@ -1,16 +1,13 @@
 //! Finds every device image in a file, whatever the file is: OffloadBinaries by themselves, fat objects, linked programs, bitcode, and
 //! archives of all these (docs/spec/containers.md 4.4).
 
-use std::ffi::OsStr;
 use std::io::ErrorKind;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
-use object::read::archive::ArchiveFile;
+use anyhow::{Context, Result, anyhow, bail};
 
-use super::names::is_bitcode;
-use crate::formats::magic::{Magic, magic};
+use crate::formats::archive::{self, ArchiveFault, MAX_NESTING, MemberContents};
+use crate::formats::magic::{Magic, is_bitcode, magic};
 use crate::formats::offload_binary::{self, Packed};
 use crate::formats::offload_sections;
 use crate::io::piece::{Piece, Spool};
@@ -18,13 +15,9 @@ use crate::llvm;
 use crate::model::{ImageKind, OffloadKind, OffloadKinds, Origin};
 use crate::sys::session::Session;
 
-/// How deep files may nest. Real ones are far below this; a thin archive that names itself never ends.
-const DEEPEST: usize = 16;
 /// How many images a file may hold: more than any build makes. Entries may share bytes, so a damaged file of some kilobytes can hold
 /// containers within containers whose images would fill the memory.
 const MOST: usize = 1 << 18;
-/// How many bytes of a member's name a message shows.
-const LONGEST_NAME: usize = 512;
 /// The number that LLVM 15 to 19 stored for HIP.
 const OLD_HIP: u16 = 3;
 
@@ -71,8 +64,8 @@ struct ImageReader<'s> {
 impl ImageReader<'_> {
     /// Takes in the images of `piece`. `at` is the file that it is in: names in a thin archive are relative to that.
     fn read(&mut self, origin: &Origin, at: &Path, piece: &Piece, depth: usize) -> Result<()> {
-        if depth > DEEPEST {
-            bail!("{origin}: nested more than {DEEPEST} deep");
+        if depth > MAX_NESTING {
+            bail!("{origin}: nested more than {MAX_NESTING} deep");
         }
         match magic(piece.bytes()) {
             Magic::OffloadBinary => self.binaries(origin, piece, depth)?,
@@ -119,25 +112,21 @@ impl ImageReader<'_> {
     }
 
     fn archive(&mut self, origin: &Origin, at: &Path, piece: &Piece, depth: usize) -> Result<()> {
-        let data = piece.bytes();
-        let archive = ArchiveFile::parse(data).with_context(|| origin.to_string())?;
-        let mut last = 0;
-        for member in archive.members() {
-            let member = member.map_err(|error| anyhow::anyhow!("{origin}: {error} (after offset {last:#x})"))?;
-            // Many members can share one name of megabytes, so what is kept of it is limited.
-            let name = member.name().get(..LONGEST_NAME).unwrap_or(member.name());
-            let inner = origin.member(&String::from_utf8_lossy(name));
-            let (offset, size) = member.file_range();
-            last = offset;
-            if member.is_thin() {
-                let path = at.with_file_name(OsStr::from_bytes(member.name()));
-                let contents = Piece::open_member(&path).with_context(|| format!("{origin}: the thin archive's member"))?;
-                self.read(&inner, &path, &contents, depth + 1)?;
-            } else {
-                let Some(contents) = piece.slice(offset, size) else {
-                    bail!("{inner}: past the end of the archive, at offset {offset:#x} of it");
-                };
-                self.read(&inner, at, &contents, depth + 1)?;
+        let told = |fault: ArchiveFault| anyhow!(fault.in_archive(origin));
+        for member in archive::members(piece.bytes()).map_err(told)? {
+            let member = member.map_err(told)?;
+            let inner = origin.member(&member.shown_name());
+            match member.contents {
+                MemberContents::Within { offset, size } => {
+                    let contents = piece.slice(offset, size).with_context(|| inner.to_string())?;
+                    self.read(&inner, at, &contents, depth + 1)?;
+                }
+                MemberContents::File => {
+                    let path = member.file(at);
+                    let opened = Piece::open_member(&path);
+                    let contents = opened.with_context(|| format!("{origin}: the thin archive's member"))?;
+                    self.read(&inner, &path, &contents, depth + 1)?;
+                }
             }
         }
         Ok(())
@@ -170,8 +159,8 @@ impl ImageReader<'_> {
 
     /// Takes in the images of the containers that `piece` consists of.
     fn binaries(&mut self, origin: &Origin, piece: &Piece, depth: usize) -> Result<()> {
-        if depth > DEEPEST {
-            bail!("{origin}: nested more than {DEEPEST} deep");
+        if depth > MAX_NESTING {
+            bail!("{origin}: nested more than {MAX_NESTING} deep");
         }
         let mut at = 0;
         while let Some(rest) = piece.bytes().get(at..).filter(|rest| !rest.is_empty()) {

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::libraries;
 use super::stamp::{self, Stamp};
+use crate::formats::magic::ELF;
 use crate::io::bytes::Bytes;
 use crate::store::{Cache, Digest, KeyBuilder};
 use crate::sys::session::{self, Session};
@@ -165,7 +166,7 @@ pub(super) fn check_clang(path: &Path) -> Result<(), String> {
     }
     let mut magic = [0; 4];
     match File::open(&real).and_then(|mut file| file.read_exact(&mut magic)) {
-        Ok(()) if magic == object::elf::ELFMAG => Ok(()),
+        Ok(()) if magic == ELF => Ok(()),
         _ => Err(format!("{} is a script: what it runs is not known", path.display())),
     }
 }

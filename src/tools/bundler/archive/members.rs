@@ -1,16 +1,12 @@
-//! The members of an archive: GNU, BSD, COFF and AIX, thin or not.
+//! The members of an archive that is unbundled.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
-use object::read::archive::ArchiveFile;
 
+use crate::formats::archive::{self, ArchiveFault, MemberContents};
+use crate::formats::magic;
 use crate::io::piece::{Piece, Spool};
-
-/// What an archive starts with.
-const MAGICS: [&[u8]; 3] = [b"!<arch>\n", b"!<thin>\n", b"<bigaf>\n"];
 
 /// Calls `take` with the name and the bytes of each member of `archive`, the file at `path`. The members of a thin archive are files
 /// of their own, named relative to it.
@@ -20,23 +16,20 @@ pub(super) fn each(
     spool: &mut Spool<'_>,
     mut take: impl FnMut(&str, &Piece, &mut Spool<'_>) -> Result<()>,
 ) -> Result<()> {
-    let data = archive.bytes();
-    if !MAGICS.iter().any(|magic| data.starts_with(magic)) {
-        // LLVM's message for everything that is not an archive, whatever its size.
+    if !magic::is_archive(archive.bytes()) {
+        // LLVM says so whatever the size.
         bail!("'{}': file too small to be an archive", path.display());
     }
-    let context = || format!("'{}'", path.display());
-    for member in ArchiveFile::parse(data).with_context(context)?.members() {
-        let member = member.with_context(context)?;
-        let name = String::from_utf8_lossy(member.name()).into_owned();
-        let piece = if member.is_thin() {
-            Piece::open_member(&path.with_file_name(OsStr::from_bytes(member.name())))?
-        } else {
-            let (offset, size) = member.file_range();
-            let past = || anyhow!("'{}': member '{name}' at offset {offset:#x} is past the end of the file", path.display());
-            archive.slice(offset, size).ok_or_else(past)?
+    let fault_in = |fault: ArchiveFault| anyhow!(fault.in_archive(&format_args!("'{}'", path.display())));
+    for member in archive::members(archive.bytes()).map_err(fault_in)? {
+        let member = member.map_err(fault_in)?;
+        let piece = match member.contents {
+            MemberContents::Within { offset, size } => {
+                archive.slice(offset, size).with_context(|| format!("'{}'({})", path.display(), member.shown_name()))?
+            }
+            MemberContents::File => Piece::open_member(&member.file(path))?,
         };
-        take(&name, &piece, spool)?;
+        take(&String::from_utf8_lossy(member.name), &piece, spool)?;
     }
     Ok(())
 }

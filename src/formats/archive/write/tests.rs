@@ -11,7 +11,8 @@ fn llvm_ar() -> Option<&'static str> {
 }
 
 fn ours(members: &[(&str, Vec<u8>)]) -> Vec<u8> {
-    let members = members.iter().map(|(name, bytes)| Member { name: (*name).into(), bytes: Box::new(bytes.clone()) }).collect();
+    let members =
+        members.iter().map(|(name, bytes)| NewMember { name: (*name).into(), bytes: Box::new(bytes.clone()) }).collect();
     let mut out = Cursor::new(Vec::new());
     write::<NativeOnly>(members, &mut out).unwrap();
     out.into_inner()
@@ -104,7 +105,7 @@ fn bitcode_is_read_by_the_callers_reader() {
     }
     let archive = |bytes: &'static [u8]| {
         let mut out = Cursor::new(Vec::new());
-        write::<Texts>(vec![Member { name: "m".into(), bytes: Box::new(bytes) }], &mut out).map(|()| out.into_inner())
+        write::<Texts>(vec![NewMember { name: "m".into(), bytes: Box::new(bytes) }], &mut out).map(|()| out.into_inner())
     };
     let made = archive(b"text").unwrap();
     let file = object::read::archive::ArchiveFile::parse(&*made).unwrap();

@@ -1,26 +1,28 @@
 //! Writes GNU archives as `llvm-ar rcsD` does, to the byte: times and owners 0, mode 644, the symbol index `/` first (`/SYM64/` from
 //! 4 GiB on), then the long names `//`, then the members. An archive in which nothing has symbols has no index.
 //!
-//! Members that are native objects are read here. Bitcode needs LLVM, which is none of a format's business: the caller brings
-//! the reader ([`Symbols`]).
+//! The symbols of native objects are read here. Those of bitcode take LLVM, which this folder does not use: the caller passes a reader
+//! for them ([`Symbols`]).
 
 use std::io::{self, Seek, SeekFrom, Write};
 
 use ar_archive_writer::{ArchiveKind, DEFAULT_OBJECT_READER, NewArchiveMember, ObjectReader, write_archive_to_stream};
 use object::{Object, ObjectSymbol, SymbolKind};
 
+use crate::formats::magic;
+
 #[cfg(test)]
 mod tests;
 
-/// One member.
-pub struct Member<'a> {
+/// A member of an archive that is to be written.
+pub struct NewMember<'a> {
     /// The name it is stored under. Two members may have the same one.
     pub name: String,
     /// Its contents: owned, lent, or a file's map.
     pub bytes: Box<dyn AsRef<[u8]> + 'a>,
 }
 
-/// Reads the symbols of members that are no native objects: of bitcode.
+/// Reads the symbols of members that are not native objects but bitcode.
 pub trait Symbols {
     /// Whether `bytes` is something this reader reads.
     fn reads(bytes: &[u8]) -> bool;
@@ -28,7 +30,7 @@ pub trait Symbols {
     fn names(bytes: &[u8]) -> io::Result<Vec<String>>;
 }
 
-/// No other reader: only native objects are in the index.
+/// Reads nothing: only the symbols of native objects are in the index.
 pub struct NativeOnly;
 
 impl Symbols for NativeOnly {
@@ -43,7 +45,7 @@ impl Symbols for NativeOnly {
 
 /// Writes an archive of `members`, in their order, to `out`. Fails when a member is larger than a header can say (10 digits),
 /// when `S` cannot read what it said it reads, or when `out` fails.
-pub fn write<S: Symbols>(members: Vec<Member<'_>>, out: &mut (impl Write + Seek)) -> io::Result<()> {
+pub fn write<S: Symbols>(members: Vec<NewMember<'_>>, out: &mut (impl Write + Seek)) -> io::Result<()> {
     let indexed = members.iter().any(|member| is_native((*member.bytes).as_ref()) || S::reads((*member.bytes).as_ref()));
     let members: Vec<NewArchiveMember<'_>> = members
         .into_iter()
@@ -64,7 +66,7 @@ pub fn write<S: Symbols>(members: Vec<Member<'_>>, out: &mut (impl Write + Seek)
 /// Writes a GNU archive of `members`, by name, without an index: for a linker that takes all of them. The names must be without `/` and
 /// line feeds. Fails when a member is larger than a header can say (10 digits), or when `out` fails.
 pub fn write_plain<'a>(members: impl Iterator<Item = (String, &'a [u8])> + Clone, out: &mut impl Write) -> io::Result<()> {
-    out.write_all(b"!<arch>\n")?;
+    out.write_all(&magic::ARCHIVE)?;
     let names: String = members.clone().map(|(name, _)| format!("{name}/\n")).collect();
     header("//", names.len(), out)?;
     out.write_all(names.as_bytes())?;
@@ -91,7 +93,7 @@ fn pad(size: usize, out: &mut impl Write) -> io::Result<()> {
     out.write_all(&b"\n"[..size % 2])
 }
 
-/// The crate asks for functions without state, so the reader is a type.
+/// `ar_archive_writer` takes plain functions, which cannot capture a reader: hence a reader is a type.
 struct Reader<S>(std::marker::PhantomData<S>);
 
 impl<S: Symbols> Reader<S> {
@@ -102,7 +104,7 @@ impl<S: Symbols> Reader<S> {
             S::names(bytes)?.iter().try_for_each(|name| take(name.as_bytes()))?;
             return Ok(true);
         }
-        // What is no object, or a damaged one, is a member like any other, only without symbols.
+        // Members that are no objects, and damaged objects, are stored without symbols.
         let Ok(file) = object::File::parse(bytes) else { return Ok(false) };
         for symbol in file.symbols() {
             let special = matches!(symbol.kind(), SymbolKind::File | SymbolKind::Section);
@@ -121,9 +123,6 @@ fn is_native(bytes: &[u8]) -> bool {
 
 /// An index without a symbol: a header, the number 0, and the three zeros and the padding that LLVM puts after it.
 const EMPTY_INDEX: u64 = 60 + 8;
-/// `!<arch>\n`
-const MAGIC: u64 = 8;
-
 /// Passes on all but `skip` bytes after the magic. The crate writes an index even for an archive of texts, where `llvm-ar` writes
 /// none; no offset points past an empty index, so it can be left out.
 struct Unindexed<'a, W> {
@@ -134,7 +133,8 @@ struct Unindexed<'a, W> {
 
 impl<W: Write> Write for Unindexed<'_, W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let gap = MAGIC..MAGIC + self.skip;
+        let start = magic::ARCHIVE.len() as u64;
+        let gap = start..start + self.skip;
         let len = bytes.len() as u64;
         let written = if gap.contains(&self.at) {
             len.min(gap.end - self.at) as usize

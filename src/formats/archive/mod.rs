@@ -1,0 +1,7 @@
+//! Archives of objects (`ar`): one reader for every kind that linkers take, one writer of GNU archives.
+
+mod read;
+mod write;
+
+pub use read::{ArchiveFault, ArchiveMember, ArchiveMembers, MAX_NESTING, MemberContents, members};
+pub use write::{NativeOnly, NewMember, Symbols, write, write_plain};

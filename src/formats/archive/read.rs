@@ -1,0 +1,185 @@
+//! The members of an archive, in their order: GNU (also with the 64-bit symbol index `/SYM64/`), BSD, COFF and AIX, regular or thin.
+//! Symbol indexes and the table of long names are no members. An archive inside an archive is a member like any other.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use object::archive::Header;
+use object::read::archive::{ArchiveFile, ArchiveKind, ArchiveMemberIterator};
+
+use crate::formats::magic;
+
+#[cfg(test)]
+mod tests;
+
+/// How deep archives may be nested in archives. No build comes near it; thin archives that name each other would have no end.
+pub const MAX_NESTING: usize = 16;
+
+/// How many bytes of a member's name a message shows: any number of members may share one name of any length.
+const LONGEST_SHOWN_NAME: usize = 512;
+
+/// One member of an archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ArchiveMember<'data> {
+    /// The name, in full; of a thin archive's member, the path of its file.
+    pub name: &'data [u8],
+    /// Where its bytes are.
+    pub contents: MemberContents,
+}
+
+/// Where the bytes of a member are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemberContents {
+    /// In the archive, all of them.
+    Within {
+        /// Where they start, in bytes from the start of the archive.
+        offset: u64,
+        /// How many they are.
+        size: u64,
+    },
+    /// In a file of their own, because the archive is thin: see [`ArchiveMember::file`].
+    File,
+}
+
+impl ArchiveMember<'_> {
+    /// The file of a thin archive's member: its name is a path as seen from the folder of `archive`, the file that the archive is (or is
+    /// in). For any other member, the path that a thin archive would have it at.
+    pub fn file(&self, archive: &Path) -> PathBuf {
+        archive.with_file_name(OsStr::from_bytes(self.name))
+    }
+
+    /// The name for messages: what is not UTF-8 is replaced, and a very long name is cut.
+    pub fn shown_name(&self) -> String {
+        shown(self.name)
+    }
+}
+
+fn shown(name: &[u8]) -> String {
+    let start = name.get(..LONGEST_SHOWN_NAME).unwrap_or(name);
+    let rest = if start.len() < name.len() { "…" } else { "" };
+    format!("{}{rest}", String::from_utf8_lossy(start))
+}
+
+/// What is wrong with an archive, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArchiveFault {
+    /// The name of the member that cannot be read, as far as it is known; as it is stored where it cannot be looked up.
+    pub member: Option<String>,
+    /// What is wrong, a fragment of a sentence.
+    pub what: String,
+    /// Where, in bytes from the start of the archive: the member's contents when these are not all there, else its header.
+    pub offset: u64,
+}
+
+impl ArchiveFault {
+    /// The whole message for an archive that is called `archive`: `lib.a(k.o): past the end of the archive, at offset 0x90 of it`.
+    pub fn in_archive(&self, archive: &dyn fmt::Display) -> String {
+        let member = self.member.as_ref().map_or_else(String::new, |member| format!("({member})"));
+        format!("{archive}{member}: {self}")
+    }
+}
+
+impl fmt::Display for ArchiveFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, at offset {:#x} of it", self.what, self.offset)
+    }
+}
+
+impl std::error::Error for ArchiveFault {}
+
+/// The members of the archive `data`. An error when it is none, or when its symbol index or table of names is damaged.
+pub fn members(data: &[u8]) -> Result<ArchiveMembers<'_>, ArchiveFault> {
+    let start = magic::ARCHIVE.len().min(data.len()) as u64;
+    let archive = ArchiveFile::parse(data).map_err(|error| fault(data, start, &error))?;
+    let members = archive.members();
+    Ok(ArchiveMembers { data, members, is_aix: archive.kind() == ArchiveKind::AixBig, end: start })
+}
+
+/// Goes through the members of an archive; see [`members`]. After an error there may be more members.
+#[derive(Debug)]
+pub struct ArchiveMembers<'data> {
+    data: &'data [u8],
+    members: ArchiveMemberIterator<'data>,
+    is_aix: bool,
+    /// Where the last member ends that was read.
+    end: u64,
+}
+
+impl<'data> Iterator for ArchiveMembers<'data> {
+    type Item = Result<ArchiveMember<'data>, ArchiveFault>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let member = match self.members.next()? {
+            Ok(member) => member,
+            // AIX links its members by offsets; after the last one that could be read is as near as we can tell.
+            Err(error) if self.is_aix => {
+                return Some(Err(ArchiveFault { member: None, what: error.to_string(), offset: self.end }));
+            }
+            Err(error) => return Some(Err(fault(self.data, self.end, &error))),
+        };
+        let name = member.name();
+        if member.is_thin() {
+            // Its header is all there is of it. Both are parts of the same bytes, so the addresses tell where it ends.
+            let header = member.header().map_or(0, |header| (&raw const *header).addr() - self.data.as_ptr().addr());
+            self.end = (header + size_of::<Header>()) as u64;
+            return Some(Ok(ArchiveMember { name, contents: MemberContents::File }));
+        }
+        let (offset, size) = member.file_range();
+        let end = offset.saturating_add(size);
+        if end > self.data.len() as u64 {
+            return Some(Err(ArchiveFault { member: Some(shown(name)), what: "past the end of the archive".into(), offset }));
+        }
+        self.end = end.next_multiple_of(2);
+        Some(Ok(ArchiveMember { name, contents: MemberContents::Within { offset, size } }))
+    }
+}
+
+/// The `error` of a reader that went through the headers from offset `start` on, with the place of the header that it is about.
+fn fault(data: &[u8], start: u64, error: &object::read::Error) -> ArchiveFault {
+    let mut what = error.to_string();
+    let (offset, header) = first_member_header(data, start);
+    let member = header.map(|header| shown(header.name.trim_ascii_end()));
+    if let Some(name) = member.as_deref().filter(|name| is_in_nested_archive(name)) {
+        what = format!(
+            "`{name}` is a member of another archive that this thin one was made of, which only GNU ld can follow: \
+             make the archive of object files"
+        );
+    }
+    ArchiveFault { member, what, offset }
+}
+
+/// Whether `name` is what GNU ar stores for a member of an archive that was added to a thin archive: `/0:198`, where the archive's name
+/// is in the table of names, and where the member is in it.
+fn is_in_nested_archive(name: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    name.strip_prefix('/').and_then(|rest| rest.split_once(':')).is_some_and(|(name, at)| is_number(name) && is_number(at))
+}
+
+/// The first header from `start` on that is not that of a whole symbol index or table of names, and its offset.
+fn first_member_header(data: &[u8], start: u64) -> (u64, Option<&Header>) {
+    let mut at = start;
+    loop {
+        let header = header(data, at);
+        let next = header.and_then(special_size).map(|size| at + size_of::<Header>() as u64 + size.next_multiple_of(2));
+        match next {
+            Some(next) if next < data.len() as u64 => at = next,
+            _ => return (at, header),
+        }
+    }
+}
+
+fn header(data: &[u8], at: u64) -> Option<&Header> {
+    let rest = data.get(usize::try_from(at).ok()?..)?;
+    Some(object::pod::from_bytes::<Header>(rest).ok()?.0)
+}
+
+/// The size that the header of a symbol index or table of names gives; none for other headers and where it is no number.
+fn special_size(header: &Header) -> Option<u64> {
+    const SPECIAL: [&[u8]; 4] = [b"/", b"//", b"/SYM64/", b"/<ECSYMBOLS>/"];
+    let name = header.name.trim_ascii_end();
+    let is_special = SPECIAL.contains(&name) || name.starts_with(b"__.SYMDEF");
+    let size = std::str::from_utf8(&header.size).ok().filter(|_| is_special)?;
+    size.trim_end().parse::<u64>().ok().filter(|size| *size <= i64::MAX as u64)
+}
