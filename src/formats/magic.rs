@@ -64,7 +64,7 @@ pub enum Magic {
     Archive,
     /// Text that may be a linker script.
     Text,
-    /// Nothing we look into.
+    /// Anything else: nothing is read of it.
     Other,
 }
 
@@ -81,18 +81,24 @@ pub fn magic(data: &[u8]) -> Magic {
     }
 }
 
-/// The type field decides, in either byte order; a header cut short is left to the reader, whose error says where.
+/// The type of an ELF file, by the field in its header alone; none where the header ends before it.
+pub fn elf_type(data: &[u8]) -> Option<elf::FileType> {
+    let is_big_endian = data.get(5) == Some(&elf::ELFDATA2MSB.0);
+    let field = data.get(16..18).and_then(|field| <[u8; 2]>::try_from(field).ok())?;
+    Some(elf::FileType(if is_big_endian { u16::from_be_bytes(field) } else { u16::from_le_bytes(field) }))
+}
+
+/// The type decides. A header that is cut short is left to the reader, whose error says where.
 fn elf_kind(data: &[u8]) -> Magic {
-    let big = data.get(5) == Some(&2);
-    let field = data.get(16..18).and_then(|field| <[u8; 2]>::try_from(field).ok());
-    match field.map(|bytes| elf::FileType(if big { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) })) {
+    match elf_type(data) {
         Some(elf::ET_DYN) => Magic::ElfShared,
         None | Some(elf::ET_REL | elf::ET_EXEC) => Magic::Elf,
         Some(_) => Magic::Other,
     }
 }
 
-/// COFF has no magic: a machine we know and a header that holds together, or the header of a big object (not of an import).
+/// A COFF object is told by a known machine and a header whose tables are inside the file; a big object by its header, which imports do
+/// not have.
 fn is_coff(data: &[u8]) -> bool {
     match object::FileKind::parse(data) {
         Ok(object::FileKind::Coff) => CoffFile::<&[u8]>::parse(data).is_ok(),

@@ -11,6 +11,7 @@ pub mod bundle;
 pub mod coff;
 pub mod compressed;
 pub mod deferred_section;
+pub mod dynamic;
 pub mod elf;
 pub mod fat_object;
 pub mod fatbin;

@@ -24,6 +24,7 @@ use crate::args::{Ledger, Role, What};
 use crate::formats::bitcode_ident;
 use crate::formats::magic::{Magic, magic};
 use crate::io::bytes::Bytes;
+use crate::io::loader;
 use crate::link::host;
 use crate::link::inputs::search::{Naming, Search};
 use crate::link::inputs::{self, Files, Inputs};
@@ -162,7 +163,7 @@ fn complete(line: &mut Line<'_>, link: &Link<'_>, tools: &Tools, opened: &Files,
 fn run_time_folders(link: &Link<'_>) -> Vec<PathBuf> {
     let is_link_path = |what: What| matches!(what, What::Known(row) if row.name == "rpath-link");
     let link_paths = link.ledger.args().iter().filter(|arg| is_link_path(arg.what)).filter_map(|arg| arg.value.as_ref());
-    link_paths.chain(&link.request.rpaths).flat_map(|folders| needed::split(folders)).collect()
+    link_paths.chain(&link.request.rpaths).flat_map(|folders| loader::split(folders)).collect()
 }
 
 fn is_shared(path: &Path) -> bool {

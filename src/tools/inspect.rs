@@ -26,10 +26,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use object::elf::{ET_DYN, ET_EXEC, ET_REL};
 use rayon::prelude::*;
 
-use crate::formats::compressed;
-use crate::formats::{bundle, fatbin, magic, offload_binary};
+use crate::formats::{bundle, compressed, dynamic, fatbin, magic, offload_binary};
 use crate::io::piece::Piece;
 use crate::sys::session::Session;
 use image::ImageMetadata;
@@ -106,27 +106,13 @@ fn kind(data: &[u8]) -> &'static str {
     }
 }
 
-/// An object, a library or a program; a program that may be put anywhere looks like a library but names its loader.
+/// An object, a library or a program. A position independent program has the type of a library, but names its loader.
 fn elf_kind(data: &[u8]) -> &'static str {
-    use object::read::elf::{FileHeader, ProgramHeader};
-    fn of<Elf: FileHeader<Endian = object::Endianness>>(data: &[u8]) -> Option<&'static str> {
-        let header = Elf::parse(data).ok()?;
-        let endian = header.endian().ok()?;
-        Some(match header.e_type(endian) {
-            object::elf::ET_REL => "elf-object",
-            object::elf::ET_EXEC => "elf-executable",
-            object::elf::ET_DYN => {
-                let segments = header.program_headers(endian, data).unwrap_or_default();
-                let loader = segments.iter().any(|segment| segment.p_type(endian) == object::elf::PT_INTERP);
-                if loader { "elf-executable" } else { "elf-shared" }
-            }
-            _ => "elf",
-        })
+    match magic::elf_type(data) {
+        Some(ET_REL) => "elf-object",
+        Some(ET_EXEC) => "elf-executable",
+        Some(ET_DYN) if matches!(dynamic::interpreter(data), Ok(Some(_))) => "elf-executable",
+        Some(ET_DYN) => "elf-shared",
+        _ => "elf",
     }
-    let kind = if crate::formats::elf::raw::Class::is_32_bit(data) {
-        of::<object::elf::FileHeader32<object::Endianness>>(data)
-    } else {
-        of::<object::elf::FileHeader64<object::Endianness>>(data)
-    };
-    kind.unwrap_or("elf")
 }

@@ -9,6 +9,7 @@ use anyhow::{Result, bail};
 
 use crate::args::Role;
 use crate::args::request::{InputName, LinkRequest};
+use crate::formats::dynamic;
 use crate::formats::magic::Magic;
 use crate::link::inputs::search::{Naming, Search};
 use crate::link::inputs::{InputFile, Inputs};
@@ -130,8 +131,8 @@ fn calls(facts: &[HostFacts<'_>], prefix: &[u8]) -> bool {
 fn provided(inputs: &Inputs, facts: &[HostFacts<'_>], symbol: &str) -> bool {
     let defines = |facts: &HostFacts<'_>| facts.defined.iter().any(|definition| *definition.name == *symbol.as_bytes());
     let exports = |data: &[u8]| {
-        let Ok(library) = goblin::elf::Elf::parse(data) else { return false };
-        library.dynsyms.iter().any(|entry| !entry.is_import() && library.dynstrtab.get_at(entry.st_name) == Some(symbol))
+        // What is wrong with a library, the host linker says.
+        dynamic::exports(data, symbol.as_bytes()).unwrap_or(false)
     };
     facts.iter().any(defines) || inputs.files.iter().any(|file| file.kind == Magic::ElfShared && exports(file.data()))
 }
@@ -143,8 +144,8 @@ fn too_old(runtime: &InputFile, images: &[&DeviceImage<'_>], facts: &[HostFacts<
         facts.get(image.input_object).and_then(|facts| facts.generation).is_some_and(Generation::wide_entries)
     };
     let later = images.iter().find(is_later)?;
-    let library = goblin::elf::Elf::parse(runtime.data()).ok()?;
-    let number = library.soname?.strip_prefix("libomptarget.so.")?.split('.').next()?.parse::<u32>().ok()?;
+    let soname = std::str::from_utf8(dynamic::read(runtime.data()).ok()?.soname?).ok()?;
+    let number = soname.strip_prefix("libomptarget.so.")?.split('.').next()?.parse::<u32>().ok()?;
     (number < 20).then(|| {
         format!(
             "{} is of LLVM 19 or earlier and cannot read the entries of {}, which a later LLVM compiled: the program will crash unless it \

@@ -6,14 +6,13 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use goblin::elf::Elf;
-
 use crate::args::request::{InputName, InputSpec};
+use crate::formats::dynamic;
 use crate::io::bytes::Bytes;
+use crate::io::loader::{self, RunPaths};
 use crate::link::inputs;
 use crate::link::inputs::search::{Naming, Search};
 use crate::sys::run;
-use crate::sys::session::{self, Session};
 use crate::sys::toolchain::Compiler;
 
 /// What clang looks for where it links a shared object, and `crtbegin.o`, by which it knows the folder of a GCC.
@@ -22,40 +21,28 @@ const START_FILES: [&str; 5] = [":crti.o", ":crtn.o", ":crtbegin.o", ":crtbeginS
 const COMPILER_LIBRARIES: [&str; 4] = ["gcc", "gcc_s", "c", "m"];
 
 /// The libraries that `libraries` need, and those need, by name; looked for as GNU ld does: in `folders` (`-rpath-link`, then
-/// `-rpath`), in `LD_LIBRARY_PATH`, where the library that needs it says, and where linkers look for everything.
+/// `-rpath`), in `LD_LIBRARY_PATH`, in the run path of the library that needs it, and where linkers look for everything.
 pub(super) fn libraries(libraries: Vec<PathBuf>, folders: &[PathBuf], search: &Search) -> BTreeMap<OsString, PathBuf> {
-    let mut folders = folders.to_vec();
-    let environment = Session::env(session::LD_LIBRARY_PATH).unwrap_or_default();
-    folders.extend(split(&environment).filter(|folder| !folder.as_os_str().is_empty()));
+    let folders = [folders, &loader::environment()].concat();
     let mut found = BTreeMap::new();
     let mut todo = libraries;
     while let Some(library) = todo.pop() {
         let Ok(bytes) = Bytes::open(&library) else { continue };
-        let Ok(elf) = Elf::parse(bytes.as_slice()) else { continue };
-        let own: Vec<PathBuf> = elf.runpaths.iter().chain(&elf.rpaths).flat_map(|path| origin(path, &library)).collect();
-        for name in elf.libraries {
-            if found.contains_key(OsStr::new(name)) {
+        let Ok(dynamic) = dynamic::read(bytes.as_slice()) else { continue };
+        let run_paths = RunPaths::new(&dynamic, &library, None);
+        for name in dynamic.needed.into_iter().map(OsStr::from_bytes) {
+            if found.contains_key(name) {
                 continue;
             }
-            let there = folders.iter().chain(&own).map(|folder| folder.join(name)).find(|path| path.is_file());
-            if let Some(path) = there.or_else(|| search.library(OsStr::new(&format!(":{name}")), false)) {
+            let there = folders.iter().chain(run_paths.folders()).map(|folder| folder.join(name)).find(|path| path.is_file());
+            let exact_name: OsString = [OsStr::new(":"), name].into_iter().collect();
+            if let Some(path) = there.or_else(|| search.library(&exact_name, false)) {
                 todo.push(path.clone());
-                found.insert(name.into(), path);
+                found.insert(name.to_owned(), path);
             }
         }
     }
     found
-}
-
-/// The folders of a colon-separated list.
-pub(super) fn split(folders: &OsStr) -> impl Iterator<Item = PathBuf> {
-    folders.as_bytes().split(|byte| *byte == b':').map(|folder| OsStr::from_bytes(folder).into())
-}
-
-/// The folders of a library's run path.
-fn origin(path: &str, library: &Path) -> Vec<PathBuf> {
-    let folder = library.parent().unwrap_or(Path::new("")).to_string_lossy();
-    split(OsStr::new(&path.replace("$ORIGIN", &folder).replace("${ORIGIN}", &folder))).collect()
 }
 
 /// What `compiler` adds to a link for `triple`: start files, and the libraries of the compiler and of C.
@@ -65,7 +52,7 @@ pub(super) fn of_compiler(compiler: &Compiler, triple: &str, sysroot: Option<&Pa
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let answer = run::answer(&compiler.path, &words).unwrap_or_default();
     let Some(folders) = answer.lines().find_map(|line| line.strip_prefix("libraries: =")) else { return Vec::new() };
-    let folders: Vec<PathBuf> = split(OsStr::new(folders)).collect();
+    let folders: Vec<PathBuf> = loader::split(OsStr::new(folders)).collect();
     let search = Search::new(&folders, sysroot, Naming::Unix, "");
     let names = START_FILES.iter().chain(&COMPILER_LIBRARIES);
     opened(names.map(|name| InputName::Library(OsString::from(name))), &search)
@@ -87,16 +74,5 @@ fn spec(name: InputName) -> InputSpec {
         binary: false,
         group: None,
         token: 0,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_run_path_may_begin_beside_its_library() {
-        let folders = origin("$ORIGIN/../x:/y", Path::new("/l/a.so"));
-        assert_eq!(folders, [PathBuf::from("/l/../x"), PathBuf::from("/y")]);
     }
 }

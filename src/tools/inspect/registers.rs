@@ -1,6 +1,6 @@
 //! Which runtimes an object or program registers images with, by the functions that it calls.
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 use object::{Object, ObjectSymbol};
 
 use super::libraries;
@@ -42,7 +42,11 @@ pub(super) fn of(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     for (runtime, place) in found {
         let libraries = match place {
             "library" if matches!(file.format(), object::BinaryFormat::Elf) => {
-                libraries::that_define(data, &cursor.file, runtime.symbol, runtime.libraries)
+                let libraries = libraries::that_define(data, &cursor.file, runtime.symbol, runtime.libraries);
+                libraries.unwrap_or_else(|fault| {
+                    walk.note(&Error::new(fault).context(cursor.place.to_string()));
+                    Vec::new()
+                })
             }
             _ => Vec::new(),
         };

@@ -1,14 +1,10 @@
 //! Archives against `llvm-ar`, to the byte, and read back by our own reader of archives.
 
 use super::*;
+use crate::formats::reference::tools;
 use object::{BinaryFormat, SymbolScope};
 use std::io::Cursor;
-use std::path::Path;
 use std::process::Command;
-
-fn llvm_ar() -> Option<&'static str> {
-    ["/usr/lib/llvm-22/bin/llvm-ar", "/usr/lib/llvm-19/bin/llvm-ar"].into_iter().find(|path| Path::new(path).exists())
-}
 
 fn ours(members: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let members =
@@ -20,7 +16,7 @@ fn ours(members: &[(&str, Vec<u8>)]) -> Vec<u8> {
 
 /// What `llvm-ar rcsD` makes of the same members; files of one name must not be in the list.
 fn theirs(members: &[(&str, Vec<u8>)]) -> Option<Vec<u8>> {
-    let tool = llvm_ar()?;
+    let [tool] = tools(["llvm-ar"])?;
     let dir = tempfile::tempdir().unwrap();
     for (name, bytes) in members {
         std::fs::write(dir.path().join(name), bytes).unwrap();

@@ -1,110 +1,54 @@
-//! The libraries that a program loads: every file that the dynamic loader could take for one of them. Running the loader itself would
-//! tell which it takes, but that takes longer than all the rest of a link that is found.
+//! The libraries that a tool loads: every file that the dynamic loader could take for one of them. Running the loader would tell which it
+//! takes, but that takes longer than a whole link whose result is in the cache.
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeSet, VecDeque};
+use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
-use object::read::elf::{Dyn, FileHeader};
-use object::{Endianness, elf};
-
+use crate::formats::{dynamic, magic};
 use crate::io::bytes::Bytes;
-use crate::sys::session::{self, Session};
+use crate::io::loader::{Loader, RunPaths};
 
-/// The loader's own list of libraries.
-pub(super) const CACHE: &str = "/etc/ld.so.cache";
-/// Where it looks without being told.
-const FOLDERS: [&str; 6] = ["/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib", "/usr/local/lib64"];
-/// Below each folder of a line, for processors that can do more.
-const FOR_PROCESSORS: [&str; 4] = ["", "glibc-hwcaps/x86-64-v4", "glibc-hwcaps/x86-64-v3", "glibc-hwcaps/x86-64-v2"];
+/// What a file needs, each with the run paths by which it is looked for.
+type Needed = Vec<(OsString, RunPaths)>;
 
-/// What an executable or a library asks the loader for.
-#[derive(Default)]
-struct Wants {
-    names: Vec<String>,
-    folders: Vec<PathBuf>,
-}
-
-/// The files for the program at `real`, and for its libraries in turn; or the one library that is nowhere to be found.
-pub(super) fn of(real: &Path) -> Result<Vec<String>, String> {
-    let known = std::fs::read(CACHE).unwrap_or_default();
-    let program = wants(real)?;
-    let mut folders = program.folders.clone();
-    let told = Session::env(session::LD_LIBRARY_PATH).unwrap_or_default();
-    folders.extend(std::env::split_paths(&told).filter(|folder| !folder.as_os_str().is_empty()));
-    folders.extend(FOLDERS.map(PathBuf::from));
+/// The files that could be loaded for the program at `program` (symbolic links resolved), its libraries and theirs, sorted. An error
+/// names the library that is nowhere to be found, or the file that cannot be read.
+pub(super) fn of(program: &Path) -> Result<Vec<String>, String> {
+    let loader = Loader::new();
     let mut found = BTreeSet::new();
-    let mut asked = BTreeSet::new();
-    let mut open: Vec<(String, Vec<PathBuf>)> = program.names.into_iter().map(|name| (name, Vec::new())).collect();
-    while let Some((name, own)) = open.pop() {
-        if !asked.insert(name.clone()) {
-            continue;
-        }
-        let files = candidates(&name, own.iter().chain(&folders), &known);
+    let mut asked: BTreeSet<(OsString, Vec<String>)> = BTreeSet::new();
+    let mut waiting: VecDeque<(OsString, RunPaths)> = needed(program, None)?.into();
+    while let Some((name, run_paths)) = waiting.pop_front() {
+        let files = loader.every_candidate(&name, &run_paths);
         if files.is_empty() {
-            return Err(format!("{}: its library {name} is not found", real.display()));
+            return Err(format!("{}: its library {} is not found", program.display(), name.display()));
         }
-        for file in files {
-            let path = file.to_str().ok_or_else(|| format!("{} is not in UTF-8", file.display()))?.to_owned();
-            if found.insert(path) {
-                let more = wants(&file)?;
-                open.extend(more.names.into_iter().map(|name| (name, more.folders.clone())));
+        let paths = files.iter().map(|file| file.to_str().map(str::to_owned).ok_or(file));
+        let paths = paths.collect::<Result<Vec<String>, _>>().map_err(|file| format!("{} is not in UTF-8", file.display()))?;
+        // Another file that needs the same library may look for it elsewhere.
+        if asked.insert((name, paths.clone())) {
+            for path in paths {
+                waiting.extend(needed(Path::new(&path), Some(&run_paths))?);
+                found.insert(path);
             }
         }
     }
     Ok(found.into_iter().collect())
 }
 
-fn candidates<'f>(name: &str, folders: impl Iterator<Item = &'f PathBuf>, known: &[u8]) -> BTreeSet<PathBuf> {
-    if name.contains('/') {
-        return Some(PathBuf::from(name)).into_iter().filter(|path| path.is_file()).collect();
-    }
-    let mut files: BTreeSet<PathBuf> =
-        folders.flat_map(|folder| FOR_PROCESSORS.iter().map(move |part| folder.join(part).join(name))).collect();
-    // The list's paths are strings with a zero at their ends; what stands between them does not matter here.
-    let ending = [b"/", name.as_bytes(), b"\0"].concat();
-    for at in memchr::memmem::find_iter(known, &ending) {
-        let start = known[..at].iter().rposition(|byte| *byte == 0).map_or(0, |zero| zero + 1);
-        if let Ok(path) = std::str::from_utf8(&known[start..at + ending.len() - 1]) {
-            files.insert(path.into());
-        }
-    }
-    files.retain(|path| path.is_file());
-    files
-}
-
-/// What the ELF file at `path` asks for; nothing of other files.
-fn wants(path: &Path) -> Result<Wants, String> {
-    let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+/// What the file at `path` needs, which was loaded by a file with these run paths; nothing if it is no ELF file.
+fn needed(path: &Path, loaded_by: Option<&RunPaths>) -> Result<Needed, String> {
+    let wrong = |error: &dyn Display| format!("{}: {error}", path.display());
     let bytes = Bytes::open(path).map_err(|error| wrong(&error))?;
-    let data = bytes.as_slice();
-    let read = match object::FileKind::parse(data) {
-        Ok(object::FileKind::Elf64) => dynamic::<elf::FileHeader64<Endianness>>(data, path),
-        Ok(object::FileKind::Elf32) => dynamic::<elf::FileHeader32<Endianness>>(data, path),
-        _ => return Ok(Wants::default()),
-    };
-    read.map_err(|error| wrong(&error))
-}
-
-fn dynamic<Elf: FileHeader<Endian = Endianness>>(data: &[u8], path: &Path) -> object::read::Result<Wants> {
-    let header = Elf::parse(data)?;
-    let endian = header.endian()?;
-    let sections = header.sections(endian, data)?;
-    let mut wants = Wants::default();
-    let Some((entries, strings)) = sections.dynamic(endian, data)? else { return Ok(wants) };
-    let strings = sections.strings(endian, data, strings)?;
-    for entry in entries {
-        let text = || entry.string(endian, strings).map(|text| String::from_utf8_lossy(text).into_owned());
-        match entry.tag(endian) {
-            elf::DT_NEEDED => wants.names.push(text()?),
-            elf::DT_RPATH | elf::DT_RUNPATH => {
-                let origin = path.parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned();
-                let folders = text()?.replace("${ORIGIN}", &origin).replace("$ORIGIN", &origin);
-                wants.folders.extend(folders.split(':').filter(|folder| !folder.is_empty()).map(PathBuf::from));
-            }
-            _ => {}
-        }
+    if !bytes.as_slice().starts_with(&magic::ELF) {
+        return Ok(Vec::new());
     }
-    Ok(wants)
+    let dynamic = dynamic::read(bytes.as_slice()).map_err(|fault| wrong(&fault))?;
+    let run_paths = RunPaths::new(&dynamic, path, loaded_by);
+    Ok(dynamic.needed.iter().map(|name| (OsStr::from_bytes(name).to_owned(), run_paths.clone())).collect())
 }
 
 #[cfg(test)]

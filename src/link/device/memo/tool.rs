@@ -13,8 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use super::libraries;
 use super::stamp::{self, Stamp};
+use crate::formats::dynamic;
 use crate::formats::magic::ELF;
 use crate::io::bytes::Bytes;
+use crate::io::loader;
 use crate::store::{Cache, Digest, KeyBuilder};
 use crate::sys::session::{self, Session};
 
@@ -125,11 +127,11 @@ fn look(real: &Path) -> Result<Vec<Part>, String> {
     let begun = SystemTime::now();
     let name = real.to_str().ok_or_else(|| format!("{} is not in UTF-8", real.display()))?;
     let bytes = Bytes::open(real).map_err(|error| format!("{name}: {error}"))?;
-    let elf = object::File::parse(bytes.as_slice()).map_err(|_| format!("{name} is a script: what it runs is not known"))?;
+    let dynamic = dynamic::read(bytes.as_slice()).map_err(|_| format!("{name} is a script: what it runs is not known"))?;
     let mut paths = vec![name.to_owned()];
-    if elf.section_by_name(".interp").is_some() {
+    if dynamic.interpreter.is_some() {
         paths.extend(libraries::of(real)?);
-        let loaders = [libraries::CACHE, "/etc/ld.so.preload"].into_iter().filter(|path| Path::new(path).exists());
+        let loaders = [loader::CACHE, "/etc/ld.so.preload"].into_iter().filter(|path| Path::new(path).exists());
         paths.extend(loaders.map(str::to_owned));
     }
     paths

@@ -1,0 +1,202 @@
+//! Where a dynamic loader looks for the libraries that a program or library needs: the run paths in the file, `LD_LIBRARY_PATH`, the
+//! loader's own list `/etc/ld.so.cache`, the folders of `/etc/ld.so.conf`, the default ones; in glibc's order (ld.so(8)). Nothing is run.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use crate::formats::dynamic::Dynamic;
+use crate::sys::session::{self, Session};
+
+#[cfg(test)]
+mod tests;
+
+/// The list that ldconfig makes of the libraries in the configured folders.
+pub const CACHE: &str = "/etc/ld.so.cache";
+const CONF: &str = "/etc/ld.so.conf";
+/// Where loaders look when nothing else says: glibc's folders, then musl's. Debian's multiarch folders are in its ld.so.conf.
+const DEFAULT: [&str; 6] = ["/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib", "/usr/local/lib64"];
+/// The subfolder in which glibc looks first, in a folder for each level of processors that this one reaches.
+const FOR_PROCESSORS: &str = "glibc-hwcaps";
+
+/// The folders that a file names for the libraries that it needs, `$ORIGIN` replaced.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RunPaths {
+    /// `DT_RPATH` of the file, then of what loaded it, and so on up to the program. Of a file with `DT_RUNPATH` it does not count.
+    rpaths: Vec<PathBuf>,
+    /// `DT_RUNPATH`; none where the file has no such entry, which decides about the `DT_RPATH` of others, too.
+    runpath: Option<Vec<PathBuf>>,
+}
+
+impl RunPaths {
+    /// Those of the file at `path`, which `dynamic` was read from and which the file with `loaded_by` has loaded. `$ORIGIN` is the folder of
+    /// `path` as it stands: loaders do not follow a library's symbolic links. For a program, resolve them first.
+    pub fn new(dynamic: &Dynamic<'_>, path: &Path, loaded_by: Option<&RunPaths>) -> RunPaths {
+        let folders = |lists: &[&[u8]]| lists.iter().flat_map(|list| expand(list, path)).collect::<Vec<_>>();
+        let runpath = (!dynamic.runpath.is_empty()).then(|| folders(&dynamic.runpath));
+        let mut rpaths = if runpath.is_none() { folders(&dynamic.rpath) } else { Vec::new() };
+        for inherited in loaded_by.iter().flat_map(|loader| &loader.rpaths) {
+            if !rpaths.contains(inherited) {
+                rpaths.push(inherited.clone());
+            }
+        }
+        RunPaths { rpaths, runpath }
+    }
+
+    /// The folders in the file's own entries, or those that it inherits if it has none: all that linkers look into for what it needs.
+    pub fn folders(&self) -> &[PathBuf] {
+        self.runpath.as_ref().unwrap_or(&self.rpaths)
+    }
+}
+
+/// What a loader knows beside the files: the environment's folders, its list, and the system's folders.
+#[derive(Debug)]
+pub struct Loader {
+    environment: Vec<PathBuf>,
+    cache: Vec<u8>,
+    system: Vec<PathBuf>,
+}
+
+impl Loader {
+    /// The loader as it would be started now.
+    pub fn new() -> Loader {
+        let mut system = configured(Path::new(CONF), 0);
+        system.extend(DEFAULT.map(PathBuf::from));
+        // Without the list the folders are looked into, as loaders do.
+        Loader { environment: environment(), cache: fs::read(CACHE).unwrap_or_default(), system }
+    }
+
+    /// The paths at which the library `name` may be that a file with `run_paths` needs, in the order in which they are tried; most are no
+    /// files. Variants for processors of a higher level are left out: they have the same interface.
+    pub fn candidates(&self, name: &OsStr, run_paths: &RunPaths) -> impl Iterator<Item = PathBuf> {
+        let paths = if is_path(name) {
+            vec![PathBuf::from(name)]
+        } else {
+            let [first, then] = self.before_system(run_paths);
+            let listed = self.listed(name).into_iter().filter(|path| !is_variant(path));
+            let folders = first.iter().chain(then).map(|folder| folder.join(name));
+            folders.chain(listed).chain(self.system.iter().map(|folder| folder.join(name))).collect()
+        };
+        paths.into_iter()
+    }
+
+    /// Every file that a loader could take for the library `name`, on any processor.
+    pub fn every_candidate(&self, name: &OsStr, run_paths: &RunPaths) -> BTreeSet<PathBuf> {
+        let mut paths = BTreeSet::new();
+        if is_path(name) {
+            paths.insert(PathBuf::from(name));
+        } else {
+            let [first, then] = self.before_system(run_paths);
+            for folder in first.iter().chain(then).chain(&self.system) {
+                paths.insert(folder.join(name));
+                let variants = fs::read_dir(folder.join(FOR_PROCESSORS)).into_iter().flatten().flatten();
+                paths.extend(variants.map(|variant| variant.path().join(name)));
+            }
+            paths.extend(self.listed(name));
+        }
+        paths.retain(|path| path.is_file());
+        paths
+    }
+
+    /// The folders that come before the system's.
+    fn before_system<'a>(&'a self, run_paths: &'a RunPaths) -> [&'a [PathBuf]; 2] {
+        match &run_paths.runpath {
+            Some(runpath) => [&self.environment, runpath],
+            None => [&run_paths.rpaths, &self.environment],
+        }
+    }
+
+    /// The paths in the loader's list that end in `name`. They are strings with a zero at their ends; of what stands between them (which
+    /// ABI and processors they are for) nothing is needed here.
+    fn listed(&self, name: &OsStr) -> Vec<PathBuf> {
+        let ending = [b"/", name.as_bytes(), b"\0"].concat();
+        let path = |at: usize| {
+            let before = self.cache.get(..at)?;
+            let start = before.iter().rposition(|byte| *byte == 0).map_or(0, |zero| zero + 1);
+            let path = self.cache.get(start..at + ending.len() - 1)?;
+            path.starts_with(b"/").then(|| PathBuf::from(OsStr::from_bytes(path)))
+        };
+        memchr::memmem::find_iter(&self.cache, &ending).filter_map(path).collect()
+    }
+}
+
+impl Default for Loader {
+    fn default() -> Self {
+        Loader::new()
+    }
+}
+
+/// The folders of `LD_LIBRARY_PATH`, which may be separated by semicolons, too.
+pub fn environment() -> Vec<PathBuf> {
+    let folders = Session::env(session::LD_LIBRARY_PATH).unwrap_or_default();
+    let folders: Vec<u8> = folders.into_vec().into_iter().map(|byte| if byte == b';' { b':' } else { byte }).collect();
+    split(&OsString::from_vec(folders)).collect()
+}
+
+/// The folders of a colon-separated list. An empty one between others is the current folder, as for every loader and linker.
+pub fn split(folders: &OsStr) -> impl Iterator<Item = PathBuf> {
+    let parts = (!folders.is_empty()).then(|| folders.as_bytes().split(|byte| *byte == b':'));
+    let folder = |part: &[u8]| PathBuf::from(OsStr::from_bytes(if part.is_empty() { b"." } else { part }));
+    parts.into_iter().flatten().map(folder)
+}
+
+/// Whether a needed library is named by its path: then nothing is searched.
+fn is_path(name: &OsStr) -> bool {
+    name.as_bytes().contains(&b'/')
+}
+
+fn is_variant(path: &Path) -> bool {
+    path.iter().any(|part| part == FOR_PROCESSORS)
+}
+
+/// The folders of a run path in the file at `path`.
+fn expand(list: &[u8], path: &Path) -> Vec<PathBuf> {
+    let origin = path.parent().map_or(&b"/"[..], |folder| folder.as_os_str().as_bytes());
+    let origin = if origin.is_empty() { b"." } else { origin };
+    let replaced = replace(&replace(list, b"${ORIGIN}", origin), b"$ORIGIN", origin);
+    split(&OsString::from_vec(replaced)).collect()
+}
+
+fn replace(text: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+    let mut replaced = Vec::new();
+    let mut rest = text;
+    while let Some((before, after)) = memchr::memmem::find(rest, from).and_then(|at| rest.split_at_checked(at)) {
+        replaced.extend_from_slice(before);
+        replaced.extend_from_slice(to);
+        rest = after.get(from.len()..).unwrap_or_default();
+    }
+    replaced.extend_from_slice(rest);
+    replaced
+}
+
+/// The folders that a file like /etc/ld.so.conf lists, and those it includes.
+fn configured(conf: &Path, depth: usize) -> Vec<PathBuf> {
+    const DEEPEST: usize = 4;
+    let Ok(text) = fs::read_to_string(conf) else { return Vec::new() };
+    let mut folders = Vec::new();
+    for line in text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()) {
+        match line.strip_prefix("include").filter(|rest| rest.starts_with(char::is_whitespace)) {
+            Some(pattern) if depth < DEEPEST => {
+                folders.extend(included(conf, pattern.trim()).iter().flat_map(|conf| configured(conf, depth + 1)));
+            }
+            None if !line.is_empty() => folders.push(PathBuf::from(line)),
+            _ => {}
+        }
+    }
+    folders
+}
+
+/// The files of an include line: `ld.so.conf.d/*.conf`, where a star in the last part stands for anything.
+fn included(conf: &Path, pattern: &str) -> Vec<PathBuf> {
+    let pattern = conf.with_file_name("").join(pattern);
+    let name = pattern.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let Some((start, end)) = name.split_once('*') else { return vec![pattern] };
+    let folder = fs::read_dir(pattern.with_file_name("")).into_iter().flatten().flatten();
+    let matches = |name: &str| name.len() >= start.len() + end.len() && name.starts_with(start) && name.ends_with(end);
+    let fits = folder.filter(|entry| matches(&entry.file_name().to_string_lossy()));
+    let mut files: Vec<PathBuf> = fits.map(|entry| entry.path()).collect();
+    files.sort();
+    files
+}

@@ -1,0 +1,78 @@
+//! The loader's order of search, on folders of the tests' own.
+
+use super::*;
+
+fn paths(names: &[&str]) -> Vec<PathBuf> {
+    names.iter().map(PathBuf::from).collect()
+}
+
+/// A loader of a system with these folders and this list.
+fn loader(environment: &[&str], cache: &[u8]) -> Loader {
+    Loader { environment: paths(environment), cache: cache.to_vec(), system: paths(&["/sys"]) }
+}
+
+fn found(loader: &Loader, name: &str, run_paths: &RunPaths) -> Vec<PathBuf> {
+    loader.candidates(OsStr::new(name), run_paths).collect()
+}
+
+#[test]
+fn rpaths_come_before_the_environment_and_runpaths_after_it() {
+    let loader =
+        loader(&["/env"], b"head\0libx.so\0/listed/libx.so\0/listed/glibc-hwcaps/x86-64-v3/libx.so\0/other/notlibx.so\0");
+    let both = Dynamic { rpath: vec![b"/rpath"], runpath: vec![b"/run:/path"], ..Dynamic::default() };
+    let old = Dynamic { rpath: vec![b"/rpath"], ..Dynamic::default() };
+    let program = RunPaths::new(&old, Path::new("/p/program"), None);
+    let expected = ["/rpath/libx.so", "/env/libx.so", "/listed/libx.so", "/sys/libx.so"];
+    assert_eq!(found(&loader, "libx.so", &program), paths(&expected));
+    // The program's DT_RPATH counts for its libraries, but not for one that has a DT_RUNPATH; whose DT_RPATH counts for nothing.
+    let other = Dynamic { rpath: vec![b"/lib-rpath"], ..Dynamic::default() };
+    let library = RunPaths::new(&other, Path::new("/l/a.so"), Some(&program));
+    assert_eq!(found(&loader, "libx.so", &library)[..3], paths(&["/lib-rpath/libx.so", "/rpath/libx.so", "/env/libx.so"]));
+    let library = RunPaths::new(&both, Path::new("/l/b.so"), Some(&program));
+    assert_eq!(found(&loader, "libx.so", &library)[..3], paths(&["/env/libx.so", "/run/libx.so", "/path/libx.so"]));
+    let next = RunPaths::new(&Dynamic::default(), Path::new("/l/c.so"), Some(&library));
+    assert_eq!(found(&loader, "libx.so", &next)[..2], paths(&["/rpath/libx.so", "/env/libx.so"]));
+    assert_eq!(found(&loader, "in/libx.so", &program), paths(&["in/libx.so"]));
+}
+
+#[test]
+fn a_run_path_may_begin_beside_its_file() {
+    let dynamic = Dynamic { runpath: vec![b"$ORIGIN/../x:/y", b"${ORIGIN}"], ..Dynamic::default() };
+    assert_eq!(RunPaths::new(&dynamic, Path::new("/l/a.so"), None).folders(), paths(&["/l/../x", "/y", "/l"]));
+    assert_eq!(RunPaths::new(&dynamic, Path::new("a.so"), None).folders(), paths(&["./../x", "/y", "."]));
+}
+
+#[test]
+fn an_empty_folder_between_others_is_the_current_one() {
+    let all = |list: &str| split(OsStr::new(list)).collect::<Vec<_>>();
+    assert_eq!(all(""), paths(&[]));
+    assert_eq!(all("/a::/b:"), paths(&["/a", ".", "/b", "."]));
+}
+
+#[test]
+fn every_candidate_has_the_variants_for_processors() {
+    let dir = tempfile::tempdir().unwrap();
+    let variant = dir.path().join(FOR_PROCESSORS).join("any-level");
+    fs::create_dir_all(&variant).unwrap();
+    for folder in [dir.path(), &variant] {
+        fs::write(folder.join("libx.so"), "").unwrap();
+    }
+    let loader = loader(&[dir.path().to_str().unwrap()], b"");
+    let every = loader.every_candidate(OsStr::new("libx.so"), &RunPaths::default());
+    assert_eq!(every, BTreeSet::from([dir.path().join("libx.so"), variant.join("libx.so")]));
+    assert!(loader.every_candidate(OsStr::new("liby.so"), &RunPaths::default()).is_empty());
+}
+
+#[test]
+fn configured_folders_are_those_of_all_included_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+    fs::create_dir(dir.path().join("conf.d")).unwrap();
+    write("ld.so.conf", "# folders\n/first # of all\ninclude conf.d/*.conf\n\n/last\n");
+    write("conf.d/b.conf", "/b\n");
+    write("conf.d/a.conf", "/a\ninclude a.conf\n");
+    write("conf.d/other", "/other\n");
+    let a = ["/a"; 4];
+    let expected = [&["/first"], &a[..], &["/b", "/last"]].concat();
+    assert_eq!(configured(&dir.path().join("ld.so.conf"), 0), paths(&expected));
+}
