@@ -60,6 +60,7 @@ lint: $(SETUP)
 	$(CARGO) clippy $(ALL) --all-targets -- -D warnings
 	$(CARGO) clippy --no-default-features -- -D warnings
 	$(CARGO) build --no-default-features
+	@scripts/msrv.sh
 	@if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh benches/*.sh .ci/run; \
 	elif [ "$(REQUIRE_TOOLS)" = 1 ]; then echo 'lint: no shellcheck' >&2; exit 1; \
 	else echo 'lint: no shellcheck, scripts not looked at' >&2; fi

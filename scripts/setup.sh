@@ -12,7 +12,7 @@ packages=(
     # the tools it is compared with, and an OpenMP runtime whose device is the host
     clang-22 clang-tools-22 lld-22 libomp-22-dev liboffload-22-dev
     # lint and bench, and what shows which programs a link starts
-    shellcheck hyperfine time strace
+    shellcheck jq hyperfine time strace
     # one of the host linkers that tests link with
     mold
 )

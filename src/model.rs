@@ -158,6 +158,18 @@ impl Generation {
     }
 }
 
+/// The release of LLVM whose tools offld stands in for: what they say of themselves, and what they write into files.
+pub const LLVM_RELEASE: &str = "22.1.8";
+/// Its major version.
+pub const LLVM_MAJOR: u32 = 22;
+
+/// The major version in the name of an LLVM release, its first number: 19 of `19.1.7` (`clang -dumpversion`) and of `LLVM19.1.7` (the
+/// producer of a bitcode file).
+pub fn llvm_major(release: &str) -> Option<u32> {
+    let number = release.trim_start_matches(|c: char| !c.is_ascii_digit());
+    number.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
 /// Where bytes came from, for error messages: `libbad.a(badmem.o): .llvm.offloading`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Origin {
@@ -250,6 +262,19 @@ mod tests {
         assert_eq!(kinds.iter().collect::<Vec<_>>(), [OffloadKind::Hip]);
         let both = OffloadKinds::from_stored(3, "nvptx64-nvidia-cuda");
         assert_eq!(both.iter().collect::<Vec<_>>(), [OffloadKind::OpenMp, OffloadKind::Cuda]);
+    }
+
+    #[test]
+    fn the_first_number_of_a_release_is_its_major_version() {
+        assert_eq!(llvm_major(LLVM_RELEASE), Some(LLVM_MAJOR));
+        for (release, major) in
+            [("19.1.7\n", Some(19)), ("LLVM19.1.7", Some(19)), ("20.0.0git", Some(20)), ("APPLE_1_1500.3", Some(1))]
+        {
+            assert_eq!(llvm_major(release), major, "{release}");
+        }
+        for release in ["", "LLVM", "99999999999.1"] {
+            assert_eq!(llvm_major(release), None, "{release}");
+        }
     }
 
     #[test]

@@ -44,7 +44,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("model", ""),
     ("registration", "error formats model"),
     ("store", "sys"),
-    ("sys", "args error"),
+    ("sys", "args error model"),
     ("target", "formats"),
     ("tools", ""),
     ("tools::bundler", "error formats io sys"),

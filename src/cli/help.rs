@@ -5,6 +5,7 @@ use std::io::Write;
 use anyhow::Result;
 
 use crate::args::{Dashes, Role, Row, Scope, Shape, own_rows};
+use crate::model::{LLVM_MAJOR, LLVM_RELEASE};
 
 /// `--help` and `--help-hidden`, to stdout.
 pub(super) fn linker(role: Role, hidden: bool) -> Result<()> {
@@ -27,7 +28,7 @@ pub(super) fn linker(role: Role, hidden: bool) -> Result<()> {
 pub(super) fn version(role: Role) -> Result<()> {
     let version = env!("CARGO_PKG_VERSION");
     let line = match role {
-        Role::Wrapper => format!("offld {version} clang-linker-wrapper version 22 (compatible)\n"),
+        Role::Wrapper => format!("offld {version} clang-linker-wrapper version {LLVM_MAJOR} (compatible)\n"),
         Role::Ld => format!("offld {version} (compatible with GNU ld)\n"),
     };
     let _ = std::io::stdout().write_all(line.as_bytes());
@@ -36,7 +37,7 @@ pub(super) fn version(role: Role) -> Result<()> {
 
 /// `--version` of a tool that LLVM 22 has as well: scripts look for what follows `version`.
 pub(super) fn llvm_version(tool: &str) -> String {
-    format!("offld {tool} version 22.1.8 (offld {})\n", env!("CARGO_PKG_VERSION"))
+    format!("offld {tool} version {LLVM_RELEASE} (offld {})\n", env!("CARGO_PKG_VERSION"))
 }
 
 fn name(role: Role) -> &'static str {

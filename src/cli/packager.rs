@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 
 use crate::args::cl::{self, Kind, Line, Opt, Outcome, Positional};
+use crate::model::LLVM_MAJOR;
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::Shell;
 use crate::sys::toolchain;
@@ -35,7 +36,7 @@ static TOOL: cl::Tool = cl::Tool {
         Opt::new("o", Kind::Text, "<file>", "Write output to <file>."),
     ],
     positional: Positional::One,
-    version: || format!("offld {} LLVM version 22 (compatible)\n", env!("CARGO_PKG_VERSION")),
+    version: || format!("offld {} LLVM version {LLVM_MAJOR} (compatible)\n", env!("CARGO_PKG_VERSION")),
 };
 
 /// The release of LLVM that calls the packager by another name.

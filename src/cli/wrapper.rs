@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::args::cl::{self, Kind, Line, Opt, Outcome, Positional, Tool};
 use crate::llvm::Llvm;
-use crate::model::{Generation, OffloadKind};
+use crate::model::{Generation, LLVM_RELEASE, OffloadKind};
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::Shell;
 use crate::tools::wrapper::{Emit, INLINE_LIMIT, Input, Request, wrap};
@@ -168,5 +168,5 @@ fn text(value: &OsStr, option: &str) -> Result<String> {
 }
 
 fn version() -> String {
-    format!("offld {}\n  LLVM version 22.1.8 (compatible)\n", env!("CARGO_PKG_VERSION"))
+    format!("offld {}\n  LLVM version {LLVM_RELEASE} (compatible)\n", env!("CARGO_PKG_VERSION"))
 }

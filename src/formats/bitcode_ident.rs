@@ -14,10 +14,7 @@ const MAX_STRING: u64 = 4096;
 
 /// The major version of the LLVM that wrote `bitcode`; none if it does not say (before LLVM 3.8) or is no bitcode.
 pub fn producer_major(bitcode: &[u8]) -> Option<u32> {
-    let name = producer(bitcode)?;
-    let digits = name.find(|c: char| c.is_ascii_digit())?;
-    let version = &name[digits..];
-    version.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    crate::model::llvm_major(&producer(bitcode)?)
 }
 
 /// The producer's name, as stored: `LLVM19.1.7`, or a vendor's `APPLE_1_1500.3.9.4_0`.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use crate::model::llvm_major;
 use crate::sys::run;
 use crate::sys::session::{self, Session};
 
@@ -97,7 +98,7 @@ fn major_of(path: &Path) -> Option<u32> {
     let numbered = |text: &OsStr, prefix: &str| text.to_str()?.strip_prefix(prefix)?.parse::<u32>().ok();
     let by_name = real.file_name().and_then(|name| numbered(name, "clang-"));
     let by_folder = || real.iter().find_map(|part| numbered(part, "llvm-"));
-    by_name.or_else(by_folder).or_else(|| run::answer(&real, &["-dumpversion"])?.split('.').next()?.parse().ok())
+    by_name.or_else(by_folder).or_else(|| llvm_major(&run::answer(&real, &["-dumpversion"])?))
 }
 
 /// The clang among our ancestors: the driver that runs us, perhaps through a shell script.

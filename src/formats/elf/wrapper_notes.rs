@@ -8,6 +8,7 @@ mod tests;
 use super::raw::{FileHeader, Record, SectionHeader, append_note};
 use crate::error::Malformed;
 use crate::formats::slice;
+use crate::model::LLVM_RELEASE;
 use object::elf;
 
 /// The section's name.
@@ -15,9 +16,7 @@ pub const SECTION: &str = ".note.openmp";
 /// Who the notes are of.
 const OWNER: &[u8] = b"LLVMOMPOFFLOAD\0";
 /// The notes by their types from 1 on: version of the notes, producer, its version.
-const NOTES: [&str; 3] = ["1.0", "LLVM", VERSION];
-/// The LLVM whose wrapper this stands for.
-const VERSION: &str = "22.1.8";
+const NOTES: [&str; 3] = ["1.0", "LLVM", LLVM_RELEASE];
 
 /// An image with notes.
 #[derive(Debug, Clone, PartialEq, Eq)]

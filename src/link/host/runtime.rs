@@ -14,7 +14,7 @@ use crate::formats::magic::Magic;
 use crate::link::inputs::search::{Naming, Search};
 use crate::link::inputs::{InputFile, Inputs};
 use crate::link::scan::{DeviceImage, HostFacts};
-use crate::model::{Generation, OffloadKind};
+use crate::model::{Generation, OffloadKind, llvm_major};
 use crate::sys::toolchain::{self, Compiler};
 
 /// What is to be done about the runtime.
@@ -145,7 +145,7 @@ fn too_old(runtime: &InputFile, images: &[&DeviceImage<'_>], facts: &[HostFacts<
     };
     let later = images.iter().find(is_later)?;
     let soname = std::str::from_utf8(dynamic::read(runtime.data()).ok()?.soname?).ok()?;
-    let number = soname.strip_prefix("libomptarget.so.")?.split('.').next()?.parse::<u32>().ok()?;
+    let number = llvm_major(soname.strip_prefix("libomptarget.so.")?)?;
     (number < 20).then(|| {
         format!(
             "{} is of LLVM 19 or earlier and cannot read the entries of {}, which a later LLVM compiled: the program will crash unless it \

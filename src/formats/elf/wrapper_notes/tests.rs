@@ -47,7 +47,7 @@ fn an_image_has_its_notes_and_all_it_had() {
         let file = File::parse(&*noted).unwrap();
         let section = file.section_by_name(SECTION).unwrap();
         let read = notes(section.data().unwrap(), endian);
-        let wanted = [(1, "1.0"), (2, "LLVM"), (3, VERSION)];
+        let wanted = [(1, "1.0"), (2, "LLVM"), (3, LLVM_RELEASE)];
         assert_eq!(read, wanted.map(|(kind, text)| (kind, OWNER.to_vec(), text.as_bytes().to_vec())), "{architecture:?}");
         assert_eq!((section.align(), OWNER.len()), (4, 15));
         assert!(matches!(section.flags(), object::SectionFlags::Elf { sh_type: elf::SHT_NOTE, .. }));
