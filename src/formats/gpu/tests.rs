@@ -16,7 +16,7 @@ fn cubin(abi_version: u8, flags: u32, compatibility: Option<&[u8]>) -> Vec<u8> {
     elf.reserve_shstrtab_section_index();
     let contents = compatibility.unwrap_or_default();
     let at = elf.reserve(contents.len() as u64, 1);
-    elf.reserve_shstrtab();
+    elf.reserve_shstrtab().unwrap();
     elf.reserve_section_headers();
     let head =
         Head { abi_version, e_type: elf::ET_EXEC, e_machine: elf::EM_CUDA, e_flags: elf::FileFlags(flags), ..Head::default() };
