@@ -109,7 +109,7 @@ fn is_coff(data: &[u8]) -> bool {
 
 fn is_text(data: &[u8]) -> bool {
     const LOOKED_AT: usize = 1024;
-    let start = &data[..data.len().min(LOOKED_AT)];
+    let start = data.get(..LOOKED_AT).unwrap_or(data);
     !start.is_empty() && start.iter().all(|byte| matches!(byte, b'\t' | b'\n' | b'\r' | 0x0c | 0x20..=0x7e | 0x80..))
 }
 

@@ -90,7 +90,7 @@ fn header(name: &str, size: usize, out: &mut impl Write) -> io::Result<()> {
 }
 
 fn pad(size: usize, out: &mut impl Write) -> io::Result<()> {
-    out.write_all(&b"\n"[..size % 2])
+    if size.is_multiple_of(2) { Ok(()) } else { out.write_all(b"\n") }
 }
 
 /// `ar_archive_writer` takes plain functions, which cannot capture a reader: hence a reader is a type.
@@ -140,7 +140,7 @@ impl<W: Write> Write for Unindexed<'_, W> {
             len.min(gap.end - self.at) as usize
         } else if self.at < gap.start {
             let until = len.min(gap.start - self.at) as usize;
-            self.out.write(&bytes[..until])?
+            self.out.write(bytes.get(..until).unwrap_or(bytes))?
         } else {
             self.out.write(bytes)?
         };

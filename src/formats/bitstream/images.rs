@@ -77,9 +77,10 @@ fn measure(block: &mut Block, sizes: &[u64]) -> Result<Vec<Option<usize>>, Malfo
         match &mut record.values[..] {
             [TYPE_COUNT | TYPE_STRUCT_NAME, ..] => continue,
             [TYPE_ARRAY, length, ..] if *length >= FIRST_MARK => {
-                let index = usize::try_from(*length - FIRST_MARK).ok().filter(|index| *index < sizes.len());
-                let index = index.ok_or(Malformed::new("an array of a length nobody asked for", block.was_at / 8))?;
-                *length = sizes[index];
+                let index = usize::try_from(*length - FIRST_MARK).ok();
+                let asked = index.and_then(|index| Some((index, *sizes.get(index)?)));
+                let (index, size) = asked.ok_or(Malformed::new("an array of a length nobody asked for", block.was_at / 8))?;
+                *length = size;
                 image = Some(index);
             }
             _ => {}
@@ -93,7 +94,7 @@ fn measure(block: &mut Block, sizes: &[u64]) -> Result<Vec<Option<usize>>, Malfo
 fn fill(block: &mut Block, sizes: &[u64], types: &[Option<usize>], found: &mut [bool]) -> Result<(), Malformed> {
     let at = block.was_at / 8;
     let own = block.items.iter().take_while(|item| matches!(item, Item::Abbreviation(_))).count();
-    if block.items[own..].iter().any(|item| matches!(item, Item::Abbreviation(_))) {
+    if block.items.iter().skip(own).any(|item| matches!(item, Item::Abbreviation(_))) {
         return Err(Malformed::new("abbreviations among the constants", at));
     }
     let id = FIRST_OWN + block.inherited + own as u32;
@@ -104,9 +105,9 @@ fn fill(block: &mut Block, sizes: &[u64], types: &[Option<usize>], found: &mut [
         match (&record.values[..], current) {
             ([CST_SETTYPE, of], _) => current = usize::try_from(*of).ok().and_then(|of| types.get(of).copied().flatten()),
             ([CST_NULL], Some(index)) => {
-                found[index] = true;
-                let size =
-                    u32::try_from(sizes[index]).map_err(|_| Malformed::new("bitcode has no room for 4 GiB in one image", at))?;
+                found.iter_mut().skip(index).take(1).for_each(|found| *found = true);
+                let size = sizes.get(index).copied().unwrap_or_default();
+                let size = u32::try_from(size).map_err(|_| Malformed::new("bitcode has no room for 4 GiB in one image", at))?;
                 // LLVM takes no string without a byte; no zeros are no bytes.
                 if size > 0 {
                     let abbreviation = Some((id, Arc::clone(&strings[0])));

@@ -201,7 +201,10 @@ impl Bits<'_> {
             Operand::Literal(value) => Ok(value),
             Operand::Fixed(width) => self.fixed(width),
             Operand::Vbr(width) => self.vbr(width),
-            Operand::Char6 => Ok(CHAR6_CHARS[self.fixed(6)? as usize % 64].into()),
+            Operand::Char6 => {
+                let index = self.fixed(6)? as usize;
+                CHAR6_CHARS.get(index).copied().map(u64::from).ok_or_else(|| self.fault("a character that is none"))
+            }
             Operand::Array | Operand::Blob => Err(self.fault("an abbreviation that no record can have")),
         }
     }

@@ -44,11 +44,11 @@ pub fn write(stream: &Stream) -> Result<Written, Malformed> {
     let mut pieces = Vec::new();
     let mut done = 0;
     for (at, index, size) in out.holes {
-        pieces.push(Piece::Bytes(out.bytes[done..at].to_vec()));
+        pieces.push(Piece::Bytes(out.bytes.get(done..at).unwrap_or_default().to_vec()));
         pieces.push(Piece::Hole { index, size });
         done = at;
     }
-    pieces.push(Piece::Bytes(out.bytes[done..].to_vec()));
+    pieces.push(Piece::Bytes(out.bytes.get(done..).unwrap_or_default().to_vec()));
     Ok(Written { pieces, placed: out.placed })
 }
 

@@ -42,7 +42,7 @@ pub fn interface(data: &[u8]) -> Option<Vec<u8>> {
     header.e_shoff = U64::new(endian, written.len() as u64);
     header.e_phoff = U64::new(endian, 0);
     header.e_phnum = U16::new(endian, 0);
-    written[..size_of_val(&header)].copy_from_slice(bytes_of(&header));
+    written.get_mut(..size_of_val(&header))?.copy_from_slice(bytes_of(&header));
     written.append(&mut headers);
     Some(written)
 }
