@@ -11,6 +11,11 @@
 //! file that starts processes; [`llvm`] is the one folder that knows LLVM; [`cli`] turns command lines into requests and results
 //! into exit statuses.
 
+#![cfg_attr(test, expect(clippy::disallowed_types, reason = "unit tests run compilers and what they have made"))]
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("offld runs on Linux only. A port to another system changes src/sys and src/io (ARCHITECTURE.md)");
+
 pub mod args;
 pub mod cli;
 pub mod error;

@@ -2,6 +2,8 @@
 //! offld has not (docs/spec/faults.md: B, P, W) is a test by that name: `ob_12_comma_lists`, `containers::b13 …`,
 //! `cases/…/wr-06-….case`.
 
+#![expect(clippy::expect_used, reason = "a test that cannot read the sources has failed")]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

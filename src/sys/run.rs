@@ -1,6 +1,8 @@
 //! Running other programs: the only file that starts processes. A command is data (`Cmd`); a runner runs it (`Real`), shows it
 //! (`Dry`), or fails on purpose (in tests). Also the report of a step that failed, and what a signal does to running children.
 
+#![expect(clippy::disallowed_types, reason = "this is the file that starts processes")]
+
 use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};

@@ -8,7 +8,8 @@ mod fill;
 mod source;
 mod text;
 
-#[cfg(all(test, feature = "llvm"))]
+#[cfg(test)]
+#[cfg(feature = "llvm")]
 mod tests;
 
 use std::path::{Path, PathBuf};

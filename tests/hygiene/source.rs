@@ -166,28 +166,3 @@ pub fn paths(text: &str) -> Vec<String> {
     let inner = parts.iter().map(|part| part.trim()).filter(|part| !part.is_empty()).flat_map(paths);
     inner.map(|inner| format!("{head}{inner}")).collect()
 }
-
-/// Name, place and length in lines of each function with a body.
-pub fn functions(bare: &str) -> Vec<(String, usize, usize)> {
-    let mut all = Vec::new();
-    for at in places(bare, "fn") {
-        let rest = &bare[at + 2..];
-        let name: String = rest.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-        // `fn(…)` is a type; a signature without a body ends in a semicolon.
-        let Some(open) = rest.find(['{', ';']).filter(|open| !name.is_empty() && rest[*open..].starts_with('{')) else {
-            continue;
-        };
-        let mut depth = 0usize;
-        let close = rest[open..].char_indices().find(|(_, c)| {
-            match c {
-                '{' => depth += 1,
-                '}' => depth -= 1,
-                _ => {}
-            }
-            depth == 0
-        });
-        let end = open + close.map_or(0, |(end, _)| end);
-        all.push((name, at, rest[..end].matches('\n').count() + 1));
-    }
-    all
-}
