@@ -11,6 +11,7 @@ use anyhow::Result;
 
 use super::remote::WarnFn;
 use super::{Digest, Event, Remote, RemoteSettings, Store};
+use crate::sys::clock::Clock;
 
 /// A cache in use. What the store does not have is fetched from the remote and kept in the store; what is put goes to both, to the remote
 /// in the background.
@@ -52,6 +53,11 @@ impl Cache {
     /// needed; then the store is used alone.
     pub fn shared(store: Store, settings: RemoteSettings, tell: WarnFn) -> Self {
         Cache { far: Some(RemoteSlot { settings, tell, remote: OnceLock::new() }), ..Cache::new(store) }
+    }
+
+    /// What tells the time here.
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        self.store.clock()
     }
 
     fn remote(&self) -> Option<&Remote> {

@@ -14,6 +14,7 @@ use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
@@ -25,6 +26,7 @@ pub use gc::Collected;
 pub use stats::{EVENTS, Event, Stats};
 
 use super::digest::{Digest, copy};
+use crate::sys::clock::{Clock, SystemClock};
 use layout::Layout;
 use stats::StatsFile;
 
@@ -45,6 +47,7 @@ pub struct Store {
     layout: Layout,
     limit: u64,
     stats: StatsFile,
+    clock: Arc<dyn Clock>,
 }
 
 impl Store {
@@ -53,15 +56,25 @@ impl Store {
     /// # Errors
     /// `root` is empty.
     pub fn open(root: &Path, limit: u64) -> Result<Store> {
+        Store::with_clock(root, limit, Arc::new(SystemClock))
+    }
+
+    /// The same, where the time is what `clock` says.
+    pub(crate) fn with_clock(root: &Path, limit: u64, clock: Arc<dyn Clock>) -> Result<Store> {
         let root = std::path::absolute(root).with_context(|| format!("`{}` cannot be a cache folder", root.display()))?;
         let layout = Layout::new(root);
-        let stats = StatsFile::new(layout.stats());
-        Ok(Store { layout, limit, stats })
+        let stats = StatsFile::new(layout.stats(), Arc::clone(&clock));
+        Ok(Store { layout, limit, stats, clock })
     }
 
     /// The folder of the store.
     pub fn root(&self) -> &Path {
         &self.layout.root
+    }
+
+    /// What tells the time here.
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.clock
     }
 
     /// How many bytes it may hold.
@@ -75,7 +88,7 @@ impl Store {
         let file = File::open(&path).ok()?;
         match record::read(&file, key) {
             Some(bytes) => {
-                touch(&file);
+                touch(&file, self.clock.now());
                 Some(bytes)
             }
             None => {
@@ -97,7 +110,7 @@ impl Store {
         }
         let made = self.aside(|path| File::create_new(path))?;
         let (mut file, aside) = made.into_parts();
-        let written = file.write_all(&whole).and_then(|()| seal(&file));
+        let written = file.write_all(&whole).and_then(|()| seal(&file, self.clock.now()));
         written.with_context(|| format!("cannot write `{}`", aside.display()))?;
         self.place(aside, &self.layout.record(key), size)
     }
@@ -125,13 +138,13 @@ impl Store {
         };
         let digest = match linked {
             Ok(()) => File::open(to).and_then(|mut file| {
-                touch(&file);
+                touch(&file, self.clock.now());
                 copy(&mut file, &mut io::sink()).map(|(digest, _)| digest)
             }),
             // It is another file system, or one without hard links, or the blob has too many; or there is no such blob.
             Err(_) => {
                 let Ok(file) = File::open(&path) else { return Ok(false) };
-                touch(&file);
+                touch(&file, self.clock.now());
                 copied(file, to)?
             }
         };
@@ -171,7 +184,9 @@ impl Store {
                     Some(name) => name,
                     None => copy(&mut from, &mut io::sink()).with_context(context)?.0,
                 };
-                seal(&from).and_then(|()| sync(&from)).with_context(|| format!("cannot keep `{}`", file.display()))?;
+                seal(&from, self.clock.now())
+                    .and_then(|()| sync(&from))
+                    .with_context(|| format!("cannot keep `{}`", file.display()))?;
                 (made.into_parts().1, name)
             }
             Err(_) => self.copied_aside(file, &mut from, name)?,
@@ -196,7 +211,7 @@ impl Store {
     fn copied_aside(&self, file: &Path, from: &mut File, name: Option<Digest>) -> Result<(TempPath, Digest)> {
         let (mut to, aside) = self.aside(|path| File::create_new(path))?.into_parts();
         let (digest, _) = copy(from, &mut to)
-            .and_then(|copied| seal(&to).and_then(|()| sync(&to)).map(|()| copied))
+            .and_then(|copied| seal(&to, self.clock.now()).and_then(|()| sync(&to)).map(|()| copied))
             .with_context(|| format!("cannot copy `{}` to `{}`", file.display(), aside.display()))?;
         if name.is_some_and(|name| name != digest) {
             bail!("`{}` has changed while it was put into the cache", file.display());
@@ -209,7 +224,7 @@ impl Store {
         let Ok(file) = File::open(self.layout.blob(name)) else { return false };
         let there = file.metadata().is_ok_and(|meta| on_disk(meta.len()) == size);
         if there {
-            touch(&file);
+            touch(&file, self.clock.now());
         }
         there
     }
@@ -245,7 +260,7 @@ impl Store {
         renamed.with_context(context)?;
         // Renaming a hard link over another link to the same file does nothing (POSIX): then `aside` is still there.
         drop(aside);
-        if stats.size > self.limit || stats.collection_is_due(SystemTime::now()) {
+        if stats.size > self.limit || stats.collection_is_due(self.clock.now()) {
             self.trim()?;
         }
         Ok(())
@@ -278,9 +293,9 @@ fn on_disk(len: u64) -> u64 {
 }
 
 /// Makes a file read-only, and sets the time of its last use to now.
-fn seal(file: &File) -> io::Result<()> {
+fn seal(file: &File, now: SystemTime) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(SEALED))?;
-    file.set_modified(SystemTime::now())
+    file.set_modified(now)
 }
 
 /// Syncs a file to the disk unless it is large.
@@ -289,8 +304,7 @@ fn sync(file: &File) -> io::Result<()> {
 }
 
 /// Sets the time of a file's last use to now, unless it is recent. A time in the future is replaced: a clock was wrong.
-fn touch(file: &File) {
-    let now = SystemTime::now();
+fn touch(file: &File, now: SystemTime) {
     let used = file.metadata().and_then(|meta| meta.modified());
     let recent = used.is_ok_and(|used| now.duration_since(used).is_ok_and(|age| age < TOUCH_AFTER));
     if !recent {

@@ -1,7 +1,9 @@
 //! All effects of the process on its surroundings: other programs, signals, temporary files, messages, environment variables, the
-//! time trace, job slots. A port to another system changes this folder and `io`, and nothing else.
+//! time trace, job slots, clocks. offld runs on Linux alone; this folder is the seam of a port: one to another system changes it and
+//! `io`, and nothing else.
 
 pub mod atomic_file;
+pub mod clock;
 pub mod jobs;
 pub mod progress;
 pub mod run;

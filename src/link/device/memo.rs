@@ -100,7 +100,7 @@ impl<'a> DeviceCache<'a> {
             session,
             environment: environment(),
             verbose,
-            begun: (SystemTime::now(), Instant::now()),
+            begun: (cache.clock().now(), cache.clock().running()),
             tools: Mutex::default(),
             answers: Mutex::default(),
             waiting: Mutex::default(),
@@ -194,13 +194,13 @@ impl<'a> DeviceCache<'a> {
     fn manifest(&self, key: Digest) -> std::result::Result<(Manifest, usize, bool), Option<String>> {
         let own = self.cache.own_record(key);
         let mut manifest = own.as_deref().map(Manifest::read).unwrap_or_default();
-        let why = match manifest.find() {
+        let why = match manifest.find(self.cache.clock().now()) {
             Ok((index, renewed)) => return Ok((manifest, index, renewed)),
             Err(why) => own.map(|_| why),
         };
         let Some(shared) = self.cache.shared_record(key) else { return Err(why) };
         manifest.join(Manifest::of_others(&shared));
-        match manifest.find() {
+        match manifest.find(self.cache.clock().now()) {
             Ok((index, _)) => Ok((manifest, index, true)),
             Err(why) => Err(Some(why)),
         }

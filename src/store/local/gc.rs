@@ -77,7 +77,7 @@ impl Store {
         let mut left = Contents::of(&all);
         let mut done = Collected::default();
         if left.size.saturating_add(aside) > limit {
-            let now = SystemTime::now();
+            let now = self.clock.now();
             all.sort_by(|a, b| (age_key(a.used, now), &a.path).cmp(&(age_key(b.used, now), &b.path)));
             for (at, entry) in all.iter().enumerate() {
                 let size = left.size.saturating_add(aside);
@@ -98,7 +98,7 @@ impl Store {
         self.changed(|stats| {
             let meanwhile = stats.size.saturating_sub(before.size);
             stats.size = left.size.saturating_add(aside).saturating_add(meanwhile);
-            stats.collected = seconds(SystemTime::now());
+            stats.collected = seconds(self.clock.now());
             stats.add(Event::Evicted, done.removed);
         })?;
         Ok(Some(done))
@@ -134,7 +134,7 @@ impl Store {
 
     /// Removes temporary files that killed processes left; returns the size of those that are still in use.
     fn remove_leftovers(&self) -> u64 {
-        let now = SystemTime::now();
+        let now = self.clock.now();
         let mut left = 0u64;
         for file in files(&self.layout.tmp()) {
             let Ok(meta) = file.metadata() else { continue };

@@ -6,10 +6,12 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::Digest;
+use crate::sys::clock::Clock;
 
 /// How long the lock is waited for. It is held for microseconds, unless the process that holds it was stopped (SIGSTOP): then nothing is
 /// counted, and this process does not wait a second time.
@@ -149,11 +151,12 @@ pub(super) struct StatsFile {
     path: PathBuf,
     /// Whether waiting for the lock has timed out once.
     stuck: AtomicBool,
+    clock: Arc<dyn Clock>,
 }
 
 impl StatsFile {
-    pub fn new(path: PathBuf) -> StatsFile {
-        StatsFile { path, stuck: AtomicBool::new(false) }
+    pub fn new(path: PathBuf, clock: Arc<dyn Clock>) -> StatsFile {
+        StatsFile { path, stuck: AtomicBool::new(false), clock }
     }
 
     /// The statistics; zeros where the file is missing or damaged.
@@ -181,7 +184,7 @@ impl StatsFile {
 
     /// Calls `lock` until it succeeds, for at most [`PATIENCE`].
     fn locked(&self, lock: impl Fn() -> Result<(), TryLockError>) -> io::Result<()> {
-        let start = Instant::now();
+        let start = self.clock.running();
         let mut pause = Duration::from_micros(50);
         loop {
             match lock() {
@@ -189,11 +192,11 @@ impl StatsFile {
                 Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Interrupted => {}
                 Err(TryLockError::Error(error)) => return Err(error),
                 Err(TryLockError::WouldBlock) => {
-                    if self.stuck.load(Ordering::Relaxed) || start.elapsed() > PATIENCE {
+                    if self.stuck.load(Ordering::Relaxed) || self.clock.running() - start > PATIENCE {
                         self.stuck.store(true, Ordering::Relaxed);
                         return Err(io::Error::new(ErrorKind::TimedOut, "the counters of the cache are locked"));
                     }
-                    std::thread::sleep(pause);
+                    self.clock.sleep(pause);
                     pause = (pause * 2).min(Duration::from_millis(5));
                 }
             }
@@ -210,6 +213,7 @@ fn contents(file: &File) -> Stats {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::clock::TestClock;
 
     #[test]
     fn written_and_read() {
@@ -240,14 +244,16 @@ mod tests {
     #[test]
     fn a_lock_that_is_never_given_back_holds_nobody_up_twice() {
         let dir = tempfile::tempdir().unwrap();
-        let file = StatsFile::new(dir.path().join("stats"));
+        let clock = Arc::new(TestClock::stopped());
+        let file = StatsFile::new(dir.path().join("stats"), Arc::clone(&clock) as Arc<dyn Clock>);
         file.change(|stats| stats.size = 5).unwrap();
         let held = File::open(dir.path().join("stats")).unwrap();
         held.lock().unwrap();
-        let start = Instant::now();
+        let start = clock.running();
         assert!(file.change(|stats| stats.size = 6).is_err());
         assert!(file.change(|stats| stats.size = 6).is_err());
-        assert!(start.elapsed() < PATIENCE + PATIENCE / 2);
+        let waited = clock.running() - start;
+        assert!(waited > PATIENCE && waited < PATIENCE + PATIENCE / 2, "{waited:?}");
         drop(held);
         assert_eq!(file.change(|stats| stats.size += 1).unwrap().size, 6);
     }

@@ -4,7 +4,6 @@
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
-use std::time::SystemTime;
 
 use super::driver_probe_paths::{self, Surroundings};
 use super::linker_command::{self, LinkerCommand};
@@ -55,7 +54,7 @@ impl DeviceCache<'_> {
         if let Some(known) = answer.as_ref() {
             return known.clone();
         }
-        let now = SystemTime::now();
+        let now = self.cache.clock().now();
         // Of a compiler that is not told yet nothing is known: it can be asked meanwhile.
         let (driver_probe_paths, told) = if let Some(Ok(compiler)) = self.slot(path).get() {
             let driver_probe_paths = driver_probe_paths::of(path, args, now);

@@ -49,10 +49,11 @@ impl Manifest {
     }
 
     /// The link whose files are as they were, and whether stamps were taken anew; else what is the matter with the latest.
-    pub(super) fn find(&mut self) -> Result<(usize, bool), String> {
+    /// `now`: a moment before this call.
+    pub(super) fn find(&mut self, now: SystemTime) -> Result<(usize, bool), String> {
         let mut reason = None;
         for index in 0..self.variants.len() {
-            match self.variants[index].holds() {
+            match self.variants[index].holds(now) {
                 Ok(renewed) => {
                     // The one in use is the last to be dropped, and the one that a later change is told against.
                     self.variants[..=index].rotate_right(1);
@@ -90,7 +91,7 @@ impl Variant {
         contents(&self.files) == contents(&other.files) && self.absent == other.absent
     }
 
-    fn holds(&mut self) -> Result<bool, String> {
+    fn holds(&mut self, now: SystemTime) -> Result<bool, String> {
         for (folder, names) in &self.absent {
             let folder = Path::new(folder);
             // Most of these folders are there, and none of the names.
@@ -100,7 +101,7 @@ impl Variant {
         }
         let mut renewed = false;
         for file in &mut self.files {
-            renewed |= file.holds()?;
+            renewed |= file.holds(now)?;
         }
         Ok(renewed)
     }
@@ -169,21 +170,21 @@ mod tests {
         let library = second.join("libx.a").to_str().unwrap().to_owned();
         std::fs::write(&library, "x").unwrap();
         let line = Line::for_tests(Linker::Lld, vec![first.clone(), second.clone()]);
-        let later = SystemTime::now() + Duration::from_secs(1);
+        let later = SystemTime::now() + Duration::from_secs(3600);
         let read = gather(&line, &[library.clone(), "/tmp/own.o".to_owned()], &["/tmp/own.o".into()], &[], later).unwrap();
         assert_eq!(read.files.len(), 1);
         let variant = Variant { files: read.files, absent: read.absent, image: String::new(), said: String::new() };
         let mut manifest = Manifest::read(&serde_json::to_vec(&Manifest { variants: vec![variant] }).unwrap());
-        assert_eq!(manifest.find(), Ok((0, false)));
+        assert_eq!(manifest.find(later), Ok((0, false)));
         for rival in [first.join("libx.a"), first.join("libx.so"), second.join("libx.so")] {
             std::fs::write(&rival, "y").unwrap();
-            assert_eq!(manifest.find(), Err(format!("{} has appeared", rival.display())));
+            assert_eq!(manifest.find(later), Err(format!("{} has appeared", rival.display())));
             std::fs::remove_file(&rival).unwrap();
         }
-        assert_eq!(manifest.find(), Ok((0, false)));
+        assert_eq!(manifest.find(later), Ok((0, false)));
         // A folder that was not there is the same as a file that was not.
         std::fs::remove_file(&library).unwrap();
-        assert_eq!(manifest.find(), Err(format!("{library} is gone")));
+        assert_eq!(manifest.find(later), Err(format!("{library} is gone")));
     }
 
     #[test]
@@ -211,7 +212,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let library = dir.path().join("libx.a").to_str().unwrap().to_owned();
         std::fs::write(&library, "here").unwrap();
-        let later = SystemTime::now() + Duration::from_secs(1);
+        let later = SystemTime::now() + Duration::from_secs(3600);
         let seen = FileSnapshot::now(&library, later).unwrap();
         let variant = |digest: &str| {
             // The same stamp, as two images of file systems could have it.
@@ -220,11 +221,11 @@ mod tests {
         };
         let text = |variants| serde_json::to_vec(&Manifest { variants }).unwrap();
         let there = text(vec![variant(&Digest::of(b"there").to_string())]);
-        assert_eq!(Manifest::read(&there).find(), Ok((0, false)));
-        assert_eq!(Manifest::of_others(&there).find(), Err(format!("{library} has changed")));
+        assert_eq!(Manifest::read(&there).find(later), Ok((0, false)));
+        assert_eq!(Manifest::of_others(&there).find(later), Err(format!("{library} has changed")));
         let mut both = Manifest::of_others(&there);
         both.join(Manifest::of_others(&text(vec![variant(&Digest::of(b"there").to_string()), variant(&seen.digest)])));
-        assert_eq!(both.find(), Ok((0, true)));
+        assert_eq!(both.find(later), Ok((0, true)));
         assert_eq!(both.variants[0].image, seen.digest);
         assert_eq!(both.variants.len(), 2);
     }

@@ -97,19 +97,33 @@ impl FileSnapshot {
     }
 
     /// Whether the file has still these contents; else what is the matter. `true` in the first place: the stamp had to be taken anew.
-    pub(super) fn holds(&mut self) -> Result<bool, String> {
+    /// `now`: a moment before this call.
+    pub(super) fn holds(&mut self, now: SystemTime) -> Result<bool, String> {
         let path = Path::new(&self.path);
         let Ok(stamp) = Stamp::of(path) else { return Err(format!("{} is gone", self.path)) };
         if self.stamp == Some(stamp) {
             return Ok(false);
         }
         let same_size = self.stamp.is_none_or(|old| old.size() == stamp.size());
-        let begun = SystemTime::now();
         if !same_size || digest(path).map(|digest| digest.to_string()).ok().as_ref() != Some(&self.digest) {
             return Err(format!("{} has changed", self.path));
         }
-        self.stamp = Some(stamp).filter(|stamp| stamp.at_rest(begun));
+        self.stamp = Some(stamp).filter(|stamp| stamp.at_rest(now));
         Ok(true)
+    }
+}
+
+/// Writes a file so that the system stamps it otherwise than before: the clock of a file system advances in steps, and two changes
+/// within one look the same.
+#[cfg(test)]
+pub(super) fn write_anew(path: &Path, bytes: &[u8]) {
+    let before = Stamp::of(path).ok();
+    loop {
+        std::fs::write(path, bytes).unwrap();
+        let after = Stamp::of(path).unwrap();
+        if before.is_none_or(|before| (before.4, before.5) != (after.4, after.5)) {
+            break;
+        }
     }
 }
 
@@ -121,21 +135,22 @@ mod tests {
     fn only_other_contents_are_a_change() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("libx.a");
+        let begun = SystemTime::now();
         std::fs::write(&file, "one").unwrap();
         let path = file.to_str().unwrap();
-        assert!(FileSnapshot::now(path, SystemTime::now()).unwrap_err().contains("only just"));
-        let later = SystemTime::now() + Duration::from_secs(1);
+        assert!(FileSnapshot::now(path, begun).unwrap_err().contains("only just"));
+        let later = begun + Duration::from_secs(3600);
         let mut seen = FileSnapshot::now(path, later).unwrap();
-        assert_eq!(seen.holds(), Ok(false));
+        assert_eq!(seen.holds(later), Ok(false));
         // The same again, written anew; then other contents of the same size and with the same time of modification.
         let modified = std::fs::metadata(&file).unwrap().modified().unwrap();
-        std::fs::write(&file, "one").unwrap();
-        assert_eq!(seen.holds(), Ok(true));
-        std::fs::write(&file, "two").unwrap();
+        write_anew(&file, b"one");
+        assert_eq!(seen.holds(later), Ok(true));
+        write_anew(&file, b"two");
         File::options().write(true).open(&file).unwrap().set_modified(modified).unwrap();
-        assert!(seen.holds().unwrap_err().contains("has changed"));
+        assert!(seen.holds(later).unwrap_err().contains("has changed"));
         std::fs::remove_file(&file).unwrap();
-        assert!(seen.holds().unwrap_err().contains("is gone"));
+        assert!(seen.holds(later).unwrap_err().contains("is gone"));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::line::{self, Line, Linker};
 use super::manifest::{self, Manifest, Variant};
 use super::tool::Tool;
 use crate::store::{Cache, Digest};
+use crate::sys::clock::Clock;
 use crate::sys::run;
 
 /// How far the system's clock may be from the time that has passed: if somebody sets it, times of files tell nothing.
@@ -62,12 +63,7 @@ impl CacheEntry {
         let more = if done.line.linker == Linker::Gnu { own_folders(&done.program) } else { Vec::new() };
         let read = manifest::gather(&done.line, &prerequisites, &done.own, &more, done.begun)?;
         done.linker.still(done.begun)?;
-        let passed = done.clock.elapsed();
-        let by_clock = SystemTime::now().duration_since(done.begun).unwrap_or_default();
-        // One that is being corrected runs up to a two-thousandth faster or slower.
-        if by_clock.abs_diff(passed) > CLOCK + passed / 1000 {
-            return Err("the system's clock has been set".to_owned());
-        }
+        check_clock(cache.clock(), done.begun, done.clock)?;
         let failed = |error: anyhow::Error| format!("{error:#}");
         let image = cache.put_blob(&done.image, None).map_err(failed)?;
         let mut manifest = cache.own_record(done.key).map_or_else(Manifest::default, |bytes| Manifest::read(&bytes));
@@ -80,6 +76,16 @@ impl CacheEntry {
         cache.put_record(done.key, &text).map_err(failed)?;
         Ok(())
     }
+}
+
+/// An error if somebody has set the time of day since the moment that was `begun` by it, and `running` by the time that only runs forward.
+fn check_clock(clock: &dyn Clock, begun: SystemTime, running: Instant) -> Result<(), String> {
+    let passed = clock.running() - running;
+    // Set back to before `begun`, it differs by all of the time that has passed, and by how far it was set back.
+    let by_day = clock.now().duration_since(begun);
+    let difference = by_day.map_or_else(|before| before.duration() + passed, |by_day| by_day.abs_diff(passed));
+    // One that is being corrected runs up to a two-thousandth faster or slower.
+    if difference > CLOCK + passed / 1000 { Err("the system's clock has been set".to_owned()) } else { Ok(()) }
 }
 
 /// `text` without the colours that a terminal was given: the next link may be by none.
@@ -99,6 +105,27 @@ fn own_folders(program: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::formats::reference;
+    use crate::sys::clock::TestClock;
+
+    #[test]
+    fn a_clock_that_is_set_is_noticed_and_one_that_is_corrected_is_not() {
+        let hour = Duration::from_secs(3600);
+        let clock = TestClock::stopped();
+        let (begun, running) = (clock.now(), clock.running());
+        assert_eq!(check_clock(&clock, begun, running), Ok(()));
+        clock.pass(hour);
+        assert_eq!(check_clock(&clock, begun, running), Ok(()));
+        for (set, well) in [(hour + hour / 2000, true), (hour - hour / 2000, true), (hour + hour / 100, false), (hour / 2, false)]
+        {
+            clock.set(begun + set);
+            assert_eq!(check_clock(&clock, begun, running).is_ok(), well, "{set:?}");
+        }
+        let clock = TestClock::stopped();
+        let (begun, running) = (clock.now(), clock.running());
+        clock.set(begun - Duration::from_millis(50));
+        assert!(check_clock(&clock, begun, running).is_err(), "set back within the first moment");
+    }
 
     #[test]
     fn colours_are_not_kept() {
@@ -108,7 +135,7 @@ mod tests {
 
     #[test]
     fn gnus_linker_names_its_folders() {
-        let Ok(program) = which::which("ld.bfd") else { return };
+        let Some([program]) = reference::tools(["ld.bfd"]) else { return };
         assert!(own_folders(&program).contains(&PathBuf::from("/usr/lib")), "{:?}", own_folders(&program));
     }
 }

@@ -43,10 +43,11 @@ impl Tool {
     /// The tool at `path`, which must be an executable by itself and no script, or why it cannot be told.
     pub fn of(path: &Path, cache: &Arc<Cache>) -> Result<Tool, String> {
         let real = path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))?;
-        let files = match known(&real, cache).and_then(checked) {
+        let now = cache.clock().now();
+        let files = match known(&real, cache).and_then(|files| checked(files, now)) {
             Some((files, false)) => return Ok(Tool::new(files)),
             Some((files, true)) => files,
-            None => look(&real)?,
+            None => look(&real, now)?,
         };
         if let Ok(text) = serde_json::to_vec(&files) {
             let (own, key) = (Arc::clone(cache), key(&real));
@@ -91,22 +92,23 @@ fn known(real: &Path, cache: &Cache) -> Option<Vec<Part>> {
     serde_json::from_slice::<Vec<Part>>(&bytes).ok().filter(|files| !files.is_empty())
 }
 
-/// What is known, with what has changed only by its stamp looked into; none when a file is another one. `true`: it is to be remembered.
-fn checked(mut files: Vec<Part>) -> Option<(Vec<Part>, bool)> {
+/// What is known, with what has changed only by its stamp looked into; none when a file is another one. `now`: a moment before that. `true`: it is
+/// to be remembered.
+fn checked(mut files: Vec<Part>, now: SystemTime) -> Option<(Vec<Part>, bool)> {
     let mut renewed = false;
     for part in &mut files {
-        let now = Stamp::of(Path::new(&part.path)).ok()?;
-        if now == part.stamp {
+        let stamp = Stamp::of(Path::new(&part.path)).ok()?;
+        if stamp == part.stamp {
             continue;
         }
-        let same = now.size() == part.stamp.size() && now.modified() == part.stamp.modified();
-        if !same || !now.at_rest(SystemTime::now()) || build(&part.path).ok()? != part.build {
+        let same = stamp.size() == part.stamp.size() && stamp.modified() == part.stamp.modified();
+        if !same || !stamp.at_rest(now) || build(&part.path).ok()? != part.build {
             return None;
         }
-        if !now.is_elsewhere(&part.stamp) {
+        if !stamp.is_elsewhere(&part.stamp) {
             part.contents = Some(stamp::digest(Path::new(&part.path)).ok()?.to_string());
         }
-        part.stamp = now;
+        part.stamp = stamp;
         renewed = true;
     }
     Some((files, renewed))
@@ -122,9 +124,8 @@ fn key(real: &Path) -> Digest {
     parts.digest()
 }
 
-/// The executable, its libraries, and what the dynamic loader finds them by.
-fn look(real: &Path) -> Result<Vec<Part>, String> {
-    let begun = SystemTime::now();
+/// The executable, its libraries, and what the dynamic loader finds them by. `begun`: a moment before they are looked at.
+fn look(real: &Path, begun: SystemTime) -> Result<Vec<Part>, String> {
     let name = real.to_str().ok_or_else(|| format!("{} is not in UTF-8", real.display()))?;
     let bytes = Bytes::open(real).map_err(|error| format!("{name}: {error}"))?;
     let dynamic = dynamic::read(bytes.as_slice()).map_err(|_| format!("{name} is a script: what it runs is not known"))?;
@@ -178,51 +179,52 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::formats::reference;
     use crate::store::Store;
+    use crate::sys::clock::{Clock, TestClock};
 
     #[test]
     fn a_tool_that_is_replaced_in_place_is_another() {
-        let Ok(real) = which::which("true") else { return };
+        let Some([real]) = reference::tools(["true"]) else { return };
         let dir = tempfile::tempdir().unwrap();
-        let cache = Arc::new(Cache::new(Store::open(&dir.path().join("cache"), 1 << 30).unwrap()));
+        let clock = Arc::new(TestClock::stopped());
+        let store = Store::with_clock(&dir.path().join("cache"), 1 << 30, Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
+        let cache = Arc::new(Cache::new(store));
         let tool = dir.path().join("tool");
-        // What was told is written down beside.
-        let pause = || {
-            cache.finish();
-            std::thread::sleep(Duration::from_millis(60));
-        };
         let bytes = std::fs::read(&real).unwrap();
         let write = |bytes: &[u8]| {
-            std::fs::write(&tool, bytes).unwrap();
+            stamp::write_anew(&tool, bytes);
             std::fs::set_permissions(&tool, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
             std::fs::File::open(&tool).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
         };
         write(&bytes);
         assert!(Tool::of(&tool, &cache).unwrap_err().contains("only just"));
-        pause();
+        // From here on everything was written an hour ago.
+        clock.pass(Duration::from_secs(3600));
+        cache.finish();
         assert_eq!(Tool::remembered(&tool, &cache), None);
         let first = Tool::of(&tool, &cache).unwrap();
-        pause();
+        cache.finish();
         assert_eq!(Tool::of(&tool, &cache).unwrap(), first);
         assert_eq!(Tool::remembered(&tool, &cache).unwrap(), first);
-        assert_eq!(first.still(SystemTime::now()), Ok(()));
-        assert!(first.still(SystemTime::now() - Duration::from_secs(3600)).unwrap_err().contains("has changed meanwhile"));
+        assert_eq!(first.still(clock.now()), Ok(()));
+        assert!(first.still(clock.now() - Duration::from_secs(2 * 3600)).unwrap_err().contains("has changed meanwhile"));
         // The same size, time and build id, and another byte at the end: only the system's stamp tells.
         let mut other = bytes.clone();
         *other.last_mut().unwrap() ^= 1;
         write(&other);
-        pause();
-        assert!(first.still(SystemTime::now()).is_err());
+        cache.finish();
+        assert!(first.still(clock.now()).is_err());
         assert_eq!(Tool::remembered(&tool, &cache), None);
         let second = Tool::of(&tool, &cache).unwrap();
         assert_ne!(second.digest, first.digest);
         write(&bytes);
-        pause();
+        cache.finish();
         let third = Tool::of(&tool, &cache).unwrap();
         assert!(third.digest != second.digest && third.digest != first.digest);
         // Written anew as it was: from here on the contents tell.
         write(&bytes);
-        pause();
+        cache.finish();
         assert_eq!(Tool::of(&tool, &cache).unwrap().digest, third.digest);
     }
 
