@@ -22,7 +22,7 @@ pub mod magic;
 pub mod offload_binary;
 pub mod offload_sections;
 #[cfg(test)]
-mod reference;
+pub(crate) mod reference;
 
 use crate::error::Malformed;
 

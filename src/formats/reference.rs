@@ -12,18 +12,21 @@ const LLVM: &str = "/usr/lib/llvm-22/bin";
 /// The tools by these names, those of LLVM 22 first. Without one of them the test says that it is skipped; that is a failure with
 /// `REQUIRE_TOOLS=1`.
 pub fn tools<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
-    let find = |name: &str| {
-        let found = which::which_in(name, Some(LLVM), "/").or_else(|_| which::which(name));
-        found.map_err(|_| {
-            assert!(std::env::var_os("REQUIRE_TOOLS").is_none_or(|value| value != "1"), "missing: {name} (REQUIRE_TOOLS=1)");
-            eprintln!("skipped: {name} is missing");
-        })
-    };
     let mut found = Vec::new();
     for name in names {
-        found.push(find(name).ok()?);
+        let Ok(path) = which::which_in(name, Some(LLVM), "/").or_else(|_| which::which(name)) else {
+            missing(name);
+            return None;
+        };
+        found.push(path);
     }
     found.try_into().ok()
+}
+
+/// Says that a test, or a part of it, is skipped, because `what` is not here; with `REQUIRE_TOOLS=1` that is a failure.
+pub fn missing(what: &str) {
+    assert!(std::env::var_os("REQUIRE_TOOLS").is_none_or(|value| value != "1"), "missing: {what} (REQUIRE_TOOLS=1)");
+    eprintln!("skipped: {what} is missing");
 }
 
 /// What a command prints to stdout; its failure, or anything it prints to stderr, is an error.

@@ -302,8 +302,8 @@ fn an_image_that_ends_after_its_bytes_is_an_error() {
 
 #[test]
 fn the_program_registers_its_images() -> Outcome {
-    if cfg!(not(all(target_arch = "x86_64", target_os = "linux"))) || which::which("cc").is_err() {
-        eprintln!("skipped: it takes a C compiler on x86-64 Linux");
+    if cfg!(not(target_arch = "x86_64")) {
+        eprintln!("skipped: what it makes runs on x86-64");
         return Ok(());
     }
     let dir = tempfile::tempdir()?;

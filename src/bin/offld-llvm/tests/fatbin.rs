@@ -190,8 +190,8 @@ fn compiles_for_every_host() -> Outcome {
 
 #[test]
 fn the_program_registers_its_entries() -> Outcome {
-    if cfg!(not(all(target_arch = "x86_64", target_os = "linux"))) || which::which("cc").is_err() {
-        eprintln!("skipped: it takes a C compiler on x86-64 Linux");
+    if cfg!(not(target_arch = "x86_64")) {
+        eprintln!("skipped: what it makes runs on x86-64");
         return Ok(());
     }
     let dir = tempfile::tempdir()?;

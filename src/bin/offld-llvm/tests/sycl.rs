@@ -69,8 +69,8 @@ fn f17_compiles_for_every_host_without_sections_of_images() -> Outcome {
 
 #[test]
 fn the_program_registers_all_its_images() -> Outcome {
-    if cfg!(not(all(target_arch = "x86_64", target_os = "linux"))) || which::which("cc").is_err() {
-        eprintln!("skipped: it takes a C compiler on x86-64 Linux");
+    if cfg!(not(target_arch = "x86_64")) {
+        eprintln!("skipped: what it makes runs on x86-64");
         return Ok(());
     }
     let dir = tempfile::tempdir()?;
