@@ -20,7 +20,7 @@ compiler() { [[ $1 == *.c ]] && echo "$CLANG" || echo "$CLANGXX"; }
 
 # Sets `words` to the words of a step with each source in it compiled.
 objects() {
-  local word pic
+  local word pic source
   words=()
   set -f
   for word in $1; do
@@ -29,10 +29,12 @@ objects() {
     words+=("$object")
     [[ -e $object ]] && continue
     mkdir -p "$(dirname "$object")"
+    source=$(dirname "$main")/$word
+    [[ -e $source ]] || source=$here/common/$word
     pic=; directives | grep '^shared ' | grep -qwF -- "$word" && pic=-fPIC
     # shellcheck disable=SC2046
     $(compiler "$word") $(offload "$word") $(directive flags) $(directive cflags) $(directive "cflags $word") $pic \
-      -c "$(dirname "$main")/$word" -o "$object" || return 1
+      -c "$source" -o "$object" || return 1
   done
   set +f
 }
@@ -91,6 +93,6 @@ check() { # check NAME
 if [[ ${1-} == --one ]]; then check "$2"; exit; fi
 if [[ $# == 0 ]]; then
   # shellcheck disable=SC2046
-  set -- $(cd "$here" && ls -d ./*.c ./*.cpp ./*/ 2>/dev/null | sed 's,^\./,,; s,/$,,; s,\.[cp]*$,,' | sort)
+  set -- $(cd "$here" && ls -d ./*.c ./*.cpp ./*/ 2>/dev/null | sed 's,^\./,,; s,/$,,; s,\.[cp]*$,,; /^common$/d' | sort)
 fi
 printf '%s\n' "$@" | xargs -P "$JOBS" -n 1 "$0" --one || exit 1

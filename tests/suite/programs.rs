@@ -141,6 +141,12 @@ impl Program {
         self.words("link").unwrap_or_else(|| vec![self.main.file_name().unwrap_or_default().to_string_lossy().into_owned()])
     }
 
+    /// Where the source of that name is: in the program's own folder, or in the one for what programs share.
+    fn source(&self, name: &str) -> PathBuf {
+        let own = self.main.with_file_name(name);
+        if own.is_file() { own } else { super::support::root().join("tests/programs/common").join(name) }
+    }
+
     /// Its objects, by the compilers of `release`.
     pub fn compile(&self, folder: &Work, release: &Release) -> Result<(), Failed> {
         for source in self.sources() {
@@ -152,7 +158,7 @@ impl Program {
             }
             command.args(self.flags("flags")).args(self.flags("cflags")).args(self.flags(&format!("cflags {source}")));
             let in_library = self.steps().iter().any(|(kind, _, words)| *kind == "shared" && words.contains(&source.as_str()));
-            command.args(in_library.then_some("-fPIC")).arg("-c").arg(self.main.with_file_name(&source)).arg("-o").arg(object);
+            command.args(in_library.then_some("-fPIC")).arg("-c").arg(self.source(&source)).arg("-o").arg(object);
             run(&mut command)?;
         }
         Ok(())

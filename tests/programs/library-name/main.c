@@ -5,20 +5,6 @@
 //! expect: device 1
 //! expect: 24
 // A library by its whole file name, which ends in nothing known.
-#include <omp.h>
-#include <stdio.h>
-
-#pragma omp begin declare target
-int one(int n);
-#pragma omp end declare target
-
-int main(void) {
-  int host = 1, out = 0;
-#pragma omp target map(from : host, out)
-  {
-    host = omp_is_initial_device();
-    out = one(4);
-  }
-  printf("device %d\n%d\n", !host, out);
-  return 0;
-}
+#define FUNCTION one
+#define ARGUMENT 4
+#include "../common/main.h"
