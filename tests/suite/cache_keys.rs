@@ -10,7 +10,7 @@ use std::time::Duration;
 use libtest_mimic::{Failed, Trial};
 
 use crate::support::{
-    LLVM, OFFLOAD, Outcome, Release, Work, expect_equal, expect_in, expect_not_in, llvm, made, passed, run, run_failing,
+    LLVM, OFFLOAD, Outcome, Release, Work, ensure, expect_equal, expect_in, expect_not_in, llvm, made, passed, run, run_failing,
     run_offloaded, stderr_of, with_llvm,
 };
 
@@ -242,7 +242,7 @@ fn unknown() -> Outcome {
             expect_in(&case.linked(options, "1001")?, reason)?;
         }
     }
-    expect_equal("the map of the user", "true", &case.work.path().join("map").exists().to_string())?;
+    ensure(case.work.path().join("map").exists(), || "the map that the user asked for was not written")?;
     let script = case.work.file("clang", format!("#!/bin/sh\nexec {} \"$@\"\n", llvm("clang").display()));
     fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     let said = stderr_of(case.link().env("OFFLD_CLANG", &script))?;
@@ -275,7 +275,7 @@ fn gpu_images() -> Outcome {
     for (which, text) in [("kept", "for the first time"), ("found", FOUND)] {
         let (said, with) = link(&cache)?;
         expect_equal(&format!("how often it is {which}\n{said}"), "2", &said.matches(text).count().to_string())?;
-        expect_equal(&format!("the same images when {which}"), "true", &(with == without).to_string())?;
+        ensure(with == without, || format!("other images than without the cache, when {which}"))?;
     }
     passed()
 }

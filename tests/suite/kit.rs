@@ -7,7 +7,7 @@ use std::process::Command;
 
 use libtest_mimic::Failed;
 
-use super::support::{LLVM, Work, llvm, made};
+use super::support::{LLVM, Work, ensure, llvm, made};
 
 /// A device image to put into a host object.
 #[derive(Clone, Copy)]
@@ -161,6 +161,11 @@ impl Work {
     /// The arguments the host linker was run with.
     pub fn host_line(&self) -> Result<Vec<String>, Failed> {
         lines(&self.path().join("host-line"))
+    }
+
+    /// A failure if the host linker was run.
+    pub fn expect_no_host_link(&self) -> Result<(), Failed> {
+        ensure(!self.path().join("host-line").exists(), || "the host linker was run, where nothing was to be linked")
     }
 
     /// The arguments of each device link, by the name of its output.

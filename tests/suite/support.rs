@@ -294,6 +294,16 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// A failure that says `reason`, unless `condition` holds.
+pub fn ensure<T: Into<String>>(condition: bool, reason: impl FnOnce() -> T) -> Result<(), Failed> {
+    if condition { Ok(()) } else { Err(reason().into().into()) }
+}
+
+/// A failure if there is a file at `path`.
+pub fn expect_no_file(path: &Path) -> Result<(), Failed> {
+    ensure(!path.exists(), || format!("{} is there, and should not be", path.display()))
+}
+
 /// A failure with both texts when they differ.
 pub fn expect_equal(what: &str, expected: &str, actual: &str) -> Result<(), Failed> {
     if expected == actual { Ok(()) } else { Err(format!("{what}\n--- expected\n{expected}\n--- actual\n{actual}").into()) }

@@ -3,7 +3,9 @@
 use libtest_mimic::{Failed, Trial};
 
 use super::{GFX90A, GFX906, HOST, bundle, bundler, done, fails, files, ours, read, theirs, words};
-use crate::support::{Outcome, Work, expect_equal, expect_in, llvm, passed, run, run_failing, stderr_of, test, with_llvm};
+use crate::support::{
+    Outcome, Work, expect_equal, expect_in, expect_no_file, llvm, passed, run, run_failing, stderr_of, test, with_llvm,
+};
 
 pub fn trials() -> Vec<Trial> {
     vec![
@@ -30,7 +32,7 @@ fn b5() -> Outcome {
     let work = Work::new();
     files(&work);
     fails(&work, &format!("-type=bc -bundle-align=0 -targets={HOST} -input=host -output=made"), "alignment")?;
-    expect_equal("a bundle", "false", &work.path().join("made").exists().to_string())?;
+    expect_no_file(&work.path().join("made"))?;
     passed()
 }
 
@@ -53,7 +55,7 @@ fn b6() -> Outcome {
         fails(&work, &list("bad"), "error: bad+0x")?;
         fails(&work, &list("bad"), what)?;
         fails(&work, &unbundle("bad"), what)?;
-        expect_equal("an output", "false", &work.path().join("out").exists().to_string())?;
+        expect_no_file(&work.path().join("out"))?;
     }
     // B8: cut short. LLVM's lists what it has seen until then, or crashes.
     let whole = std::fs::read(work.path().join("made"))?;
@@ -76,7 +78,7 @@ fn b7() -> Outcome {
     for line in ["-list -type=i -input=cut".to_owned(), format!("-unbundle -type=i -targets={GFX90A} -input=cut -output=out")] {
         fails(&work, &line, "has no end marker")?;
     }
-    expect_equal("an output", "false", &work.path().join("out").exists().to_string())?;
+    expect_no_file(&work.path().join("out"))?;
     passed()
 }
 
@@ -149,7 +151,7 @@ fn b11() -> Outcome {
     patched(&work, "made", "bad", 24, 7)?;
     let unbundle = format!("-unbundle -type=bc -targets={HOST},{GFX906} -input=bad -output=a -output=b");
     fails(&work, &unbundle, "error: Failed to decompress input: bad+0x20: the data does not match its hash")?;
-    expect_equal("an output", "false", &work.path().join("a").exists().to_string())?;
+    expect_no_file(&work.path().join("a"))?;
     done(&work, theirs(), &unbundle)?;
     // The list needs the first bytes alone.
     expect_equal("ids", &format!("{HOST}\n{GFX906}\n"), &done(&work, ours(), "-list -type=bc -input=bad")?)?;
@@ -172,7 +174,7 @@ fn b12() -> Outcome {
         let unbundle = format!("-unbundle -type=bc -targets={HOST} -input=bad -output=out");
         fails(&work, &unbundle, "error: Failed to decompress input: bad+")?;
         fails(&work, &unbundle, what)?;
-        expect_equal("an output", "false", &work.path().join("out").exists().to_string())?;
+        expect_no_file(&work.path().join("out"))?;
     }
     work.expect_no_temps()?;
     passed()

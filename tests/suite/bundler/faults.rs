@@ -4,7 +4,8 @@ use libtest_mimic::{Failed, Trial};
 
 use super::{GFX90A, GFX906, HOST, bundle, bundler, done, fails, files, ours, read, theirs, words};
 use crate::support::{
-    Outcome, Work, expect_equal, expect_in, expect_not_in, llvm, output, passed, run, run_failing, stderr_of, test, with_llvm,
+    Outcome, Work, expect_equal, expect_in, expect_no_file, expect_not_in, llvm, output, passed, run, run_failing, stderr_of,
+    test, with_llvm,
 };
 
 pub fn trials() -> Vec<Trial> {
@@ -90,7 +91,7 @@ fn b4() -> Outcome {
             "Duplicate targets are not allowed",
         )?;
     }
-    expect_equal("a bundle", "false", &work.path().join("made").exists().to_string())?;
+    expect_no_file(&work.path().join("made"))?;
     // LLVM's writes a bundle in which both have wrong bytes.
     let line = format!(
         "-type=bc -targets={HOST},{GFX906},hip-amdgcn-amd-amdhsa-unknown-gfx906 -input=host -input=one -input=two -output=made"
@@ -207,7 +208,7 @@ fn b21() -> Outcome {
         format!("-unbundle -type=bc -targets={HOST},hip-amdgcn-amd-amdhsa--gfx1100 -input=made -output=a -output=b"),
     ] {
         run_failing(&mut bundler(&work, ours(), &words(&unbundle)))?;
-        expect_equal("an output", "false", &work.path().join("a").exists().to_string())?;
+        expect_no_file(&work.path().join("a"))?;
     }
     // What was there stays.
     work.file("kept", "as it was");

@@ -4,7 +4,7 @@
 use libtest_mimic::{Failed, Trial};
 
 use super::{bundler, done, ours, words};
-use crate::support::{Outcome, Release, Work, expect_equal, expect_in, llvm, missing, passed, run, stderr_of, test};
+use crate::support::{Outcome, Release, Work, ensure, expect_equal, expect_in, llvm, missing, passed, run, stderr_of, test};
 
 pub fn trials() -> Vec<Trial> {
     let mut trials: Vec<Trial> = [14, 15, 16, 19]
@@ -52,7 +52,7 @@ fn read_theirs(major: u32) -> Outcome {
             .map_err(|failed| Failed::from(format!("-type={kind}: {}", failed.message().unwrap_or_default())))?;
             for file in &files {
                 let read = |name: &str| std::fs::read(work.path().join(name));
-                expect_equal(&format!("{kind} {file}"), "true", &(read(file)? == read(&format!("{file}.out"))?).to_string())?;
+                ensure(read(file)? == read(&format!("{file}.out"))?, || format!("{file} of type {kind} came back changed"))?;
             }
         }
         let seen = done(&work, ours(), &format!("-list -type={kind} -input=bundle"))?;

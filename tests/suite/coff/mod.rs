@@ -10,7 +10,7 @@ use libtest_mimic::{Failed, Trial};
 use self::program::{HOSTS, Host, MSVC, Program, RUNTIME, kernel};
 use crate::kit::{AMD, Image};
 use crate::support::{
-    Outcome, Work, expect_equal, expect_in, llvm, made, output, passed, run, run_failing, shown, text, with_llvm,
+    Outcome, Work, ensure, expect_equal, expect_in, llvm, made, output, passed, run, run_failing, shown, text, with_llvm,
 };
 
 /// Every test here.
@@ -115,7 +115,8 @@ fn two_kinds(host: Host) -> Outcome {
     expect_equal("is aligned", "0", &(bundle % 4096).to_string())?;
     let constructors = program.constructors()?;
     for name in [".omp_offloading.descriptor_reg", ".hip.fatbin_reg"] {
-        expect_equal(name, "true", &constructors.contains(&program.symbol(name)?).to_string())?;
+        let address = program.symbol(name)?;
+        ensure(constructors.contains(&address), || format!("{name} is at {address:#x}, and no constructor: {constructors:x?}"))?;
     }
     passed()
 }
@@ -130,7 +131,7 @@ fn large(host: Host) -> Outcome {
     run(&mut work.wrapper(words(&host.line(&["main.o", "runtime.o"]))))?;
     let (images, entries) = Program::read(&work, host)?.openmp()?;
     expect_equal("images and entries", "2 1", &format!("{} {}", images.len(), entries.len()))?;
-    expect_equal("the images", "true", &(images[0] == bytes && images[1] == b"SMALL").to_string())?;
+    ensure(images[0] == bytes && images[1] == b"SMALL", || "the program holds other images than the link was given")?;
     passed()
 }
 

@@ -3,7 +3,7 @@
 use libtest_mimic::Trial;
 
 use super::program::{HOSTS, Host, Program, RUNTIME, kernel};
-use crate::support::{Outcome, Work, expect_equal, expect_in, llvm, made, passed, run, with_llvm};
+use crate::support::{Outcome, Work, ensure, expect_equal, expect_in, llvm, made, passed, run, with_llvm};
 
 /// A test for each host and wrapper.
 pub fn trials() -> Vec<Trial> {
@@ -43,7 +43,7 @@ fn registered(host: Host, tool: &str, triple: &str) -> Outcome {
             let program = Program::read(&work, host)?;
             let (images, entries) = program.openmp()?;
             let same = images == [first, b"SECOND"];
-            expect_equal(&format!("the images of {output}"), "true", &same.to_string())?;
+            ensure(same, || format!("{output} holds other images than it was given"))?;
             // The table of the older wrapper is another one, in which this program has nothing.
             expect_equal("the entries", if tool == "llvm-offload-wrapper" { "k" } else { "" }, &entries.join(" "))?;
             let register = program.symbol(".omp_offloading.descriptor_reg")?;

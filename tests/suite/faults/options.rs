@@ -1,14 +1,12 @@
 //! Faults of options that change what is linked or written: F12 (`--override-image`), F28 (`--emit-fatbin-only`), and `--compress`.
 
-use std::path::Path;
-
 use libtest_mimic::{Failed, Trial};
 
 use crate::kinds::stubs;
 use crate::kit::{AMD, HOST, Image, NVIDIA};
 use crate::support::{
-    LLVM, Outcome, Work, cuda_tools, expect_equal, expect_in, llvm, made, missing, output, passed, run, run_failing, test, text,
-    with_llvm,
+    LLVM, Outcome, Work, cuda_tools, ensure, expect_equal, expect_in, expect_no_file, llvm, made, missing, output, passed, run,
+    run_failing, shown, test, with_llvm,
 };
 
 pub fn trials() -> Vec<Trial> {
@@ -39,7 +37,7 @@ fn f12_bad() -> Outcome {
     ] {
         expect_in(&error(option)?, what)?;
         work.expect_no_temps()?;
-        expect_equal("the host linker ran", "false", &work.path().join("host-line").exists().to_string())?;
+        work.expect_no_host_link()?;
     }
     let theirs = run_failing(&mut work.reference(["--override-image=foo=a.o", "-o", "x", "a.o"]))?;
     expect_in(&theirs, "none bundling is not supported")?;
@@ -90,7 +88,7 @@ fn f12_good() -> Outcome {
     }
     // The files are the user's: they stay.
     for name in ["host.so", "amd.so", "sycl.pack"] {
-        expect_equal(&format!("{name} is there"), "true", &work.path().join(name).is_file().to_string())?;
+        ensure(work.path().join(name).is_file(), || format!("{name} is not there any more"))?;
     }
     passed()
 }
@@ -133,7 +131,7 @@ fn f28_bad() -> Outcome {
         let error = run_failing(&mut work.wrapper(["--emit-fatbin-only", "-o", "x.hipfb", object]))?;
         expect_in(&error, &format!("error: {what}"))?;
         work.expect_no_temps()?;
-        expect_equal("an output", "false", &there("x.hipfb"))?;
+        expect_no_file(&work.path().join("x.hipfb"))?;
     }
     for object in ["several.o", "none.o"] {
         // For its clang-offload-bundler.
@@ -190,7 +188,7 @@ fn f28_good() -> Outcome {
     let bytes = std::fs::read(work.path().join("gfx90a.bc"))?;
     work.pack("k.out", &[Image { triple: AMD, arch: "gfx90a", kind: "hip", bytes: &bytes }])?;
     let (ours, theirs) = by_both(&work, &["k.out"])?;
-    expect_equal("the same bytes", "true", &(ours == theirs).to_string())?;
+    ensure(ours == theirs, || format!("LLVM writes {} bytes, we {} or others", theirs.len(), ours.len()))?;
     work.fat("cpu.o", &[Image::host("cpu")])?;
     run(&mut work.wrapper(["--emit-fatbin-only", "-o", "cpu", "cpu.o"]))?;
     let listed = work.run(llvm("llvm-offload-binary"), ["cpu", &format!("--image=file=image,triple={HOST},kind=openmp")]);
@@ -210,7 +208,7 @@ fn f28_cuda() -> Outcome {
     work.expect_no_temps()?;
     let error = run_failing(work.wrapper(["--emit-fatbin-only", "-o", "y.fatbin", "a.o"]).env("PATH", "/usr/bin:/bin"))?;
     expect_in(&error, "Unable to find 'fatbinary' in path: CUDA device code needs it; install")?;
-    expect_equal("an output", "false", &Path::new(work.path()).join("y.fatbin").exists().to_string())?;
+    expect_no_file(&work.path().join("y.fatbin"))?;
     passed()
 }
 
@@ -220,7 +218,8 @@ fn f28_pipe() -> Outcome {
     run(&mut work.wrapper(["--emit-fatbin-only", "-o", "x", "a.o"]))?;
     let piped = output(&mut work.wrapper(["--emit-fatbin-only", "-o", "/dev/fd/1", "a.o"]))?;
     expect_equal("the status", "Some(0)", &format!("{:?}", piped.status.code()))?;
-    expect_equal("the bytes are the same", "true", &(piped.stdout == std::fs::read(work.path().join("x"))?).to_string())?;
+    let written = std::fs::read(work.path().join("x"))?;
+    ensure(piped.stdout == written, || "other bytes into a pipe than into a file")?;
     let traced = run(&mut work.wrapper(["--wrapper-time-trace=/dev/fd/1", "-o", "x", "a.o"]))?;
     expect_in(&traced, "Execute linker wrapper")?;
     passed()
@@ -242,7 +241,8 @@ fn compressed() -> Outcome {
         expect_equal(&format!("{options:?}"), expected, &listed)?;
         let target = "--targets=hip-amdgcn-amd-amdhsa--gfx90a";
         work.run(llvm("clang-offload-bundler"), ["--unbundle", "--type=o", target, "--input=x.hipfb", "--output=image"])?;
-        expect_equal("the image is whole", "true", &(std::fs::read_to_string(work.path().join("image"))? == words).to_string())?;
+        let image = std::fs::read_to_string(work.path().join("image"))?;
+        ensure(image == words, || format!("the image came out with {} bytes, of {}, or with others", image.len(), words.len()))?;
         sizes.push(std::fs::metadata(work.path().join("x.hipfb"))?.len());
     }
     if !(sizes[0] > sizes[2] && sizes[2] > sizes[3]) {
@@ -254,7 +254,7 @@ fn compressed() -> Outcome {
     let lld = format!("--linker-path={LLVM}/ld.lld");
     let mut link = work.wrapper([&lld, "--compress", "-shared", "-o", "x.so", "a.o"]);
     let linked = output(&mut link)?;
-    expect_equal(&text(&linked.stderr), "true", &linked.status.success().to_string())?;
+    ensure(linked.status.success(), || shown(&link, &linked))?;
     work.run(llvm("llvm-objcopy"), ["--dump-section", ".hip_fatbin=dumped", "x.so", "/dev/null"])?;
     work.run(llvm("clang-offload-bundler"), ["--list", "--type=o", "--input=dumped"])?;
     passed()

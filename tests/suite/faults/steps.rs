@@ -69,7 +69,7 @@ fn f09_device() -> Outcome {
     ] {
         expect_in(&report, part)?;
     }
-    expect_equal("the host linker ran", "false", &work.path().join("host-line").exists().to_string())?;
+    work.expect_no_host_link()?;
     work.expect_no_temps()?;
     passed()
 }
@@ -103,7 +103,7 @@ fn f25() -> Outcome {
             expect_in(&error, what)?;
             expect_in(&error, triple)?;
             expect_equal("device links", "0", &work.device_lines()?.len().to_string())?;
-            expect_equal("the host linker ran", "false", &work.path().join("host-line").exists().to_string())?;
+            work.expect_no_host_link()?;
             work.expect_no_temps()?;
         }
         // A bundle by itself is for no host.

@@ -10,7 +10,9 @@ use libtest_mimic::{Failed, Trial};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::kit::{AMD, Image, NVIDIA};
-use crate::support::{LLVM, Outcome, Work, expect_equal, expect_in, passed, run, run_failing, text, with_llvm};
+use crate::support::{
+    LLVM, Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, passed, run, run_failing, text, with_llvm,
+};
 
 pub fn trials() -> Vec<Trial> {
     let mut trials = vec![
@@ -98,7 +100,7 @@ fn stopped(signal: i32, stage: &'static str) -> Outcome {
     for pid in running {
         gone(pid)?;
     }
-    expect_equal("an output is there", "false", &work.path().join("x").exists().to_string())?;
+    expect_no_file(&work.path().join("x"))?;
     passed()
 }
 
@@ -126,7 +128,7 @@ fn at_any_time(signal: i32) -> Outcome {
         let beside: Vec<_> = std::fs::read_dir(work.path())?.flatten().map(|entry| entry.file_name()).collect();
         let left =
             beside.iter().any(|name| name.to_string_lossy().starts_with("x.tmp") || name.to_string_lossy().starts_with(".tmp"));
-        expect_equal(&format!("something is left in {beside:?} {how}"), "false", &left.to_string())?;
+        ensure(!left, || format!("something is left in {beside:?} {how}"))?;
         expect_equal(
             &format!("there is an output {how}"),
             &ended.status.success().to_string(),
@@ -134,7 +136,7 @@ fn at_any_time(signal: i32) -> Outcome {
         )?;
         // Before it listens a signal has its usual effect.
         let by_signal = ended.status.signal() == Some(signal) || ended.status.code() == Some(128 + signal);
-        expect_equal(&format!("ended well or by the signal {how}"), "true", &(ended.status.success() || by_signal).to_string())?;
+        ensure(ended.status.success() || by_signal, || format!("ended neither well nor by the signal: {}, {how}", ended.status))?;
         done += u32::from(ended.status.success());
         if done == 3 {
             return passed();

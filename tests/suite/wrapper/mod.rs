@@ -7,8 +7,8 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::kit::Image;
 use crate::support::{
-    LLVM, Outcome, Work, at_most_memory, expect_equal, expect_in, expect_not_in, llvm, made, missing, passed, run, run_failing,
-    run_offloaded, stderr_of, text, with_llvm,
+    LLVM, Outcome, Work, at_most_memory, ensure, expect_equal, expect_in, expect_no_file, expect_not_in, llvm, made, missing,
+    passed, run, run_failing, run_offloaded, stderr_of, text, with_llvm,
 };
 
 /// Every test here.
@@ -239,7 +239,7 @@ fn pipes() -> Outcome {
     for name in ["stdin.bc", "fifo.bc", "stdout.bc"] {
         work.run("cmp", ["file.bc", name])?;
     }
-    expect_equal("a file of that name", "false", &work.path().join("-").exists().to_string())?;
+    expect_no_file(&work.path().join("-"))?;
     work.expect_no_temps()?;
     passed()
 }
@@ -292,7 +292,7 @@ fn two_gib() -> Outcome {
         at_most_memory(&mut wrap, MEMORY)?;
         let out = work.path().join(output);
         let size = std::fs::metadata(&out)?.len();
-        expect_equal("the size", "true", &(LARGE..LARGE + 8192).contains(&size).to_string())?;
+        ensure((LARGE..LARGE + 8192).contains(&size), || format!("{output} has {size} bytes, for an image of {LARGE}"))?;
         if output == "out.o" {
             let headers = work.run(llvm("llvm-readelf"), ["-SW", "out.o"])?;
             expect_in(&headers, &format!("{LARGE:x}"))?;
