@@ -1,5 +1,7 @@
 # make demo      set up, build, and link one OpenMP program in three ways
+# make check     before each commit: format, lints, unit tests, hygiene, and a few tests of the suite; some two minutes
 # make test      what needs LLVM 22 alone          make test-releases   what needs LLVM 14, 15, 16 and 19, or NVIDIA's tools, too
+# make test-long the same with the longest tests in full (hundreds of processes and kills)   make test-no-llvm   an offld without LLVM
 # make install   PREFIX=/usr/local DESTDIR=         make lint clean
 # make bench     BENCH=--check: fail beyond the bounds   make bench-large    memory, with code objects of 2 GiB
 # make fuzz      FUZZ_SECONDS=1200 for each target, or TARGET=name: one of them
@@ -17,7 +19,7 @@ SETUP := target/setup.stamp
 SETUP_RELEASES := target/setup-releases.stamp
 SETUP_CUDA := target/setup-cuda.stamp
 
-.PHONY: all build setup setup-releases setup-cuda demo test test-releases lint bench bench-large fuzz install clean
+.PHONY: all build setup setup-releases setup-cuda demo check test test-long test-no-llvm test-releases lint bench bench-large fuzz install clean
 
 all: build
 
@@ -47,9 +49,26 @@ demo: $(SETUP)
 	$(BIN) links $(LINKS)
 	$(MAKE) --no-print-directory -C examples/zaxpy run LINKS=$(LINKS)
 
-# Only tests/suite.rs knows these names; it is the harness for everything that is not a unit test.
+# What a contributor runs before each commit. The lints and the unit tests are those of an offld without LLVM, which is built sooner;
+# the list of the suite's tests is in tests/suite/effort.rs. `make lint test` looks at the rest.
+check: $(SETUP)
+	$(CARGO) fmt --check
+	$(CARGO) clippy --no-default-features --all-targets -- -D warnings
+	$(CARGO) test --no-default-features --lib --test hygiene
+	OFFLD_TEST_CHECK=1 $(CARGO) test --test suite
+
+# Only tests/suite.rs knows these names; it is the harness for everything that is not a unit test. Last an offld that holds no LLVM.
 test: $(SETUP)
 	$(CARGO) test $(ALL) --no-fail-fast -- --skip releases::
+	@$(MAKE) --no-print-directory test-no-llvm
+
+# The same with the longest tests in full: what `make test` cuts short it tells at the end.
+test-long: $(SETUP)
+	@OFFLD_TEST_LONG=1 $(MAKE) --no-print-directory test
+
+test-no-llvm: $(SETUP)
+	$(CARGO) test --no-default-features --no-fail-fast --lib
+	$(CARGO) test --no-default-features --test suite -- without_llvm::
 
 test-releases: $(SETUP_RELEASES) $(SETUP_CUDA)
 	$(CARGO) test $(ALL) --test suite -- releases::
@@ -58,8 +77,7 @@ lint: $(SETUP)
 	$(CARGO) fmt --check
 	$(CARGO) clippy --all-targets -- -D warnings
 	$(CARGO) clippy $(ALL) --all-targets -- -D warnings
-	$(CARGO) clippy --no-default-features -- -D warnings
-	$(CARGO) build --no-default-features
+	$(CARGO) clippy --no-default-features --all-targets -- -D warnings
 	@scripts/msrv.sh
 	@if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh benches/*.sh .ci/run; \
 	elif [ "$(REQUIRE_TOOLS)" = 1 ]; then echo 'lint: no shellcheck' >&2; exit 1; \

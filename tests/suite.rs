@@ -1,7 +1,10 @@
 //! Everything that runs the offld binary: real compilers, real runtimes, LLVM's own tools side by side. One harness, so that
 //! `cargo test --test suite -- f13` or `-- programs::weak` finds what it is asked for. Tests whose names start `releases::` need
 //! LLVM 14, 15, 16 and 19 or NVIDIA's tools; the others LLVM 22 alone. A missing tool is a test marked as ignored that says what is missing;
-//! `REQUIRE_TOOLS=1` makes it a failure.
+//! `REQUIRE_TOOLS=1` makes it a failure. The longest tests are cut short and the end says so; `OFFLD_TEST_LONG=1` runs them in full.
+
+#![expect(clippy::disallowed_types, reason = "tests run offld, compilers and the programs they make")]
+#![expect(clippy::expect_used, reason = "a test that cannot make what it needs has failed")]
 
 #[path = "suite/bench.rs"]
 mod bench;
@@ -25,6 +28,8 @@ mod drivers;
 mod dry_run;
 #[path = "suite/early_linker.rs"]
 mod early_linker;
+#[path = "suite/effort.rs"]
+mod effort;
 #[path = "suite/fat_objects.rs"]
 mod fat_objects;
 #[path = "suite/faults/mod.rs"]
@@ -55,6 +60,8 @@ mod releases;
 mod reproduce;
 #[path = "suite/support.rs"]
 mod support;
+#[path = "suite/without_llvm.rs"]
+mod without_llvm;
 #[path = "suite/wrapper/mod.rs"]
 mod wrapper;
 
@@ -92,8 +99,10 @@ fn main() -> ExitCode {
     trials.extend(packager::trials());
     trials.extend(releases::trials());
     trials.extend(reproduce::trials());
+    trials.extend(without_llvm::trials());
     trials.extend(wrapper::trials());
-    let conclusion = libtest_mimic::run(&arguments, trials);
+    let conclusion = libtest_mimic::run(&arguments, effort::chosen(trials));
+    effort::tell();
     support::unmake();
     conclusion.exit_code()
 }

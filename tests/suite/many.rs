@@ -13,6 +13,7 @@ use super::support::{
     OFFLOAD, Outcome, Release, Work, expect_equal, expect_in, ledger, llvm, made, passed, root, run, run_offloaded, stderr_of,
     with_llvm,
 };
+use crate::effort::rounds;
 
 /// The tests.
 pub fn trials() -> Vec<Trial> {
@@ -215,10 +216,16 @@ fn same_bytes_in_any_timing() -> Outcome {
     passed()
 }
 
-/// The file that `link` makes is the same for each of `count` times, with 1, 2 and 8 jobs in turn.
+/// The file that `link` makes is the same for each of `count` times, or a quarter of that (at least six) where long tests are cut short, with 1, 2 and 8
+/// jobs in turn.
 pub fn expect_one_result(count: usize, link: impl Fn(usize) -> Result<PathBuf, Failed>) -> Result<(), Failed> {
     let mut first = None;
-    for (turn, jobs) in [1, 2, 8].into_iter().cycle().take(count).enumerate() {
+    for (turn, jobs) in [1, 2, 8]
+        .into_iter()
+        .cycle()
+        .take(rounds("links at each job count that must give the same bytes", count, (count / 4).max(6)))
+        .enumerate()
+    {
         let bytes = std::fs::read(link(jobs)?)?;
         if *first.get_or_insert_with(|| bytes.clone()) != bytes {
             return Err(format!("link {turn}, with --wrapper-jobs={jobs}, gives other bytes than the first").into());

@@ -8,7 +8,7 @@ use offld::programs::store::{Digest, Event, Store};
 
 use super::{MIB, fetched, noise, told};
 use crate::faults::full_disk::Disk;
-use crate::support::{Outcome, Work, expect_equal, expect_in, missing, passed, run, run_failing, test};
+use crate::support::{Outcome, Work, ensure, expect_equal, expect_in, missing, passed, run, run_failing, test};
 
 pub fn trials() -> Vec<Trial> {
     vec![
@@ -51,7 +51,7 @@ fn full() -> Outcome {
         // Whatever failed is not there, and whatever did not is whole.
         let there = fetched(&store, name, &work.path().join("to"))?;
         expect_equal(&format!("the blob {shown}"), &blob.is_ok().to_string(), &there.is_some().to_string())?;
-        expect_equal(&format!("its bytes {shown}"), "true", &there.is_none_or(|bytes| bytes == image).to_string())?;
+        ensure(there.is_none_or(|bytes| bytes == image), || format!("other bytes than were put, {shown}"))?;
         let record_there = store.record(name).is_some_and(|bytes| bytes == image[..3000]);
         expect_equal(&format!("the record {shown}"), &record.is_ok().to_string(), &record_there.to_string())?;
         expect_equal("damaged", "0", &store.stats().get(Event::Damaged).to_string())?;
@@ -82,7 +82,7 @@ fn full_target() -> Outcome {
     expect_equal("what is left of it", "", &disk.files()?)?;
     // That is no fault of the blob.
     disk.resize(200)?;
-    expect_equal("with room", "true", &(fetched(&store, name, &to)? == Some(image)).to_string())?;
+    ensure(fetched(&store, name, &to)? == Some(image), || "the blob was not fetched once there was room")?;
     passed()
 }
 
@@ -101,11 +101,11 @@ fn read_only() -> Outcome {
     disk.read_only()?;
     let store = Store::open(&root, 64 * MIB).map_err(told)?;
     let to = work.path().join("to");
-    expect_equal("fetched", "true", &(fetched(&store, name, &to)? == Some(image)).to_string())?;
-    expect_equal("the record", "true", &(store.record(name).as_deref() == Some(b"record")).to_string())?;
+    ensure(fetched(&store, name, &to)? == Some(image), || "the blob was not fetched from a read-only disk")?;
+    ensure(store.record(name).as_deref() == Some(b"record"), || "the record was not read from a read-only disk")?;
     // A damaged one is a miss each time, though it cannot be removed.
     for _ in 0..2 {
-        expect_equal("damaged", "true", &fetched(&store, damaged, &to)?.is_none().to_string())?;
+        ensure(fetched(&store, damaged, &to)?.is_none(), || "a damaged blob was handed out")?;
     }
     store.count(Event::Hit);
     let put = store.put_blob(&work.file("third", noise(3, 100)), None).err().ok_or("put into a read-only folder")?;
@@ -121,6 +121,6 @@ fn read_only() -> Outcome {
     // Nor is it an error where there is nothing to read.
     let store = Store::open(&disk.folder().join("none"), MIB).map_err(told)?;
     store.count(Event::Miss);
-    expect_equal("nothing", "true", &(fetched(&store, name, &to)?.is_none() && store.record(name).is_none()).to_string())?;
+    ensure(fetched(&store, name, &to)?.is_none() && store.record(name).is_none(), || "found in a cache that is not there")?;
     passed()
 }

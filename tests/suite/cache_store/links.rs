@@ -11,15 +11,16 @@ use libtest_mimic::{Failed, Trial};
 use offld::programs::store::{Event, Store};
 
 use super::{MIB, noise, told};
+use crate::effort::rounds;
 use crate::faults::full_disk::Disk;
 use crate::support::{
-    LLVM, OFFLOAD, Outcome, Work, expect_equal, expect_in, llvm, made, missing, passed, run, stderr_of, with_llvm,
+    LLVM, OFFLOAD, Outcome, Work, ensure, expect_equal, expect_in, llvm, made, missing, passed, run, stderr_of, with_llvm,
 };
 
 pub fn trials() -> Vec<Trial> {
     vec![
-        with_llvm("cache_store::two_hundred_links_of_ten_programs", two_hundred),
-        with_llvm("cache_store::links_killed_a_hundred_times", killed),
+        with_llvm("cache_store::links_at_once", at_once),
+        with_llvm("cache_store::links_that_are_killed", killed),
         with_llvm("cache_store::links_with_damaged_entries", damaged),
         with_llvm("cache_store::links_with_a_full_disk", full),
         with_llvm("cache_store::links_with_a_read_only_cache", read_only),
@@ -92,15 +93,15 @@ impl Programs {
     fn expect(&self, which: usize, folder: &Path) -> Result<(), Failed> {
         let same = fs::read(folder.join("out.so"))? == self.expected[which];
         fs::remove_file(folder.join("out.so"))?;
-        expect_equal(&format!("program {which} in {}", folder.display()), "true", &same.to_string())
+        ensure(same, || format!("program {which} in {} is not what it is without the cache", folder.display()))
     }
 }
 
-fn two_hundred() -> Outcome {
-    const LINKS: usize = 200;
+fn at_once() -> Outcome {
+    let links_at_once = rounds("cache_store: links at once", 200, 40);
     let programs = Programs::new(10)?;
     let mut links: Vec<(usize, PathBuf, Child)> = Vec::new();
-    for at in 0..LINKS {
+    for at in 0..links_at_once {
         let (which, folder) = (at % 10, programs.folder(&format!("link{at}"))?);
         let mut link = programs.link(which, &folder);
         let child = link.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
@@ -116,7 +117,7 @@ fn two_hundred() -> Outcome {
     programs.work.expect_no_temps()?;
     let store = programs.store()?;
     let (stats, contents) = (store.stats(), store.contents());
-    expect_equal("links counted", &LINKS.to_string(), &(stats.get(Event::Hit) + stats.get(Event::Miss)).to_string())?;
+    expect_equal("links counted", &links_at_once.to_string(), &(stats.get(Event::Hit) + stats.get(Event::Miss)).to_string())?;
     expect_equal("ten images", "10", &contents.blobs.to_string())?;
     expect_equal("damaged", "0", &stats.get(Event::Damaged).to_string())?;
     // From now on nothing is missed.
@@ -129,7 +130,7 @@ fn two_hundred() -> Outcome {
 fn killed() -> Outcome {
     let programs = Programs::new(2)?;
     let folder = programs.folder("killed")?;
-    for round in 0..100u64 {
+    for round in 0..rounds("cache_store: links that are killed", 100u64, 25) {
         let which = round as usize % 2;
         if round % 5 == 0 {
             // So that some are killed while they put, and some while they fetch.
@@ -172,7 +173,7 @@ fn damaged() -> Outcome {
     expect_in(&programs.check(0, &programs.cache())?, "found in the cache")?;
     let mut all = Vec::new();
     entries(&programs.cache(), &mut all)?;
-    expect_equal("there is an image, and what is known of it", "true", &(all.len() >= 2).to_string())?;
+    ensure(all.len() >= 2, || format!("{} files are in the cache, where an image and its record were put", all.len()))?;
     for file in all {
         let whole = fs::read(&file)?;
         let bit = |at: usize| {
@@ -205,11 +206,11 @@ fn full() -> Outcome {
         programs.check(0, &root)?;
         found = programs.check(0, &root)?.contains("found in the cache");
         if found {
-            expect_equal("it did not fit at first", "true", &(kib > 4).to_string())?;
+            ensure(kib > 4, || "the entry fitted into the smallest disk, so that nothing was tried")?;
             break;
         }
     }
-    expect_equal("found once there is room", "true", &found.to_string())?;
+    ensure(found, || "nothing was found in the cache, even when there was room")?;
     programs.work.expect_no_temps()?;
     passed()
 }

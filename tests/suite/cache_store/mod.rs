@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use libtest_mimic::{Failed, Trial};
 use offld::programs::store::{Digest, Event, Store};
 
-use crate::support::{Outcome, Work, expect_equal, expect_in, passed, run, run_failing, test};
+use crate::support::{Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, passed, run, run_failing, test};
 pub use worker::worker;
 
 const MIB: u64 = 1 << 20;
@@ -162,7 +162,7 @@ fn flipped() -> Outcome {
         }
         cache.store.put_record(key, &bytes).map_err(told)?;
     }
-    expect_equal("the record", "true", &(cache.store.record(key) == Some(bytes)).to_string())?;
+    ensure(cache.store.record(key) == Some(bytes), || "the record is not what was put last")?;
     passed()
 }
 
@@ -184,13 +184,13 @@ fn cut() -> Outcome {
         cache.put(&image)?;
         damage(&cache.file("b", name), b"short")?;
         cache.put(&image)?;
-        expect_equal("after a put", "true", &(cache.fetch(name)? == Some(image.clone())).to_string())?;
+        ensure(cache.fetch(name)?.as_ref() == Some(&image), || "a put did not replace the damaged blob")?;
     }
     // What is no file at all is a miss, too.
     let name = Digest::of(b"a folder");
     fs::create_dir_all(cache.file("b", name))?;
     fs::create_dir_all(cache.file("r", name))?;
-    expect_equal("a folder", "true", &(cache.fetch(name)?.is_none() && cache.store.record(name).is_none()).to_string())?;
+    ensure(cache.fetch(name)?.is_none() && cache.store.record(name).is_none(), || "a folder was taken for an entry")?;
     passed()
 }
 
@@ -245,7 +245,7 @@ fn wrong_clocks() -> Outcome {
     fs::write(cache.store.root().join("v2/tmp/left"), "x")?;
     File::open(cache.store.root().join("v2/tmp/left"))?.set_modified(SystemTime::UNIX_EPOCH)?;
     cache.put(b"one more")?;
-    expect_equal("the leftover", "false", &cache.store.root().join("v2/tmp/left").exists().to_string())?;
+    expect_no_file(&cache.store.root().join("v2/tmp/left"))?;
     passed()
 }
 
@@ -303,8 +303,11 @@ fn garbage() -> Outcome {
     fs::remove_file(&stats)?;
     fs::create_dir(&stats)?;
     cache.store.count(Event::Hit);
-    expect_equal("fetched", "true", &cache.fetch(Digest::of(b"image"))?.is_some().to_string())?;
-    expect_equal("put", "false", &cache.store.put_record(Digest::of(b"r"), b"r").is_ok().to_string())?;
+    ensure(cache.fetch(Digest::of(b"image"))?.is_some(), || "the blob was not found")?;
+    ensure(
+        cache.store.put_record(Digest::of(b"r"), b"r").is_err(),
+        || "a record was put, though the statistics cannot be written",
+    )?;
     expect_in(&run_failing(&mut cache.command(&["clear"]))?, "/v2/stats`")?;
     passed()
 }

@@ -11,7 +11,8 @@ use libtest_mimic::{Failed, Trial};
 use offld::programs::store::{Digest, Event, Store};
 
 use super::{Cache, MIB, fetched, file, noise, told};
-use crate::support::{Outcome, expect_equal, passed, test};
+use crate::effort::rounds;
+use crate::support::{Outcome, ensure, expect_equal, passed, test};
 
 /// `ROOT LIMIT SEED COUNT FOLDER`, a line each.
 const TASK: &str = "OFFLD_SUITE_CACHE_WORKER";
@@ -19,7 +20,7 @@ const TASK: &str = "OFFLD_SUITE_CACHE_WORKER";
 const RESULTS: u64 = 10;
 
 pub fn trials() -> Vec<Trial> {
-    vec![test("cache_store::two_hundred_processes_at_once", two_hundred), test("cache_store::killed_a_hundred_times", killed)]
+    vec![test("cache_store::processes_at_once", at_once), test("cache_store::workers_that_are_killed", killed)]
 }
 
 /// What this process is to do if it was started as a worker.
@@ -96,7 +97,7 @@ fn all_is_whole(cache: &Cache) -> Result<u64, Failed> {
         let path = file(cache.store.root(), "b", Digest::of(&image));
         if path.exists() {
             blobs += 1;
-            expect_equal(&format!("a torn blob: {which}"), "true", &(fs::read(path)? == image).to_string())?;
+            ensure(fs::read(path)? == image, || format!("blob {which} is not what was put"))?;
         }
         let record = file(cache.store.root(), "r", key(which));
         if record.exists() {
@@ -109,13 +110,13 @@ fn all_is_whole(cache: &Cache) -> Result<u64, Failed> {
     Ok(blobs)
 }
 
-fn two_hundred() -> Outcome {
-    const PROCESSES: u64 = 200;
+fn at_once() -> Outcome {
     const STEPS: u64 = 10;
+    let processes = rounds("cache_store: processes at once", 200, 50);
     // Half of the results fit, so that some are always on their way out.
     for limit in [64 * MIB, MIB] {
         let cache = Cache::new(limit)?;
-        let workers = (0..PROCESSES).map(|seed| start(&cache, limit, seed, STEPS)).collect::<Result<Vec<_>, _>>()?;
+        let workers = (0..processes).map(|seed| start(&cache, limit, seed, STEPS)).collect::<Result<Vec<_>, _>>()?;
         for worker in workers {
             let ended = worker.wait_with_output()?;
             if !ended.status.success() {
@@ -125,15 +126,15 @@ fn two_hundred() -> Outcome {
         let blobs = all_is_whole(&cache)?;
         let stats = cache.store.stats();
         let counted = stats.get(Event::Hit) + stats.get(Event::Miss);
-        expect_equal("every link was counted", &(PROCESSES * STEPS).to_string(), &counted.to_string())?;
+        expect_equal("every link was counted", &(processes * STEPS).to_string(), &counted.to_string())?;
         let evicted = stats.get(Event::Evicted);
         let held = if limit == MIB { blobs < RESULTS && evicted > 0 } else { blobs == RESULTS && evicted == 0 };
-        expect_equal(&format!("{blobs} blobs, {evicted} evicted, at most {limit} bytes"), "true", &held.to_string())?;
+        ensure(held, || format!("{blobs} of {RESULTS} blobs are there, {evicted} were evicted, where {limit} bytes fit"))?;
         // The last to put may have found somebody collecting.
         cache.store.gc(limit).map_err(told)?;
         let (size, contents) = (cache.store.stats().size, cache.store.contents());
         expect_equal("the size is known", &contents.size.to_string(), &size.to_string())?;
-        expect_equal("and not too large", "true", &(size <= limit).to_string())?;
+        ensure(size <= limit, || format!("{size} bytes are left after a collection, where {limit} fit"))?;
         expect_equal("nothing is left aside", "0", &fs::read_dir(cache.store.root().join("v2/tmp"))?.count().to_string())?;
     }
     passed()
@@ -142,7 +143,8 @@ fn two_hundred() -> Outcome {
 fn killed() -> Outcome {
     let cache = Cache::new(MIB)?;
     let mut before = 0;
-    for round in 0..100u64 {
+    let rounds = rounds("cache_store: pairs of workers that are killed", 100, 25u64);
+    for round in 0..rounds {
         let mut workers = vec![start(&cache, MIB, round * 2, 1_000_000)?, start(&cache, MIB, round * 2 + 1, 1_000_000)?];
         let at_work = workers.first_mut().and_then(|worker| worker.stdout.take()).ok_or("no stdout")?;
         std::io::BufReader::new(at_work).read_line(&mut String::new())?;
@@ -165,13 +167,15 @@ fn killed() -> Outcome {
         before = counted;
         // Too much may be counted, never too little.
         let (known, there) = (stats.size, cache.store.contents().size);
-        expect_equal(&format!("{there} bytes are there, {known} counted"), "true", &(known >= there).to_string())?;
+        ensure(known >= there, || format!("{there} bytes are there, and only {known} counted"))?;
     }
-    expect_equal("something was done", "true", &(before > 100).to_string())?;
+    ensure(before > rounds, || format!("the workers have put only {before} results before they were killed"))?;
     // Many died while they were putting something; what they left does not stay.
     let tmp = cache.store.root().join("v2/tmp");
     let left: Vec<_> = fs::read_dir(&tmp)?.collect();
-    expect_equal("some were killed in the middle", "true", &(left.len() > 5).to_string())?;
+    ensure(left.len() as u64 > rounds / 20, || {
+        format!("only {} workers were killed while they were putting something", left.len())
+    })?;
     for entry in left {
         let file = fs::File::open(entry?.path())?;
         file.set_modified(std::time::SystemTime::now() - Duration::from_secs(2 * 3600))?;

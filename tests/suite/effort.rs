@@ -1,0 +1,63 @@
+//! How much of the suite is run. Everything, but the longest tests cut short; with `OFFLD_TEST_LONG=1` (`make test-long`) those in full;
+//! with `OFFLD_TEST_CHECK=1` (`make check`) only the few of [`CHECK`].
+
+use std::sync::Mutex;
+
+use libtest_mimic::Trial;
+
+/// What is run before each commit: of each tool and each part of a link something quick.
+const CHECK: [&str; 16] = [
+    "programs::archive-members::lld",
+    "programs::reduction::bfd",
+    "programs::shared-only::lld",
+    "programs::merged::bfd",
+    "kinds::hip-rdc",
+    "kinds::hip-compressed",
+    "dry_run::library",
+    "dry_run::amdgcn_two_units_for_real",
+    "without_llvm::an_elf_object_of_the_host",
+    "coff::program::x86_64-pc-windows-msvc",
+    "cache_keys::the_program_changes::lld",
+    "bundler::ob_01_ob_02_ob_03_ob_13_ob_16_every_type_both_ways",
+    "fat_objects::archives::ob_43_of_every_form",
+    "packager::linked_programs_give_the_same_files",
+    "inspect::program::openmp",
+    "reproduce::contents",
+];
+
+static CUT_SHORT: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn is_set(name: &str) -> bool {
+    std::env::var_os(name).is_some_and(|value| value == "1")
+}
+
+/// Of all trials those that are to be run.
+pub fn chosen(mut trials: Vec<Trial>) -> Vec<Trial> {
+    if is_set("OFFLD_TEST_CHECK") {
+        let unknown: Vec<&str> = CHECK.into_iter().filter(|name| !trials.iter().any(|trial| trial.name() == *name)).collect();
+        assert!(unknown.is_empty(), "there are no tests by these names of the list in tests/suite/effort.rs: {unknown:?}");
+        trials.retain(|trial| CHECK.contains(&trial.name()));
+    }
+    trials
+}
+
+/// How often a test does `what`: `full` times, or only `short` times where the longest tests are cut short. The end of the run then says
+/// so.
+pub fn rounds<T: Copy + PartialOrd + std::fmt::Display>(what: &str, full: T, short: T) -> T {
+    if short >= full || is_set("OFFLD_TEST_LONG") {
+        return full;
+    }
+    let cut = format!("{what}: {short} instead of {full}");
+    CUT_SHORT.lock().expect("no test panics while it holds this").push(cut);
+    short
+}
+
+/// Says what was cut short, if anything was.
+pub fn tell() {
+    let mut cut = CUT_SHORT.lock().expect("no test panics while it holds this");
+    cut.sort();
+    cut.dedup();
+    if !cut.is_empty() {
+        eprintln!("cut short (in full with OFFLD_TEST_LONG=1, as `make test-long`):\n  {}\n", cut.join("\n  "));
+    }
+}
