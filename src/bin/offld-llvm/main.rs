@@ -1,6 +1,8 @@
 //! The program that holds LLVM. `offld` starts it when registration code has to be made and not found in the cache, sends it requests
 //! over stdin, and reads the answers from stdout (`offld::llvm::protocol`). It reads and writes no file, and ends with its stdin.
 
+#![cfg_attr(test, expect(clippy::disallowed_types, reason = "unit tests run the C compiler and what it has made"))]
+
 mod context;
 mod emit;
 mod emit_fatbin;
