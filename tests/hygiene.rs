@@ -27,7 +27,7 @@ const ARROWS: &[(&str, &str)] = &[
     ),
     ("error", ""),
     ("formats", "error model"),
-    ("io", "error formats llvm sys"),
+    ("io", "error formats sys"),
     ("lib", "cli io link llvm registration store sys tools"),
     ("link", ""),
     ("link::device", "args error formats io link::inputs link::scan link::select model store sys target"),
@@ -40,7 +40,7 @@ const ARROWS: &[(&str, &str)] = &[
     ),
     ("link::register", "args formats io link::device link::payload llvm model registration store sys"),
     ("link::reproduce", "args formats io link::host link::inputs link::scan sys target"),
-    ("link::scan", "args formats link::inputs llvm model"),
+    ("link::scan", "args formats link::inputs model"),
     ("link::select", "link::scan model target"),
     ("llvm", "args error formats model registration sys"),
     ("main", ""),
@@ -51,8 +51,8 @@ const ARROWS: &[(&str, &str)] = &[
     ("target", "formats"),
     ("tools", ""),
     ("tools::bundler", "error formats io sys"),
-    ("tools::inspect", "error formats io llvm model sys"),
-    ("tools::packager", "formats io llvm model sys"),
+    ("tools::inspect", "error formats io model sys"),
+    ("tools::packager", "formats io model sys"),
     ("tools::wrapper", "error formats io llvm model registration sys"),
 ];
 

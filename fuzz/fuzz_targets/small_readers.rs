@@ -1,9 +1,9 @@
-//! The small readers, one a call; the first byte says which: bitcode's producer, linker directives, a library's interface, SPIR-V for
+//! The small readers, one a call; the first byte says which: bitcode (its producer, its images, its symbols), linker directives, a library's interface, SPIR-V for
 //! Intel's runtime, what a file is by its first bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use offld::formats::bitcode_ident;
+use offld::formats::bitcode;
 use offld::formats::coff::drectve;
 use offld::formats::elf::interface;
 use offld::formats::intel_spirv;
@@ -13,11 +13,13 @@ fuzz_target!(|data: &[u8]| {
     let Some((which, data)) = data.split_first() else { return };
     offld_fuzz::bounded(data.len(), || match which % 5 {
         0 => {
-            if let Some(name) = bitcode_ident::producer(data) {
-                // A literal of an abbreviation takes no bits, but there are not many.
-                assert!(name.len() <= 8192);
+            if let Some(name) = bitcode::producer(data) {
+                // A character takes a bit at least, and there are not more without bits than there are bits.
+                assert!(name.len() <= 16 * data.len());
             }
-            bitcode_ident::producer_major(data);
+            bitcode::producer_major(data);
+            let _ = bitcode::embedded_images(data);
+            let _ = bitcode::symbols(data);
         }
         1 => drop(drectve::read(data)),
         2 => {

@@ -5,7 +5,7 @@
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
 pub mod archive;
-pub mod bitcode_ident;
+pub mod bitcode;
 pub mod bitstream;
 pub mod bundle;
 pub mod coff;

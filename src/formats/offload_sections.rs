@@ -19,7 +19,7 @@ pub const NAME: &str = ".llvm.offloading";
 /// (docs/spec/faults.md F17).
 pub const RELOCATABLE: &str = ".llvm.offloading.relocatable";
 /// No triple and architecture are longer.
-const LONGEST_NAME: usize = 4096;
+pub(crate) const LONGEST_NAME: usize = 4096;
 
 /// A section with device images.
 #[derive(Debug, Clone, PartialEq, Eq)]

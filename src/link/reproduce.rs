@@ -21,7 +21,7 @@ use anyhow::{Context, Result};
 use crate::args::request::{InputName, InputSpec, LinkRequest};
 use crate::args::response;
 use crate::args::{Ledger, Role, What};
-use crate::formats::bitcode_ident;
+use crate::formats::bitcode;
 use crate::formats::magic::{Magic, magic};
 use crate::io::bytes::Bytes;
 use crate::io::loader;
@@ -182,7 +182,7 @@ struct Tools {
 
 impl Tools {
     fn of(link: &Link<'_>, inputs: &Inputs, found: &[DeviceImage<'_>]) -> Tools {
-        let need = found.iter().filter_map(|image| bitcode_ident::producer_major(&image.bytes)).max();
+        let need = found.iter().filter_map(|image| bitcode::producer_major(&image.bytes)).max();
         let compiler = toolchain::device_compiler(link.request.offld_clang.as_deref(), need).ok().map(|choice| choice.compiler);
         let facts = scan::host_facts(inputs, true).unwrap_or_default();
         let host_triple = host::triple(link.request, &facts).ok();

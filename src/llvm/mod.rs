@@ -3,8 +3,6 @@
 //!
 //! `protocol` is what both programs have in common, `program` finds the other one, and [`Llvm`] is one command's use of it.
 
-mod archive;
-pub use archive::BitcodeSymbols;
 pub mod program;
 pub mod protocol;
 #[cfg(test)]
@@ -152,32 +150,4 @@ fn patience() -> Result<Duration> {
         Some(seconds) => Ok(Duration::from_secs(seconds)),
         None => bail!("{}={} is not a number of seconds above 0", session::OFFLD_LLVM_TIMEOUT, text.to_string_lossy()),
     }
-}
-
-// TEMPORARY
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Embedded {
-    pub section: String,
-    pub bytes: Vec<u8>,
-}
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ModuleSymbols {
-    pub triple: String,
-    pub defined: Vec<Symbol>,
-    pub undefined: Vec<Symbol>,
-    pub entries: Option<crate::model::Generation>,
-    pub refers_to_bounds: bool,
-}
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Symbol {
-    pub name: String,
-    pub weak: bool,
-    pub common: bool,
-    pub hidden: bool,
-}
-pub fn embedded_images(_b: &[u8]) -> Result<Vec<Embedded>> {
-    bail!("temporary")
-}
-pub fn symbols(_b: &[u8]) -> Result<ModuleSymbols> {
-    bail!("temporary")
 }

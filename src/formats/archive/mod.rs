@@ -4,4 +4,4 @@ mod read;
 mod write;
 
 pub use read::{ArchiveFault, ArchiveMember, ArchiveMembers, MAX_NESTING, MemberContents, members};
-pub use write::{NativeOnly, NewMember, Symbols, write, write_plain};
+pub use write::{NewMember, write, write_plain};

@@ -1,15 +1,14 @@
 //! Writes GNU archives as `llvm-ar rcsD` does, to the byte: times and owners 0, mode 644, the symbol index `/` first (`/SYM64/` from
 //! 4 GiB on), then the long names `//`, then the members. An archive in which nothing has symbols has no index.
 //!
-//! The symbols of native objects are read here. Those of bitcode take LLVM, which this folder does not use: the caller passes a reader
-//! for them ([`Symbols`]).
+//! The index has the symbols of native objects and of bitcode (`formats::bitcode`).
 
 use std::io::{self, Seek, SeekFrom, Write};
 
 use ar_archive_writer::{ArchiveKind, DEFAULT_OBJECT_READER, NewArchiveMember, ObjectReader, write_archive_to_stream};
 use object::{Object, ObjectSymbol, SymbolKind};
 
-use crate::formats::magic;
+use crate::formats::{bitcode, magic};
 
 #[cfg(test)]
 mod tests;
@@ -22,36 +21,15 @@ pub struct NewMember<'a> {
     pub bytes: Box<dyn AsRef<[u8]> + 'a>,
 }
 
-/// Reads the symbols of members that are not native objects but bitcode.
-pub trait Symbols {
-    /// Whether `bytes` is something this reader reads.
-    fn reads(bytes: &[u8]) -> bool;
-    /// The names that `bytes` defines for other objects, as an object made of it would have them.
-    fn names(bytes: &[u8]) -> io::Result<Vec<String>>;
-}
-
-/// Reads nothing: only the symbols of native objects are in the index.
-pub struct NativeOnly;
-
-impl Symbols for NativeOnly {
-    fn reads(_bytes: &[u8]) -> bool {
-        false
-    }
-
-    fn names(_bytes: &[u8]) -> io::Result<Vec<String>> {
-        Ok(Vec::new())
-    }
-}
-
 /// Writes an archive of `members`, in their order, to `out`. Fails when a member is larger than a header can say (10 digits),
-/// when `S` cannot read what it said it reads, or when `out` fails.
-pub fn write<S: Symbols>(members: Vec<NewMember<'_>>, out: &mut (impl Write + Seek)) -> io::Result<()> {
-    let indexed = members.iter().any(|member| is_native((*member.bytes).as_ref()) || S::reads((*member.bytes).as_ref()));
+/// or when `out` fails.
+pub fn write(members: Vec<NewMember<'_>>, out: &mut (impl Write + Seek)) -> io::Result<()> {
+    let indexed = members.iter().any(|member| has_symbols((*member.bytes).as_ref()));
     let members: Vec<NewArchiveMember<'_>> = members
         .into_iter()
         .map(|member| NewArchiveMember {
             buf: member.bytes,
-            object_reader: Reader::<S>::READER,
+            object_reader: READER,
             member_name: member.name,
             mtime: 0,
             uid: 0,
@@ -93,32 +71,29 @@ fn pad(size: usize, out: &mut impl Write) -> io::Result<()> {
     if size.is_multiple_of(2) { Ok(()) } else { out.write_all(b"\n") }
 }
 
-/// `ar_archive_writer` takes plain functions, which cannot capture a reader: hence a reader is a type.
-struct Reader<S>(std::marker::PhantomData<S>);
+const READER: &ObjectReader = &ObjectReader { get_symbols: symbols, ..DEFAULT_OBJECT_READER };
 
-impl<S: Symbols> Reader<S> {
-    const READER: &'static ObjectReader = &ObjectReader { get_symbols: Self::symbols, ..DEFAULT_OBJECT_READER };
-
-    fn symbols(bytes: &[u8], take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<bool> {
-        if S::reads(bytes) {
-            S::names(bytes)?.iter().try_for_each(|name| take(name.as_bytes()))?;
-            return Ok(true);
-        }
-        // Members that are no objects, and damaged objects, are stored without symbols.
-        let Ok(file) = object::File::parse(bytes) else { return Ok(false) };
-        for symbol in file.symbols() {
-            let special = matches!(symbol.kind(), SymbolKind::File | SymbolKind::Section);
-            if !special && symbol.is_global() && !symbol.is_undefined() {
-                take(symbol.name_bytes().map_err(io::Error::other)?)?;
-            }
-        }
-        Ok(true)
+/// Hands the names that `bytes` defines for other objects to `take`. Returns whether it is something that has symbols. What is no object,
+/// or a damaged one, is a member like any other, only without symbols.
+fn symbols(bytes: &[u8], take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<bool> {
+    if magic::is_bitcode(bytes) {
+        let Ok(module) = bitcode::symbols(bytes) else { return Ok(false) };
+        module.defined.iter().try_for_each(|symbol| take(&symbol.name))?;
+        return Ok(true);
     }
+    let Ok(file) = object::File::parse(bytes) else { return Ok(false) };
+    for symbol in file.symbols() {
+        let special = matches!(symbol.kind(), SymbolKind::File | SymbolKind::Section);
+        if !special && symbol.is_global() && !symbol.is_undefined() {
+            take(symbol.name_bytes().map_err(io::Error::other)?)?;
+        }
+    }
+    Ok(true)
 }
 
-/// Whether `bytes` is a native object.
-fn is_native(bytes: &[u8]) -> bool {
-    object::File::parse(bytes).is_ok()
+/// Whether `bytes` is a native object or bitcode that can be read.
+fn has_symbols(bytes: &[u8]) -> bool {
+    if magic::is_bitcode(bytes) { bitcode::symbols(bytes).is_ok() } else { object::File::parse(bytes).is_ok() }
 }
 
 /// An index without a symbol: a header, the number 0, and the three zeros and the padding that LLVM puts after it.

@@ -1,9 +1,12 @@
-//! LLVM's bitstream, the container that bitcode is in: blocks, records and abbreviations, read into a tree and written from it.
-//! What is written as it was read is the same to the bit. It knows nothing of LLVM IR but for `images`, which puts device images into
-//! a module that was made without them (source: LLVM's `BitCodeFormat` document).
+//! LLVM's bitstream, the container that bitcode is in: blocks, records and abbreviations (source: LLVM's `BitCodeFormat` document).
+//! `cursor` goes through a stream entry by entry, for who wants little of it (`formats::bitcode`); `read` makes a tree of it, which `write`
+//! writes again. What is written as it was read is the same to the bit. Nothing here knows LLVM IR but for `images`, which puts
+//! device images into a module that was made without them.
 //!
 //! An array of bytes may be a hole: it has a length and no bytes, and whoever writes the stream to a file fills it in.
 
+pub(crate) mod bits;
+pub(crate) mod cursor;
 pub mod images;
 mod read;
 mod write;

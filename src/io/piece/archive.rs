@@ -5,12 +5,12 @@ use std::io::{self, Seek, SeekFrom, Write};
 
 use super::Piece;
 use crate::formats::archive::{NewMember, write};
+use crate::formats::{bitcode, magic};
 use crate::io::outputs::Output;
-use crate::llvm::BitcodeSymbols;
 use crate::sys::session::Session;
 
 /// Writes a GNU archive of `members`, each with its name, to `out`. Its symbol index covers native objects and bitcode;
-/// bitcode that LLVM cannot read is stored without symbols, with a warning.
+/// bitcode that cannot be read is stored without symbols, with a warning.
 pub fn write_archive<'a>(
     members: impl IntoIterator<Item = (&'a str, &'a Piece)>,
     out: &mut Output,
@@ -18,13 +18,18 @@ pub fn write_archive<'a>(
 ) -> io::Result<()> {
     let members: Vec<(&str, &Piece)> = members.into_iter().collect();
     for (name, piece) in &members {
-        if let Some(error) = BitcodeSymbols::fault(piece.bytes()) {
-            session.shell.warn(&format!("'{name}': {error}"));
+        if magic::is_bitcode(piece.bytes())
+            && let Err(fault) = bitcode::symbols(piece.bytes())
+        {
+            session.shell.warn(&format!(
+                "'{name}': nothing of this bitcode is in the archive's index, because it cannot be read at offset {:#x}: {}",
+                fault.at, fault.what
+            ));
         }
     }
     let pieces = members.iter().map(|(_, piece)| (place(piece.bytes()), *piece)).collect();
     let members = members.into_iter().map(|(name, piece)| NewMember { name: name.to_owned(), bytes: Box::new(piece) });
-    write::<BitcodeSymbols>(members.collect(), &mut ByPiece { out, pieces })
+    write(members.collect(), &mut ByPiece { out, pieces })
 }
 
 /// Copies a piece's bytes from its file where the archive writer writes exactly that piece; passes everything else on. The writer is only

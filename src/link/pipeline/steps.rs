@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use super::named::{inputs_of, out_name, search};
 use crate::args::request::LinkRequest;
 use crate::args::{Ledger, link_exe};
-use crate::formats::bitcode_ident;
+use crate::formats::bitcode;
 use crate::link::inputs::Inputs;
 use crate::link::scan::{self, DeviceImage, HostFacts, Machine};
 use crate::link::select::{self, DeviceJob, SelectOptions};
@@ -142,5 +142,5 @@ pub(super) fn select<'a>(
 /// The newest LLVM among the producers of the bitcode that is linked.
 fn producer(jobs: &[DeviceJob<'_>]) -> Option<u32> {
     let inputs = jobs.iter().flat_map(|job| &job.inputs);
-    inputs.filter_map(|input| bitcode_ident::producer_major(&input.bytes)).max()
+    inputs.filter_map(|input| bitcode::producer_major(&input.bytes)).max()
 }

@@ -1,4 +1,4 @@
-//! Host objects that are LLVM bitcode (`-flto`): the images they carry and what they say of themselves, read through `llvm/`.
+//! Host objects that are LLVM bitcode (`-flto`): the images they carry and what they say of themselves, read through `formats::bitcode`.
 
 use std::borrow::Cow;
 
@@ -6,35 +6,41 @@ use anyhow::{Context, Result};
 
 use super::object::llvm14_image;
 use super::{Definition, DeviceImage, HostFacts, Need, packaged};
+use crate::formats::bitcode;
 use crate::link::inputs::InputObject;
-use crate::llvm;
+use crate::model::Origin;
 
 /// The device images that a module embeds.
 pub(super) fn images(index: usize, input_object: &InputObject) -> Result<Vec<DeviceImage<'_>>> {
-    let embedded = llvm::embedded_images(input_object.data()).with_context(|| input_object.origin.to_string())?;
+    let embedded = bitcode::embedded_images(input_object.data()).with_context(|| input_object.origin.to_string())?;
     let mut all = Vec::new();
     for image in embedded {
         let origin = input_object.origin.in_section(&image.section);
-        let found = match llvm14_image(index, &origin, &image.section, &image.bytes) {
-            Some(found) => vec![found],
-            None => packaged(index, &origin, &image.bytes)?,
-        };
-        // The bytes were copied out of the module, so each image keeps its own part of them.
-        all.extend(found.into_iter().map(|image| DeviceImage { bytes: Cow::Owned(image.bytes.into_owned()), ..image }));
+        match image.bytes {
+            Cow::Borrowed(bytes) => all.extend(in_section(index, &origin, &image.section, bytes)?),
+            // The bytes do not stand in the module as they are, so each image keeps its own part of them.
+            Cow::Owned(bytes) => {
+                let found = in_section(index, &origin, &image.section, &bytes)?;
+                all.extend(found.into_iter().map(|image| DeviceImage { bytes: Cow::Owned(image.bytes.into_owned()), ..image }));
+            }
+        }
     }
     Ok(all)
 }
 
+fn in_section<'a>(index: usize, origin: &Origin, section: &str, bytes: &'a [u8]) -> Result<Vec<DeviceImage<'a>>> {
+    match llvm14_image(index, origin, section, bytes) {
+        Some(found) => Ok(vec![found]),
+        None => packaged(index, origin, bytes),
+    }
+}
+
 /// What a module says of itself.
-pub(super) fn facts(data: &[u8]) -> Result<HostFacts<'static>> {
-    let module = llvm::symbols(data)?;
-    let defined = module.defined.into_iter().map(|symbol| Definition {
-        name: Cow::Owned(symbol.name.into_bytes()),
-        weak: symbol.weak,
-        common: symbol.common,
-    });
-    let undefined =
-        module.undefined.into_iter().map(|symbol| Need { name: Cow::Owned(symbol.name.into_bytes()), weak: symbol.weak });
+pub(super) fn facts(data: &[u8]) -> Result<HostFacts<'_>> {
+    let module = bitcode::symbols(data)?;
+    let defined =
+        module.defined.into_iter().map(|symbol| Definition { name: symbol.name, weak: symbol.weak, common: symbol.common });
+    let undefined = module.undefined.into_iter().map(|symbol| Need { name: symbol.name, weak: symbol.weak });
     Ok(HostFacts {
         defined: defined.collect(),
         undefined: undefined.collect(),

@@ -6,19 +6,19 @@ use super::image::{self, ImageMetadata};
 use super::objects;
 use super::report::Step;
 use super::walk::{Cursor, Walk};
+use crate::formats::bitcode;
 use crate::io::piece::Piece;
-use crate::llvm;
 
 /// Goes into the images of the module at `cursor`, or adds it as one.
 pub(super) fn host(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
-    let embedded = llvm::embedded_images(cursor.piece.bytes()).with_context(|| cursor.place.to_string())?;
+    let embedded = bitcode::embedded_images(cursor.piece.bytes()).with_context(|| cursor.place.to_string())?;
     if embedded.is_empty() {
         return device(walk, cursor);
     }
     for image in embedded {
         let size = image.bytes.len() as u64;
         let piece = Piece::made(|out| Ok(out.write_all(&image.bytes)?))?;
-        let place = cursor.place.then(Step::Section { name: image.section.clone(), offset: None, size });
+        let place = cursor.place.then(Step::Section { name: image.section.to_string(), offset: None, size });
         let facts = objects::of_named_section(&image.section, &cursor.facts);
         walk.enter(&cursor.deeper(piece, place, facts).inside());
     }
@@ -26,7 +26,7 @@ pub(super) fn host(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
 }
 
 fn device(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
-    let triple = llvm::symbols(cursor.piece.bytes()).with_context(|| cursor.place.to_string())?.triple;
+    let triple = bitcode::symbols(cursor.piece.bytes()).with_context(|| cursor.place.to_string())?.triple;
     let arch = triple.split('-').next().unwrap_or_default();
     if ["amdgcn", "r600", "nvptx", "nvptx64", "spir", "spir64"].contains(&arch) || arch.starts_with("spirv") {
         let facts = ImageMetadata { triple, ..cursor.facts.clone() };

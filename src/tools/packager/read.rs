@@ -7,11 +7,11 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail};
 
 use crate::formats::archive::{self, ArchiveFault, MAX_NESTING, MemberContents};
+use crate::formats::bitcode::embedded_images;
 use crate::formats::magic::{Magic, is_bitcode, magic};
 use crate::formats::offload_binary::{self, Packed};
 use crate::formats::offload_sections;
 use crate::io::piece::{Piece, Spool};
-use crate::llvm;
 use crate::model::{ImageKind, OffloadKind, OffloadKinds, Origin};
 use crate::sys::session::Session;
 
@@ -104,9 +104,9 @@ impl ImageReader<'_> {
     }
 
     fn bitcode(&mut self, origin: &Origin, piece: &Piece, depth: usize) -> Result<()> {
-        for embedded in llvm::embedded_images(piece.bytes()).with_context(|| origin.to_string())? {
+        for embedded in embedded_images(piece.bytes()).with_context(|| origin.to_string())? {
             let origin = origin.in_section(&embedded.section);
-            self.section(&origin, &embedded.section, Piece::owned(embedded.bytes), depth)?;
+            self.section(&origin, &embedded.section, Piece::owned(embedded.bytes.into_owned()), depth)?;
         }
         Ok(())
     }

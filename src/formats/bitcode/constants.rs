@@ -1,0 +1,72 @@
+//! The constants of a module that are plain bytes.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::module::Module;
+use super::types::Types;
+use crate::error::Malformed;
+use crate::formats::bitstream::cursor::{Cursor, Entry, Scope};
+
+const SET_TYPE: u64 = 1;
+const STRING: u64 = 8;
+const C_STRING: u64 = 9;
+const DATA: u64 = 22;
+
+/// The bytes of the values with these ids, as far as they are arrays of bytes. LLVM writes such an array as a string, a string with
+/// a zero after it, or (as its reader takes, too) data. What is all zeros is written otherwise and is no image; nor is an array of
+/// which parts are undefined.
+pub(super) fn texts<'a>(module: &Module<'a>, ids: &BTreeSet<u64>) -> Result<BTreeMap<u64, Cow<'a, [u8]>>, Malformed> {
+    // The ids of constants follow those of the global values.
+    let mut texts = Texts { module, ids, next: module.values.len() as u64, found: BTreeMap::new() };
+    let mut cursor = module.cursor.clone();
+    for scope in &module.constants {
+        texts.block(&mut cursor, scope.clone())?;
+    }
+    Ok(texts.found)
+}
+
+struct Texts<'m, 'a> {
+    module: &'m Module<'a>,
+    ids: &'m BTreeSet<u64>,
+    next: u64,
+    found: BTreeMap<u64, Cow<'a, [u8]>>,
+}
+
+impl<'a> Texts<'_, 'a> {
+    fn block(&mut self, cursor: &mut Cursor<'a>, mut scope: Scope) -> Result<(), Malformed> {
+        let (mut of, mut values) = (0, Vec::new());
+        cursor.again(&scope);
+        loop {
+            let id = match cursor.next(&mut scope)? {
+                Entry::End => return Ok(()),
+                Entry::Block(inner) => {
+                    cursor.skip(inner)?;
+                    continue;
+                }
+                Entry::Abbreviation(_) => continue,
+                Entry::Record(id) => id,
+            };
+            let open = cursor.open(&scope, id)?;
+            if open.code == SET_TYPE {
+                cursor.values(open, 2, &mut values)?;
+                of = values.get(1).copied().unwrap_or(0);
+                continue;
+            }
+            let wanted = self.ids.contains(&self.next);
+            match open.code {
+                STRING if wanted => drop(self.found.insert(self.next, cursor.bytes(open)?)),
+                C_STRING if wanted => {
+                    let mut bytes = cursor.bytes(open)?.into_owned();
+                    bytes.push(0);
+                    self.found.insert(self.next, Cow::Owned(bytes));
+                }
+                DATA if wanted && Types::read(self.module)?.is_bytes(of) => {
+                    drop(self.found.insert(self.next, cursor.bytes(open)?));
+                }
+                _ => cursor.pass(open)?,
+            }
+            self.next += 1;
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Of a module's metadata: the list of the globals that hold device code.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use memchr::memmem;
+
+use super::module::Module;
+use crate::error::Malformed;
+use crate::formats::bitstream::bits::Bits;
+use crate::formats::bitstream::cursor::{Cursor, Entry, Open, Scope};
+use crate::formats::offload_sections::NAME;
+
+const OLD_STRING: u64 = 1;
+const VALUE: u64 = 2;
+const NODE: u64 = 3;
+const LIST_NAME: u64 = 4;
+const DISTINCT_NODE: u64 = 5;
+const KIND: u64 = 6;
+const NAMED_NODE: u64 = 10;
+const STRINGS: u64 = 35;
+const GLOBAL_ATTACHMENT: u64 = 36;
+const INDEX_OFFSET: u64 = 38;
+const INDEX: u64 = 39;
+
+/// The list's name. Its rows are a global and the name of its section.
+const LIST: &[u8] = b"llvm.embedded.objects";
+
+/// The ids of the values that the module lists for `.llvm.offloading`, in the list's order.
+pub(super) fn listed(module: &Module<'_>) -> Result<Vec<u64>, Malformed> {
+    let mut table = Table::default();
+    let mut cursor = module.cursor.clone();
+    for scope in &module.metadata {
+        table.block(&mut cursor, scope.clone())?;
+    }
+    let value = |row: &u64| table.values.get(table.rows.get(row)?).copied();
+    Ok(table.list.iter().filter_map(value).collect())
+}
+
+/// What was read, by the ids that metadata is numbered with.
+#[derive(Default)]
+struct Table {
+    /// The next id.
+    next: u64,
+    /// The strings that are the section's name.
+    sections: BTreeSet<u64>,
+    /// Values, by their ids among values.
+    values: BTreeMap<u64, u64>,
+    /// Nodes of something and the section's name: the id of the something.
+    rows: BTreeMap<u64, u64>,
+    /// Whether the named node that comes next is the list.
+    is_list: bool,
+    /// The rows of the list.
+    list: Vec<u64>,
+}
+
+impl Table {
+    fn block(&mut self, cursor: &mut Cursor<'_>, mut scope: Scope) -> Result<(), Malformed> {
+        let mut values = Vec::new();
+        cursor.again(&scope);
+        loop {
+            match cursor.next(&mut scope)? {
+                Entry::End => return Ok(()),
+                Entry::Block(inner) => cursor.skip(inner)?,
+                Entry::Abbreviation(_) => {}
+                Entry::Record(id) => {
+                    let open = cursor.open(&scope, id)?;
+                    // Strings come first. Without the section's name there is no row, and debug information may be long.
+                    if open.code == STRINGS && !self.strings(cursor, open)? && self.sections.is_empty() {
+                        return Ok(());
+                    }
+                    if open.code != STRINGS {
+                        self.record(cursor, open, &mut values)?;
+                    }
+                }
+            }
+        }
+    }
+
+    fn record(&mut self, cursor: &mut Cursor<'_>, open: Open<'_>, values: &mut Vec<u64>) -> Result<(), Malformed> {
+        match open.code {
+            OLD_STRING => {
+                if *cursor.bytes(open)? == *NAME.as_bytes() {
+                    self.sections.insert(self.next);
+                }
+            }
+            LIST_NAME => self.is_list = *cursor.bytes(open)? == *LIST,
+            NAMED_NODE if self.is_list => {
+                cursor.values(open, usize::MAX, values)?;
+                self.list.extend(values.iter().skip(1));
+                self.is_list = false;
+            }
+            VALUE | NODE | DISTINCT_NODE => {
+                cursor.values(open, 3, values)?;
+                match values[..] {
+                    // Type and value.
+                    [VALUE, _, id] => drop(self.values.insert(self.next, id)),
+                    // Operands are ids plus 1; 0 is none.
+                    [NODE | DISTINCT_NODE, global, section] if global > 0 && section > 0 => {
+                        if self.sections.contains(&(section - 1)) {
+                            self.rows.insert(self.next, global - 1);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            _ => cursor.pass(open)?,
+        }
+        // Every other record is a node, those that later releases of LLVM add as well.
+        if !matches!(open.code, LIST_NAME | KIND | NAMED_NODE | GLOBAL_ATTACHMENT | INDEX_OFFSET | INDEX) {
+            self.next += 1;
+        }
+        Ok(())
+    }
+
+    /// Reads all strings at once: how many there are, where the characters begin in the blob, and there first the lengths. Returns
+    /// whether the section's name may be among them.
+    fn strings(&mut self, cursor: &mut Cursor<'_>, open: Open<'_>) -> Result<bool, Malformed> {
+        let mut values = Vec::new();
+        let blob = cursor.values(open, 3, &mut values)?.unwrap_or_default();
+        let fault = cursor.fault("strings of metadata that are cut short");
+        let [_, count, offset] = values[..] else { return Err(fault) };
+        let split = usize::try_from(offset).ok().and_then(|offset| blob.split_at_checked(offset));
+        let (lengths, chars) = split.ok_or(fault)?;
+        let first = self.next;
+        self.next = first.checked_add(count).ok_or(fault)?;
+        if memmem::find(chars, NAME.as_bytes()).is_none() {
+            return Ok(false);
+        }
+        let (mut lengths, mut rest) = (Bits::new(lengths, 0), chars);
+        for id in first..self.next {
+            let length = lengths.vbr(6).map_err(|_| fault)?;
+            let string;
+            (string, rest) = usize::try_from(length).ok().and_then(|length| rest.split_at_checked(length)).ok_or(fault)?;
+            if string == NAME.as_bytes() {
+                self.sections.insert(id);
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,271 @@
+//! The records of a module: its target, its sections, and its global values with their names. The blocks in it are left for those
+//! who want them.
+
+use std::borrow::Cow;
+
+use super::stream::Found;
+use crate::error::Malformed;
+use crate::formats::bitstream::cursor::{Cursor, Entry, Open, Scope};
+use crate::formats::slice;
+
+const CONSTANTS_BLOCK: u32 = 11;
+const NAMES_BLOCK: u32 = 14;
+const METADATA_BLOCK: u32 = 15;
+const TYPE_BLOCK: u32 = 17;
+
+const VERSION: u64 = 1;
+const TRIPLE: u64 = 2;
+const DATA_LAYOUT: u64 = 3;
+const ASM: u64 = 4;
+const SECTION_NAME: u64 = 5;
+const GLOBAL_VARIABLE: u64 = 7;
+const FUNCTION: u64 = 8;
+const OLD_ALIAS: u64 = 9;
+const ALIAS: u64 = 14;
+const IFUNC: u64 = 18;
+/// Of the table of names that older modules have.
+const NAMED_VALUE: u64 = 1;
+const NAMED_FUNCTION: u64 = 3;
+
+/// From this version on (LLVM 5) names are in a string table, by offset and length.
+const WITH_STRTAB: u64 = 2;
+/// No operand after this one is looked at.
+const MOST_OPERANDS: usize = 24;
+
+/// What a module says at its top.
+pub(super) struct Module<'a> {
+    /// The target's triple.
+    pub triple: Cow<'a, [u8]>,
+    /// Its data layout.
+    pub data_layout: Cow<'a, [u8]>,
+    /// The assembly that belongs to no function.
+    pub asm: Vec<u8>,
+    /// The names of sections. Values name them by number, from 1 on.
+    sections: Vec<Cow<'a, [u8]>>,
+    /// The global values, by their ids: variables, functions, aliases.
+    pub values: Vec<Global<'a>>,
+    /// The block of the types.
+    pub types: Option<Scope>,
+    /// The blocks of constants, whose ids follow those of the global values.
+    pub constants: Vec<Scope>,
+    /// The blocks of metadata.
+    pub metadata: Vec<Scope>,
+    /// For going into the blocks: `Cursor::again`.
+    pub cursor: Cursor<'a>,
+}
+
+/// What a global value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A variable.
+    Variable,
+    /// A function.
+    Function,
+    /// An alias.
+    Alias,
+    /// A function that another one chooses when the program starts.
+    Ifunc,
+}
+
+/// A global value.
+pub(super) struct Global<'a> {
+    /// What it is.
+    pub kind: Kind,
+    /// Its name, as in the text of the module.
+    pub name: Cow<'a, [u8]>,
+    /// As encoded.
+    pub linkage: u64,
+    /// As encoded.
+    pub visibility: u64,
+    /// The number of its section; 0 is none.
+    section: u64,
+    /// Whether it is defined here.
+    pub defined: bool,
+    /// Of a variable: the id of the value it has at first.
+    pub initializer: Option<u64>,
+    /// The number of its type.
+    pub of: u64,
+    /// Whether that is the type of a pointer to it (before LLVM 3.7).
+    pub by_pointer: bool,
+}
+
+impl<'a> Module<'a> {
+    /// Reads the module `found`.
+    pub(super) fn read(found: Found<'a>) -> Result<Module<'a>, Malformed> {
+        let Found { mut cursor, mut scope, strtab } = found;
+        let mut module = Module {
+            triple: Cow::default(),
+            data_layout: Cow::default(),
+            asm: Vec::new(),
+            sections: Vec::new(),
+            values: Vec::new(),
+            types: None,
+            constants: Vec::new(),
+            metadata: Vec::new(),
+            cursor: cursor.clone(),
+        };
+        let (mut names, mut version, mut values) = (Vec::new(), 0, Vec::new());
+        loop {
+            match cursor.next(&mut scope)? {
+                Entry::End => break,
+                Entry::Block(inner) => {
+                    match inner.id {
+                        TYPE_BLOCK => module.types = Some(inner.clone()),
+                        CONSTANTS_BLOCK => module.constants.push(inner.clone()),
+                        METADATA_BLOCK => module.metadata.push(inner.clone()),
+                        NAMES_BLOCK => names.push(inner.clone()),
+                        _ => {}
+                    }
+                    cursor.skip(inner)?;
+                }
+                Entry::Abbreviation(_) => {}
+                Entry::Record(id) => {
+                    let open = cursor.open(&scope, id)?;
+                    if module.text(&mut cursor, open)? {
+                        continue;
+                    }
+                    cursor.values(open, MOST_OPERANDS, &mut values)?;
+                    match &values[..] {
+                        [VERSION, said, ..] if *said > WITH_STRTAB => {
+                            return Err(cursor.fault("a module of a version that came after LLVM 22"));
+                        }
+                        [VERSION, said, ..] => version = *said,
+                        [code @ (GLOBAL_VARIABLE | FUNCTION | OLD_ALIAS | ALIAS | IFUNC), operands @ ..] => {
+                            module.values.push(named(
+                                &cursor,
+                                *code,
+                                operands,
+                                strtab.filter(|_| version >= WITH_STRTAB),
+                                version,
+                            )?);
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+        // Blocks inside are read with the abbreviations that BLOCKINFO gave.
+        module.cursor = cursor;
+        if version < WITH_STRTAB {
+            names.iter().try_for_each(|names| module.take_names(names))?;
+        }
+        Ok(module)
+    }
+
+    /// Takes the record `open` if it is a text. Returns whether it was.
+    fn text(&mut self, cursor: &mut Cursor<'a>, open: Open<'_>) -> Result<bool, Malformed> {
+        match open.code {
+            TRIPLE => self.triple = cursor.bytes(open)?,
+            DATA_LAYOUT => self.data_layout = cursor.bytes(open)?,
+            SECTION_NAME => self.sections.push(cursor.bytes(open)?),
+            ASM => {
+                self.asm.extend_from_slice(&cursor.bytes(open)?);
+                self.asm.push(b'\n');
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// The names in the block `scope`, for a module without a string table.
+    fn take_names(&mut self, scope: &Scope) -> Result<(), Malformed> {
+        let (mut cursor, mut scope, mut values) = (self.cursor.clone(), scope.clone(), Vec::new());
+        cursor.again(&scope);
+        loop {
+            match cursor.next(&mut scope)? {
+                Entry::End => return Ok(()),
+                Entry::Block(inner) => cursor.skip(inner)?,
+                Entry::Abbreviation(_) => {}
+                Entry::Record(id) => {
+                    let open = cursor.open(&scope, id)?;
+                    // A character takes six bits at least, so no name has more of them than that.
+                    let most = usize::try_from(cursor.left()).unwrap_or(usize::MAX).saturating_mul(2);
+                    cursor.values(open, most, &mut values)?;
+                    let (id, name) = match &values[..] {
+                        [NAMED_VALUE, id, name @ ..] | [NAMED_FUNCTION, id, _, name @ ..] => (*id, name),
+                        _ => continue,
+                    };
+                    let name: Option<Vec<u8>> = name.iter().map(|char| u8::try_from(*char).ok()).collect();
+                    let name = name.ok_or_else(|| cursor.fault("a character of more than 8 bits"))?;
+                    if let Some(value) = usize::try_from(id).ok().and_then(|id| self.values.get_mut(id)) {
+                        value.name = Cow::Owned(name);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The name of the section that `global` is in, empty where it is in none.
+    pub(super) fn section(&self, global: &Global<'_>) -> &[u8] {
+        let index = global.section.checked_sub(1).and_then(|index| usize::try_from(index).ok());
+        index.and_then(|index| self.sections.get(index)).map_or(&[], |name| name)
+    }
+}
+
+/// The global value of a record with this code and these operands.
+fn named<'a>(
+    cursor: &Cursor<'_>,
+    code: u64,
+    operands: &[u64],
+    strtab: Option<&'a [u8]>,
+    version: u64,
+) -> Result<Global<'a>, Malformed> {
+    let mut name = Cow::default();
+    let mut rest = operands;
+    if version >= WITH_STRTAB {
+        let [offset, size, after @ ..] = operands else { return Err(cursor.fault("a global value without a name")) };
+        if *size > 0 {
+            let here = cursor.fault("a name past the end of the string table");
+            let strtab = strtab.ok_or(Malformed { what: "names without a string table", ..here })?;
+            name = Cow::Borrowed(slice(strtab, *offset, *size, here.what, here.at)?);
+        }
+        rest = after;
+    }
+    global(code, rest, name).ok_or_else(|| cursor.fault("a global value that lacks operands"))
+}
+
+/// The same, with the operands that follow the name.
+fn global<'a>(code: u64, operands: &[u64], name: Cow<'a, [u8]>) -> Option<Global<'a>> {
+    let operand = |index: usize| operands.get(index).copied();
+    let or_none = |index: usize| operand(index).unwrap_or(0);
+    Some(match code {
+        GLOBAL_VARIABLE => Global {
+            kind: Kind::Variable,
+            name,
+            of: operand(0)?,
+            // The lowest bit says that it is constant.
+            by_pointer: operand(1)? & 2 == 0,
+            initializer: operand(2)?.checked_sub(1),
+            defined: operand(2)? != 0,
+            linkage: operand(3)?,
+            section: or_none(5),
+            visibility: or_none(6),
+        },
+        FUNCTION => Global {
+            kind: Kind::Function,
+            name,
+            of: operand(0)?,
+            by_pointer: false,
+            initializer: None,
+            defined: operand(2)? == 0,
+            linkage: operand(3)?,
+            section: or_none(6),
+            visibility: or_none(7),
+        },
+        // What the address is in, then the value; the old alias has no address space.
+        _ => {
+            let skipped = if code == OLD_ALIAS { 0 } else { 1 };
+            Global {
+                kind: if code == IFUNC { Kind::Ifunc } else { Kind::Alias },
+                name,
+                of: operand(0)?,
+                by_pointer: false,
+                initializer: None,
+                defined: true,
+                linkage: operand(skipped + 2)?,
+                section: 0,
+                visibility: or_none(skipped + 3),
+            }
+        }
+    })
+}

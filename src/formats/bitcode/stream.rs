@@ -1,0 +1,78 @@
+//! The outside of a bitcode file: the wrapper header, the modules, and the string tables that hold their names.
+
+use crate::error::Malformed;
+use crate::formats::bitstream::cursor::{Cursor, Entry, Scope};
+use crate::formats::magic::BITCODE_WRAPPER;
+use crate::formats::slice;
+
+const MODULE_BLOCK: u32 = 8;
+const STRTAB_BLOCK: u32 = 23;
+const STRTAB_BLOB: u64 = 1;
+/// What may follow the last block and is none: there is no room for another module in it.
+const PADDING: u64 = 8;
+
+/// A module of a file, not read yet.
+pub(super) struct Found<'a> {
+    /// The file's stream, at the module's first entry.
+    pub cursor: Cursor<'a>,
+    /// The module's block.
+    pub scope: Scope,
+    /// The names of its symbols; modules before LLVM 5 have none.
+    pub strtab: Option<&'a [u8]>,
+}
+
+/// The stream in `data` and where it begins there: behind the wrapper header, if there is one.
+pub(super) fn unwrapped(data: &[u8]) -> Result<(&[u8], u64), Malformed> {
+    if !data.starts_with(&BITCODE_WRAPPER) {
+        return Ok((data, 0));
+    }
+    // Magic, version, offset, size, CPU type.
+    let field = |at: u64| {
+        let bytes = slice(data, at, 4, "the bitcode wrapper's header is cut short", at)?;
+        Ok(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+    };
+    let (offset, size) = (field(8)?, field(12)?);
+    Ok((slice(data, offset, size, "the bitcode in the wrapper goes on past the end", 8)?, offset))
+}
+
+/// The modules in `stream`. There is one, but for `-fsplit-lto-unit` and concatenated files. None at all is an error.
+pub(super) fn modules(stream: &[u8]) -> Result<Vec<Found<'_>>, Malformed> {
+    let mut cursor = Cursor::new(stream)?;
+    let start = cursor.clone();
+    let mut found: Vec<Found<'_>> = Vec::new();
+    while found.is_empty() || cursor.left() > PADDING {
+        let scope = cursor.top()?;
+        match scope.id {
+            MODULE_BLOCK => {
+                let mut inside = start.clone();
+                inside.again(&scope);
+                cursor.skip(scope.clone())?;
+                found.push(Found { cursor: inside, scope, strtab: None });
+            }
+            STRTAB_BLOCK => {
+                let table = string_table(&mut cursor, scope)?;
+                // A table is for all modules since the one before.
+                found.iter_mut().rev().take_while(|module| module.strtab.is_none()).for_each(|module| module.strtab = table);
+            }
+            _ => cursor.skip(scope)?,
+        }
+    }
+    Ok(found)
+}
+
+fn string_table<'a>(cursor: &mut Cursor<'a>, mut scope: Scope) -> Result<Option<&'a [u8]>, Malformed> {
+    let (mut table, mut values) = (None, Vec::new());
+    loop {
+        match cursor.next(&mut scope)? {
+            Entry::End => return Ok(table),
+            Entry::Block(inner) => cursor.skip(inner)?,
+            Entry::Abbreviation(_) => {}
+            Entry::Record(id) => {
+                let open = cursor.open(&scope, id)?;
+                if let (STRTAB_BLOB, Some(blob)) = (open.code, cursor.values(open, 1, &mut values)?) {
+                    table = Some(blob);
+                }
+            }
+        }
+    }
+}

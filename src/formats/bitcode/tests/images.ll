@@ -1,0 +1,31 @@
+; Images in all the forms that LLVM writes arrays of bytes in, and globals that are none. Assembled by llvm-as 22.
+@one = private constant [3 x i8] c"one", section ".llvm.offloading"
+@same = private constant [3 x i8] c"one", section ".llvm.offloading"
+@six_bits = private constant [4 x i8] c"abc\00", section ".llvm.offloading"
+@seven_bits = private constant [4 x i8] c"a-c\00", section ".llvm.offloading"
+@eight_bits = private constant [4 x i8] c"a\FFc\00", section ".llvm.offloading"
+@inner_zero = private constant [2 x i8] c"\00\01", section ".llvm.offloading"
+@zeros = private constant [4 x i8] zeroinitializer, section ".llvm.offloading"
+@undefined = private constant [2 x i8] [i8 1, i8 undef], section ".llvm.offloading"
+@wide = private constant [2 x i16] [i16 1, i16 2], section ".llvm.offloading"
+@unlisted = private constant [1 x i8] c"x", section ".llvm.offloading"
+@other = private constant [1 x i8] c"y", section ".other"
+@named = private constant [3 x i8] c"old", section ".llvm.offloading.nvptx64-nvidia-cuda.sm_70"
+@left = private constant [1 x i8] c"z", section ".llvm.offloading.relocatable"
+@elsewhere = external constant [0 x i8]
+declare void @function()
+!llvm.embedded.objects = !{!0, !1, !2, !3, !4, !5, !6, !7, !8, !9, !10, !11, !12, !13}
+!0 = !{ptr @one, !".llvm.offloading"}
+!1 = distinct !{ptr @same, !".llvm.offloading"}
+!2 = !{ptr @six_bits, !".llvm.offloading"}
+!3 = !{ptr @seven_bits, !".llvm.offloading"}
+!4 = !{ptr @eight_bits, !".llvm.offloading"}
+!5 = !{ptr @inner_zero, !".llvm.offloading"}
+!6 = !{ptr @zeros, !".llvm.offloading"}
+!7 = !{ptr @undefined, !".llvm.offloading"}
+!8 = !{ptr @wide, !".llvm.offloading"}
+!9 = !{ptr @other, !".other"}
+!10 = !{null, !".llvm.offloading"}
+!11 = !{ptr @one}
+!12 = !{ptr @elsewhere, !".llvm.offloading"}
+!13 = !{ptr @function, !".llvm.offloading"}

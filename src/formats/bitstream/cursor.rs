@@ -1,0 +1,385 @@
+//! Goes through a bitstream entry by entry: blocks, which may be entered or skipped by the length they state, definitions of abbreviations,
+//! and records, of which only the wanted values are kept. The tree reader (`read`) and the readers of bitcode use it.
+//!
+//! Time and memory are bounded by the data's size. Elements of arrays take a bit at least, and values without bits (literals) may
+//! not be more in all than the data has bits.
+
+use super::bits::Bits;
+use super::*;
+use crate::error::Malformed;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// BLOCKINFO may give a block so many abbreviations. LLVM's blocks have about ten.
+const MOST_GIVEN: usize = 1024;
+
+/// A place between two entries of a bitstream.
+#[derive(Debug, Clone)]
+pub(crate) struct Cursor<'a> {
+    bits: Bits<'a>,
+    /// The abbreviations that BLOCKINFO gives blocks, by the id of those.
+    given: BTreeMap<u32, Arc<Vec<Arc<Abbreviation>>>>,
+    /// How many values without bits there may still be.
+    free: u64,
+}
+
+/// A block that the cursor is in, or about to enter or skip.
+#[derive(Debug, Clone)]
+pub(crate) struct Scope {
+    /// What kind of block it is.
+    pub id: u32,
+    /// The width of abbreviation ids in it.
+    pub width: u32,
+    /// The number of the bit at which it is entered.
+    pub was_at: u64,
+    /// The number of the bit of its first entry.
+    start: u64,
+    /// The number of the bit after it, from the length that it states.
+    end: u64,
+    inherited: Arc<Vec<Arc<Abbreviation>>>,
+    own: Vec<Arc<Abbreviation>>,
+    /// In BLOCKINFO: the block that abbreviations are for.
+    target: Option<u32>,
+}
+
+/// What comes next in a block.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    /// The end of the block.
+    End,
+    /// A block: go on with its entries, or skip it.
+    Block(Scope),
+    /// The definition of an abbreviation, which the cursor has taken note of.
+    Abbreviation(Arc<Abbreviation>),
+    /// A record, encoded by the abbreviation with this id, or in the long form: open it.
+    Record(u32),
+}
+
+/// A record whose code has been read: take its values or its bytes, or pass over it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Open<'s> {
+    /// Its code.
+    pub code: u64,
+    /// How it is encoded; none is the long form.
+    pub abbreviation: Option<&'s Arc<Abbreviation>>,
+}
+
+impl Scope {
+    /// How many abbreviations BLOCKINFO has given the block.
+    pub(crate) fn inherited(&self) -> u32 {
+        self.inherited.len() as u32
+    }
+
+    fn abbreviation(&self, id: u32) -> Option<&Arc<Abbreviation>> {
+        let index = id.checked_sub(FIRST_OWN)? as usize;
+        match index.checked_sub(self.inherited.len()) {
+            None => self.inherited.get(index),
+            Some(own) => self.own.get(own),
+        }
+    }
+}
+
+impl<'a> Cursor<'a> {
+    /// At the first entry of the stream that is `data`, after its magic.
+    pub(crate) fn new(data: &'a [u8]) -> Result<Self, Malformed> {
+        if !data.starts_with(&MAGIC) {
+            return Err(Malformed::new("not a bitstream", 0));
+        }
+        Ok(Cursor { bits: Bits::new(data, 32), given: BTreeMap::new(), free: data.len() as u64 * 8 })
+    }
+
+    /// The fault `what` at this place.
+    pub(crate) fn fault(&self, what: &'static str) -> Malformed {
+        self.bits.fault(what)
+    }
+
+    /// How many bytes are left of the stream.
+    pub(crate) fn left(&self) -> u64 {
+        self.bits.len().saturating_sub(self.bits.at()) / 8
+    }
+
+    /// The next block outside of all blocks.
+    pub(crate) fn top(&mut self) -> Result<Scope, Malformed> {
+        match u32::try_from(self.bits.fixed(TOP_WIDTH)?) {
+            Ok(ENTER_SUBBLOCK) => self.head(TOP_WIDTH),
+            _ => Err(self.fault("something else than a block outside of all blocks")),
+        }
+    }
+
+    /// What follows ENTER_SUBBLOCK in a block whose ids are `outer` bits wide.
+    fn head(&mut self, outer: u32) -> Result<Scope, Malformed> {
+        let was_at = self.bits.at() - u64::from(outer);
+        let (id, width) = (self.bits.vbr(8)?, self.bits.vbr(4)?);
+        let (Ok(id), Some(width)) = (u32::try_from(id), u32::try_from(width).ok().filter(|width| (2..=32).contains(width)))
+        else {
+            return Err(self.fault("a block that cannot be entered"));
+        };
+        self.bits.align()?;
+        let words = self.bits.fixed(32)?;
+        let start = self.bits.at();
+        let end = start + words * 32;
+        if end > self.bits.len() {
+            return Err(self.fault("a block that goes on past the end"));
+        }
+        // LLVM has one BLOCKINFO a module, which takes the place of that of the module before.
+        if id == BLOCKINFO {
+            self.given.clear();
+        }
+        let inherited = self.given.get(&id).cloned().unwrap_or_default();
+        Ok(Scope { id, width, was_at, start, end, inherited, own: Vec::new(), target: None })
+    }
+
+    /// The next entry of `scope`. After `End` the cursor is behind the block.
+    pub(crate) fn next(&mut self, scope: &mut Scope) -> Result<Entry, Malformed> {
+        match self.bits.fixed(scope.width)? as u32 {
+            END_BLOCK => {
+                self.bits.align()?;
+                if self.bits.at() != scope.end {
+                    return Err(self.fault("a block that is not as long as it says"));
+                }
+                Ok(Entry::End)
+            }
+            ENTER_SUBBLOCK => Ok(Entry::Block(self.head(scope.width)?)),
+            DEFINE_ABBREV => {
+                let made = Arc::new(self.abbreviation()?);
+                self.define(scope, &made)?;
+                Ok(Entry::Abbreviation(made))
+            }
+            id => Ok(Entry::Record(id)),
+        }
+    }
+
+    /// Skips the block `scope`, which has not been entered. BLOCKINFO is read: the blocks after it need it.
+    pub(crate) fn skip(&mut self, mut scope: Scope) -> Result<(), Malformed> {
+        if scope.id != BLOCKINFO {
+            return self.bits.pass(scope.end.saturating_sub(self.bits.at()), 1);
+        }
+        let mut values = Vec::new();
+        loop {
+            match self.next(&mut scope)? {
+                Entry::End => return Ok(()),
+                Entry::Block(inner) => self.bits.pass(inner.end.saturating_sub(self.bits.at()), 1)?,
+                Entry::Abbreviation(_) => {}
+                Entry::Record(id) => {
+                    let open = self.open(&scope, id)?;
+                    self.values(open, 2, &mut values)?;
+                    self.block_info(&mut scope, &values)?;
+                }
+            }
+        }
+    }
+
+    /// Back to the first entry of a block that was skipped, or left.
+    pub(crate) fn again(&mut self, scope: &Scope) {
+        self.bits = Bits::new(self.bits.data(), scope.start);
+    }
+
+    /// Takes note of a record of BLOCKINFO: it may say which block the abbreviations after it are for.
+    pub(crate) fn block_info(&self, scope: &mut Scope, values: &[u64]) -> Result<(), Malformed> {
+        if let (BLOCKINFO, [SETBID, of, ..]) = (scope.id, values) {
+            scope.target = Some(u32::try_from(*of).map_err(|_| self.fault("a block id too large"))?);
+        }
+        Ok(())
+    }
+
+    fn define(&mut self, scope: &mut Scope, made: &Arc<Abbreviation>) -> Result<(), Malformed> {
+        if scope.id != BLOCKINFO {
+            scope.own.push(Arc::clone(made));
+            return Ok(());
+        }
+        let target = scope.target.ok_or_else(|| self.fault("an abbreviation for no block"))?;
+        let given = self.given.entry(target).or_default();
+        if given.len() >= MOST_GIVEN {
+            return Err(self.fault("too many abbreviations for one block"));
+        }
+        Arc::make_mut(given).push(Arc::clone(made));
+        Ok(())
+    }
+
+    fn abbreviation(&mut self) -> Result<Abbreviation, Malformed> {
+        let count = self.bits.vbr(5)?;
+        let mut operands = Vec::new();
+        for _ in 0..count {
+            if self.bits.fixed(1)? == 1 {
+                operands.push(Operand::Literal(self.bits.vbr(8)?));
+                continue;
+            }
+            operands.push(match self.bits.fixed(3)? {
+                FIXED => Operand::Fixed(self.width(0)?),
+                VBR => Operand::Vbr(self.width(2)?),
+                ARRAY => Operand::Array,
+                CHAR6 => Operand::Char6,
+                BLOB => Operand::Blob,
+                _ => return Err(self.fault("an encoding nobody knows")),
+            });
+        }
+        let scalars = |operands: &[Operand]| operands.iter().all(|operand| operand.is_scalar());
+        // The first value is the code: an array or bytes cannot be. Only the last value may be one of those.
+        let sound = match &operands[..] {
+            [code, before @ .., Operand::Array, of] => code.is_scalar() && scalars(before) && of.is_scalar(),
+            [code, before @ .., last] => code.is_scalar() && scalars(before) && *last != Operand::Array,
+            [code] => code.is_scalar(),
+            [] => false,
+        };
+        if !sound {
+            return Err(self.fault("an abbreviation that no record can have"));
+        }
+        Ok(Abbreviation { operands })
+    }
+
+    fn width(&mut self, least: u64) -> Result<u32, Malformed> {
+        let width = self.bits.vbr(5)?;
+        if !(least..=64).contains(&width) {
+            return Err(self.fault("a width that no number can have"));
+        }
+        Ok(width as u32)
+    }
+
+    /// The record of `scope` that is encoded by the abbreviation `id`. It must be read on before anything else is.
+    pub(crate) fn open<'s>(&mut self, scope: &'s Scope, id: u32) -> Result<Open<'s>, Malformed> {
+        if id == UNABBREV_RECORD {
+            return Ok(Open { code: self.bits.vbr(6)?, abbreviation: None });
+        }
+        let of = scope.abbreviation(id).ok_or_else(|| self.fault("an abbreviation that was not defined"))?;
+        let code = of.operands.first().copied().unwrap_or(Operand::Array);
+        Ok(Open { code: self.scalar(code)?, abbreviation: Some(of) })
+    }
+
+    /// Reads `open` to its end. `values` becomes its code and the values after it, as far as there is room for `most` in all.
+    /// Returns the bytes of its blob.
+    pub(crate) fn values(&mut self, open: Open<'_>, most: usize, values: &mut Vec<u64>) -> Result<Option<&'a [u8]>, Malformed> {
+        values.clear();
+        values.push(open.code);
+        let Some(abbreviation) = open.abbreviation else {
+            for _ in 0..self.bits.vbr(6)? {
+                let value = self.bits.vbr(6)?;
+                if values.len() < most {
+                    values.push(value);
+                }
+            }
+            return Ok(None);
+        };
+        let mut operands = abbreviation.operands.iter().skip(1);
+        while let Some(operand) = operands.next() {
+            match operand {
+                Operand::Array => self.array(operands.next().copied(), most, values)?,
+                Operand::Blob => return self.blob().map(Some),
+                scalar => {
+                    let value = self.scalar(*scalar)?;
+                    if values.len() < most {
+                        values.push(value);
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn array(&mut self, of: Option<Operand>, most: usize, values: &mut Vec<u64>) -> Result<(), Malformed> {
+        let count = self.bits.vbr(6)?;
+        let width = match of {
+            Some(Operand::Fixed(width)) if width > 0 => Some(width),
+            Some(Operand::Char6) => Some(6),
+            Some(Operand::Vbr(_)) => None,
+            // LLVM defines arrays of elements without bits for modules without types, and writes no elements then.
+            _ if count == 0 => return Ok(()),
+            _ => return Err(self.fault("an array of elements without bits")),
+        };
+        let kept = count.min(most.saturating_sub(values.len()) as u64);
+        let read = if width.is_some() { kept } else { count };
+        for index in 0..read {
+            let value = self.scalar(of.unwrap_or(Operand::Literal(0)))?;
+            if index < kept {
+                values.push(value);
+            }
+        }
+        self.bits.pass(count - read, width.unwrap_or(0))
+    }
+
+    /// Reads `open` to its end. Returns all values after its code, and the bytes of its blob, as bytes: a text or an image.
+    pub(crate) fn bytes(&mut self, open: Open<'_>) -> Result<Cow<'a, [u8]>, Malformed> {
+        let mut bytes = Vec::new();
+        let Some(abbreviation) = open.abbreviation else {
+            for _ in 0..self.bits.vbr(6)? {
+                let value = self.bits.vbr(6)?;
+                bytes.push(self.byte(value)?);
+            }
+            return Ok(Cow::Owned(bytes));
+        };
+        let mut operands = abbreviation.operands.iter().skip(1);
+        while let Some(operand) = operands.next() {
+            match operand {
+                Operand::Array => match operands.next() {
+                    Some(Operand::Fixed(8)) => {
+                        let count = self.bits.vbr(6)?;
+                        if bytes.is_empty() && self.bits.at().is_multiple_of(8) {
+                            return self.bits.bytes(count).map(Cow::Borrowed);
+                        }
+                        self.bits.shifted_bytes(count, &mut bytes)?;
+                    }
+                    of => self.array_bytes(of.copied(), &mut bytes)?,
+                },
+                Operand::Blob => {
+                    let blob = self.blob()?;
+                    if bytes.is_empty() {
+                        return Ok(Cow::Borrowed(blob));
+                    }
+                    bytes.extend(blob);
+                }
+                scalar => {
+                    let value = self.scalar(*scalar)?;
+                    bytes.push(self.byte(value)?);
+                }
+            }
+        }
+        Ok(Cow::Owned(bytes))
+    }
+
+    fn array_bytes(&mut self, of: Option<Operand>, bytes: &mut Vec<u8>) -> Result<(), Malformed> {
+        let count = self.bits.vbr(6)?;
+        let of = of.filter(|of| !matches!(of, Operand::Literal(_) | Operand::Fixed(0)));
+        for _ in 0..count {
+            let value = self.scalar(of.ok_or_else(|| self.fault("an array of elements without bits"))?)?;
+            bytes.push(self.byte(value)?);
+        }
+        Ok(())
+    }
+
+    fn byte(&self, value: u64) -> Result<u8, Malformed> {
+        u8::try_from(value).map_err(|_| self.fault("a character of more than 8 bits"))
+    }
+
+    /// Reads `open` to its end and keeps nothing.
+    pub(crate) fn pass(&mut self, open: Open<'_>) -> Result<(), Malformed> {
+        self.values(open, 1, &mut Vec::new()).map(|_| ())
+    }
+
+    fn scalar(&mut self, operand: Operand) -> Result<u64, Malformed> {
+        match operand {
+            Operand::Fixed(width) if width > 0 => self.bits.fixed(width),
+            Operand::Vbr(width) => self.bits.vbr(width),
+            Operand::Char6 => Ok(CHAR6_CHARS[self.bits.fixed(6)? as usize % 64].into()),
+            Operand::Literal(_) | Operand::Fixed(_) => {
+                let left = self.free.checked_sub(1);
+                self.free = left.ok_or_else(|| self.fault("more values without bits than the data has bits"))?;
+                Ok(if let Operand::Literal(value) = operand { value } else { 0 })
+            }
+            Operand::Array | Operand::Blob => Err(self.fault("an abbreviation that no record can have")),
+        }
+    }
+
+    fn blob(&mut self) -> Result<&'a [u8], Malformed> {
+        let size = self.bits.vbr(6)?;
+        self.bits.align()?;
+        let bytes = self.bits.bytes(size)?;
+        self.bits.align()?;
+        Ok(bytes)
+    }
+}
+
+impl Operand {
+    /// Whether it is one value.
+    fn is_scalar(self) -> bool {
+        !matches!(self, Operand::Array | Operand::Blob)
+    }
+}
