@@ -38,6 +38,8 @@ mod faults;
 mod gpu;
 #[path = "suite/hip_builds.rs"]
 mod hip_builds;
+#[path = "suite/host_bitcode/mod.rs"]
+mod host_bitcode;
 #[path = "suite/inspect/mod.rs"]
 mod inspect;
 #[path = "suite/kinds.rs"]
@@ -91,6 +93,7 @@ fn main() -> ExitCode {
     trials.extend(gpu::trials());
     trials.extend(inspect::trials());
     trials.extend(hip_builds::trials());
+    trials.extend(host_bitcode::trials());
     trials.extend(llvm_program::trials());
     trials.extend(malformed::trials());
     trials.extend(many::trials());
