@@ -95,10 +95,10 @@ impl Table {
                     // Type and value.
                     [VALUE, _, id] => drop(self.values.insert(self.next, id)),
                     // Operands are ids plus 1; 0 is none.
-                    [NODE | DISTINCT_NODE, global, section] if global > 0 && section > 0 => {
-                        if self.sections.contains(&(section - 1)) {
-                            self.rows.insert(self.next, global - 1);
-                        }
+                    [NODE | DISTINCT_NODE, global, section]
+                        if global > 0 && section > 0 && self.sections.contains(&(section - 1)) =>
+                    {
+                        self.rows.insert(self.next, global - 1);
                     }
                     _ => {}
                 }
