@@ -358,7 +358,7 @@ impl<'a> Cursor<'a> {
         match operand {
             Operand::Fixed(width) if width > 0 => self.bits.fixed(width),
             Operand::Vbr(width) => self.bits.vbr(width),
-            Operand::Char6 => Ok(CHAR6_CHARS[self.bits.fixed(6)? as usize % 64].into()),
+            Operand::Char6 => Ok(CHAR6_CHARS.get(self.bits.fixed(6)? as usize).copied().unwrap_or_default().into()),
             Operand::Literal(_) | Operand::Fixed(_) => {
                 let left = self.free.checked_sub(1);
                 self.free = left.ok_or_else(|| self.fault("more values without bits than the data has bits"))?;
