@@ -42,7 +42,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("link::reproduce", "args formats io link::host link::inputs link::scan sys target"),
     ("link::scan", "args formats link::inputs model"),
     ("link::select", "link::scan model target"),
-    ("llvm", "args error formats model registration sys"),
+    ("llvm", "args error registration sys"),
     ("main", ""),
     ("model", ""),
     ("registration", "error formats model"),
