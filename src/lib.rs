@@ -17,21 +17,42 @@
 compile_error!("offld runs on Linux only. A port to another system changes src/sys and src/io (ARCHITECTURE.md)");
 
 pub mod args;
-pub mod cli;
+mod cli;
 pub mod error;
 pub mod formats;
-pub mod io;
-pub mod link;
-pub mod llvm;
+mod io;
+mod link;
+mod llvm;
 pub mod model;
-pub mod registration;
-pub mod store;
-pub mod sys;
+mod registration;
+mod store;
+mod sys;
 pub mod target;
-pub mod tools;
+mod tools;
 
-/// What the programs and the tests of this package use. It is no part of the library's promise and may change with any version.
+/// What the programs, the tests and the fuzz targets of this package use. It is no part of the library's promise and may change with
+/// any version.
 #[doc(hidden)]
 pub mod programs {
-    pub use crate::{cli, io, link, llvm, registration, store, sys, tools};
+    pub use crate::cli::main;
+    pub use crate::io::rope::Rope;
+    pub use crate::llvm::protocol;
+    pub use crate::store::{Cache, Digest, Event, RemoteSettings, Store};
+    pub use crate::sys::service::LARGEST_FRAME;
+
+    /// Registration plans and each runtime's contract, which `offld-llvm` makes modules of.
+    pub mod registration {
+        pub use crate::registration::*;
+    }
+
+    /// Objects of images that are too large for a module.
+    pub mod image_object {
+        pub use crate::link::register::image_object::{StreamedImage, write};
+    }
+
+    /// Inputs of a link as values, for the fuzz targets.
+    pub mod inputs {
+        pub use crate::link::inputs::*;
+        pub use crate::link::scan;
+    }
 }

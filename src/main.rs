@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    offld::programs::cli::main(std::env::args_os().collect())
+    offld::programs::main(std::env::args_os().collect())
 }

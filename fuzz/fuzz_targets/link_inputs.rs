@@ -4,9 +4,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use offld::args::request::{InputName, InputSpec};
-use offld::link::inputs::self;
-use offld::link::inputs::search::{Naming, Search};
-use offld::link::scan;
+use offld::programs::inputs::self;
+use offld::programs::inputs::search::{Naming, Search};
+use offld::programs::inputs::scan;
 
 fuzz_target!(|data: &[u8]| {
     let path = offld_fuzz::file("input", data);

@@ -71,7 +71,7 @@ pub fn tool(tools: &[&[&str]], data: &[u8]) {
     let tool = tools[usize::from(*pick) % tools.len()];
     let argv = tool.iter().map(OsString::from).chain(words.into_iter().map(|word| OsString::from_vec(word.to_vec())));
     bounded(data.len(), || {
-        offld::cli::main(argv.collect());
+        offld::programs::main(argv.collect());
     });
     clean();
 }

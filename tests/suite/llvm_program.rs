@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Failed, Trial};
-use offld::programs::llvm::protocol::BUILD;
+use offld::programs::protocol::BUILD;
 
 use super::kit::Image;
 use super::support::{

@@ -7,7 +7,7 @@ use object::{Object, ObjectSection, ObjectSymbol};
 use offld::formats::{intel_spirv::wrap_intel_spirv, offload_binary};
 use offld::model::Generation;
 use offld::model::ImageKind;
-use offld::programs::llvm::protocol::{Answer, BUILD, Form, Request};
+use offld::programs::protocol::{Answer, BUILD, Form, Request};
 use offld::programs::registration::host::FAMILIES;
 use offld::programs::registration::openmp::{self, inline_image};
 use offld::programs::registration::{ImagePlace, Images, Plan, PlannedImage};

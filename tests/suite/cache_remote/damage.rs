@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use libtest_mimic::{Failed, Trial};
-use offld::programs::store::Digest;
+use offld::programs::Digest;
 
 use super::super::support::{Outcome, Work, passed};
 use super::servers::{Server, Strange};

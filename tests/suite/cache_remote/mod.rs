@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
-use offld::programs::store::{Cache, Digest, RemoteSettings, Store};
+use offld::programs::{Cache, Digest, RemoteSettings, Store};
 
 use super::support::{Outcome, Work, expect_equal, expect_in, missing, passed, test};
 use servers::{PASSWORD, Server, Strange, program};
@@ -173,7 +173,7 @@ fn over(url: &str) -> Outcome {
     expect_equal(
         "remote hits",
         &blobs.len().to_string(),
-        &store.stats().get(offld::programs::store::Event::RemoteHit).to_string(),
+        &store.stats().get(offld::programs::Event::RemoteHit).to_string(),
     )?;
     passed()
 }

@@ -2,7 +2,7 @@
 //! holds.
 
 use libtest_mimic::{Failed, Trial};
-use offld::programs::store::{Digest, RemoteSettings};
+use offld::programs::{Digest, RemoteSettings};
 
 use super::super::kit::Image;
 use super::super::support::{Outcome, Work, expect_in, passed, stderr_of};

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Failed, Trial};
-use offld::programs::store::Digest;
+use offld::programs::Digest;
 
 use super::super::support::{Outcome, passed};
 use super::servers::{PASSWORD, Server, Strange, free_port};

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use libtest_mimic::{Failed, Trial};
-use offld::programs::store::{Digest, Event, Store};
+use offld::programs::{Digest, Event, Store};
 
 use super::{MIB, fetched, noise, told};
 use crate::faults::full_disk::Disk;

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
-use offld::programs::store::{Event, Store};
+use offld::programs::{Event, Store};
 
 use super::{MIB, noise, told};
 use crate::effort::rounds;

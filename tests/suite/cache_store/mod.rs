@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use libtest_mimic::{Failed, Trial};
-use offld::programs::store::{Digest, Event, Store};
+use offld::programs::{Digest, Event, Store};
 
 use crate::support::{Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, passed, run, run_failing, test};
 pub use worker::worker;

@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
-use offld::programs::store::{Digest, Event, Store};
+use offld::programs::{Digest, Event, Store};
 
 use super::{Cache, MIB, fetched, file, noise, told};
 use crate::effort::rounds;

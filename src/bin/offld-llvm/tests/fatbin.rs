@@ -13,8 +13,8 @@
 use super::image_section as section_header;
 use super::*;
 use offld::model::OffloadKind;
-use offld::programs::io::rope::Rope;
-use offld::programs::link::register::image_object::{self, StreamedImage};
+use offld::programs::Rope;
+use offld::programs::image_object::{self, StreamedImage};
 use offld::programs::registration;
 use std::fs::File;
 use std::path::Path;
