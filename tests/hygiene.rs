@@ -28,7 +28,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("error", ""),
     ("formats", "error model"),
     ("io", "error formats sys"),
-    ("lib", "cli io link llvm registration store sys tools"),
+    ("lib", "cli io link::inputs link::register link::scan llvm registration store sys"),
     ("link", ""),
     ("link::device", "args error formats io link::inputs link::scan link::select model store sys target"),
     ("link::host", "args formats io link::inputs link::scan model sys"),

@@ -30,13 +30,13 @@ pub(super) struct Walk {
 
 impl Walk {
     /// The state before the first argument. link.exe's `/wholearchive` holds for the whole line wherever it stands.
-    pub fn new(args: &[Arg]) -> Walk {
+    pub(super) fn new(args: &[Arg]) -> Walk {
         let whole_archive = args.iter().any(|arg| arg.id() == Some(Id::LinkWholeArchive) && arg.value.is_none());
         Walk { state: State { whole_archive, ..State::default() }, pushed: Vec::new(), groups: 0 }
     }
 
     /// Takes one argument into account.
-    pub fn step(&mut self, arg: &Arg) {
+    pub(super) fn step(&mut self, arg: &Arg) {
         let state = &mut self.state;
         match arg.id() {
             Some(Id::WholeArchive) => state.whole_archive = true,

@@ -25,7 +25,7 @@ use crate::sys::shell::Shell;
 type Tool = fn(&[OsString], &Arc<Shell>) -> anyhow::Result<()>;
 
 /// One of the names that offld answers to.
-pub struct Personality {
+pub(crate) struct Personality {
     /// The name: of the executable, or the first word after `offld`.
     pub name: &'static str,
     /// What it is, for the help text.
@@ -36,7 +36,7 @@ pub struct Personality {
 }
 
 /// All names, in the order the help text lists them.
-pub const PERSONALITIES: [Personality; 8] = [
+pub(crate) const PERSONALITIES: [Personality; 8] = [
     Personality {
         name: "clang-linker-wrapper",
         about: "the drop-in for LLVM's, found by clang through -B DIR",

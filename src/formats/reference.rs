@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// How a test ends.
-pub type Outcome = Result<(), Box<dyn std::error::Error>>;
+pub(crate) type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 const LLVM: &str = "/usr/lib/llvm-22/bin";
 
 /// The tools by these names, those of LLVM 22 first. Without one of them the test says that it is skipped; that is a failure with
 /// `REQUIRE_TOOLS=1`.
-pub fn tools<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
+pub(crate) fn tools<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
     let mut found = Vec::new();
     for name in names {
         let Ok(path) = which::which_in(name, Some(LLVM), "/").or_else(|_| which::which(name)) else {
@@ -24,13 +24,13 @@ pub fn tools<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
 }
 
 /// Says that a test, or a part of it, is skipped, because `what` is not here; with `REQUIRE_TOOLS=1` that is a failure.
-pub fn missing(what: &str) {
+pub(crate) fn missing(what: &str) {
     assert!(std::env::var_os("REQUIRE_TOOLS").is_none_or(|value| value != "1"), "missing: {what} (REQUIRE_TOOLS=1)");
     eprintln!("skipped: {what} is missing");
 }
 
 /// What a command prints to stdout; its failure, or anything it prints to stderr, is an error.
-pub fn run<S: AsRef<OsStr>>(
+pub(crate) fn run<S: AsRef<OsStr>>(
     program: &Path,
     folder: &Path,
     args: impl IntoIterator<Item = S>,

@@ -26,9 +26,15 @@ use memmap2::{Mmap, MmapOptions};
 
 /// Part of a file, or bytes of our own; cheap to clone.
 #[derive(Clone)]
-pub struct Bytes {
+pub(crate) struct Bytes {
     all: Arc<Storage>,
     range: Range<usize>,
+}
+
+impl std::fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bytes").field("size", &self.range.len()).finish_non_exhaustive()
+    }
 }
 
 /// Small files are read: Linux allows a process 65530 maps, and a link may have more objects than that.
@@ -48,27 +54,27 @@ impl Storage {
 
 impl Bytes {
     /// All of a file.
-    pub fn open(path: &Path) -> std::io::Result<Bytes> {
+    pub(crate) fn open(path: &Path) -> std::io::Result<Bytes> {
         let file = File::open(path)?;
         let size = file.metadata()?.len();
         Bytes::map(&file, size)
     }
 
     /// All of a file; the error names it.
-    pub fn of(path: &Path) -> Result<Bytes> {
+    pub(crate) fn of(path: &Path) -> Result<Bytes> {
         Bytes::open(path).with_context(|| format!("cannot read `{}`", path.display()))
     }
 
     /// All of an open file of `size` bytes. The size is an argument because callers have asked the system for it already, and in a link
     /// of thousands of files each further system call counts.
-    pub fn map(file: &File, size: u64) -> std::io::Result<Bytes> {
+    pub(crate) fn map(file: &File, size: u64) -> std::io::Result<Bytes> {
         Bytes::map_part(file, 0, size)
     }
 
     /// `size` bytes of an open file from `offset`. Small ones are read, and then only as many as there are; large ones are mapped, and
     /// the file must have them all. See the module's documentation for what happens when the file changes afterwards.
     #[expect(unsafe_code, reason = "a memory map of a file that others may change: the contract stands at the top of this file")]
-    pub fn map_part(file: &File, offset: u64, size: u64) -> std::io::Result<Bytes> {
+    pub(crate) fn map_part(file: &File, offset: u64, size: u64) -> std::io::Result<Bytes> {
         const SMALL: u64 = 16 << 10;
         let large = usize::try_from(size).ok().filter(|_| size > SMALL);
         // SAFETY: the map is only read. That nobody else changes the file meanwhile cannot be proved here: it is the contract.
@@ -82,12 +88,12 @@ impl Bytes {
     }
 
     /// The bytes.
-    pub fn as_slice(&self) -> &[u8] {
+    pub(crate) fn as_slice(&self) -> &[u8] {
         &self.all.as_slice()[self.range.clone()]
     }
 
     /// The `size` bytes from `offset`, without copying; `None` when they are not all there.
-    pub fn slice(&self, offset: u64, size: u64) -> Option<Bytes> {
+    pub(crate) fn slice(&self, offset: u64, size: u64) -> Option<Bytes> {
         let start = self.range.start.checked_add(usize::try_from(offset).ok()?)?;
         let end = start.checked_add(usize::try_from(size).ok()?)?;
         (end <= self.range.end).then(|| Bytes { all: Arc::clone(&self.all), range: start..end })

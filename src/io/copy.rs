@@ -15,14 +15,14 @@ const BUFFER: u64 = 1 << 20;
 const STEP: usize = 256 << 10;
 /// What Linux moves at once when it copies. Copying is fastest, by a third, where each such step fills one aligned block of the
 /// destination; and file systems that can share blocks between files share only what stands at the same place within a page in both.
-pub const GRAIN: u64 = 64 << 10;
+pub(crate) const GRAIN: u64 = 64 << 10;
 
 /// Copies `len` bytes of `from`, from `offset` on, to where `to` stands, which then stands behind them. `go_on` is called every few
 /// megabytes; its error ends the copy.
 ///
 /// # Errors
 /// `UnexpectedEof` where `from` has fewer bytes, and whatever the file systems say.
-pub fn range(from: &File, offset: u64, to: &mut File, len: u64, go_on: &dyn Fn() -> io::Result<()>) -> io::Result<()> {
+pub(crate) fn range(from: &File, offset: u64, to: &mut File, len: u64, go_on: &dyn Fn() -> io::Result<()>) -> io::Result<()> {
     let start = to.stream_position()?;
     let (mut at, end) = (offset, offset.saturating_add(len));
     let mut buffer = Vec::new();
@@ -52,7 +52,7 @@ pub fn range(from: &File, offset: u64, to: &mut File, len: u64, go_on: &dyn Fn()
 ///
 /// # Errors
 /// As those of [`range`].
-pub fn range_to_writer(from: &File, offset: u64, len: u64, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+pub(crate) fn range_to_writer(from: &File, offset: u64, len: u64, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let mut buffer = vec![0; usize::try_from(len).unwrap_or(STEP).min(STEP)];
     let (mut at, end) = (offset, offset.saturating_add(len));
     while at < end {
@@ -73,6 +73,6 @@ fn read_exact_at(from: &File, buffer: &mut [u8], at: u64) -> io::Result<()> {
 }
 
 /// The error for a file that has fewer bytes than it had when it was opened.
-pub fn cut_short() -> io::Error {
+pub(crate) fn cut_short() -> io::Error {
     io::Error::new(ErrorKind::UnexpectedEof, "a file became shorter while it was read")
 }

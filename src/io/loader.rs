@@ -14,7 +14,7 @@ use crate::sys::session::{self, Session};
 mod tests;
 
 /// The list that ldconfig makes of the libraries in the configured folders.
-pub const CACHE: &str = "/etc/ld.so.cache";
+pub(crate) const CACHE: &str = "/etc/ld.so.cache";
 const CONF: &str = "/etc/ld.so.conf";
 /// Where loaders look when nothing else says: glibc's folders, then musl's. Debian's multiarch folders are in its ld.so.conf.
 const DEFAULT: [&str; 6] = ["/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib", "/usr/local/lib64"];
@@ -23,7 +23,7 @@ const FOR_PROCESSORS: &str = "glibc-hwcaps";
 
 /// The folders that a file names for the libraries that it needs, `$ORIGIN` replaced.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RunPaths {
+pub(crate) struct RunPaths {
     /// `DT_RPATH` of the file, then of what loaded it, and so on up to the program. Of a file with `DT_RUNPATH` it does not count.
     rpaths: Vec<PathBuf>,
     /// `DT_RUNPATH`; none where the file has no such entry, which decides about the `DT_RPATH` of others, too.
@@ -33,7 +33,7 @@ pub struct RunPaths {
 impl RunPaths {
     /// Those of the file at `path`, which `dynamic` was read from and which the file with `loaded_by` has loaded. `$ORIGIN` is the folder of
     /// `path` as it stands: loaders do not follow a library's symbolic links. For a program, resolve them first.
-    pub fn new(dynamic: &Dynamic<'_>, path: &Path, loaded_by: Option<&RunPaths>) -> RunPaths {
+    pub(crate) fn new(dynamic: &Dynamic<'_>, path: &Path, loaded_by: Option<&RunPaths>) -> RunPaths {
         let folders = |lists: &[&[u8]]| lists.iter().flat_map(|list| expand(list, path)).collect::<Vec<_>>();
         let runpath = (!dynamic.runpath.is_empty()).then(|| folders(&dynamic.runpath));
         let mut rpaths = if runpath.is_none() { folders(&dynamic.rpath) } else { Vec::new() };
@@ -46,14 +46,14 @@ impl RunPaths {
     }
 
     /// The folders in the file's own entries, or those that it inherits if it has none: all that linkers look into for what it needs.
-    pub fn folders(&self) -> &[PathBuf] {
+    pub(crate) fn folders(&self) -> &[PathBuf] {
         self.runpath.as_ref().unwrap_or(&self.rpaths)
     }
 }
 
 /// What a loader knows beside the files: the environment's folders, its list, and the system's folders.
 #[derive(Debug)]
-pub struct Loader {
+pub(crate) struct Loader {
     environment: Vec<PathBuf>,
     cache: Vec<u8>,
     system: Vec<PathBuf>,
@@ -61,7 +61,7 @@ pub struct Loader {
 
 impl Loader {
     /// The loader as it would be started now.
-    pub fn new() -> Loader {
+    pub(crate) fn new() -> Loader {
         let mut system = configured(Path::new(CONF), 0);
         system.extend(DEFAULT.map(PathBuf::from));
         // Without the list the folders are looked into, as loaders do.
@@ -70,7 +70,7 @@ impl Loader {
 
     /// The paths at which the library `name` may be that a file with `run_paths` needs, in the order in which they are tried; most are no
     /// files. Variants for processors of a higher level are left out: they have the same interface.
-    pub fn candidates(&self, name: &OsStr, run_paths: &RunPaths) -> impl Iterator<Item = PathBuf> {
+    pub(crate) fn candidates(&self, name: &OsStr, run_paths: &RunPaths) -> impl Iterator<Item = PathBuf> {
         let paths = if is_path(name) {
             vec![PathBuf::from(name)]
         } else {
@@ -83,7 +83,7 @@ impl Loader {
     }
 
     /// Every file that a loader could take for the library `name`, on any processor.
-    pub fn every_candidate(&self, name: &OsStr, run_paths: &RunPaths) -> BTreeSet<PathBuf> {
+    pub(crate) fn every_candidate(&self, name: &OsStr, run_paths: &RunPaths) -> BTreeSet<PathBuf> {
         let mut paths = BTreeSet::new();
         if is_path(name) {
             paths.insert(PathBuf::from(name));
@@ -129,14 +129,14 @@ impl Default for Loader {
 }
 
 /// The folders of `LD_LIBRARY_PATH`, which may be separated by semicolons, too.
-pub fn environment() -> Vec<PathBuf> {
+pub(crate) fn environment() -> Vec<PathBuf> {
     let folders = Session::env(session::LD_LIBRARY_PATH).unwrap_or_default();
     let folders: Vec<u8> = folders.into_vec().into_iter().map(|byte| if byte == b';' { b':' } else { byte }).collect();
     split(&OsString::from_vec(folders)).collect()
 }
 
 /// The folders of a colon-separated list. An empty one between others is the current folder, as for every loader and linker.
-pub fn split(folders: &OsStr) -> impl Iterator<Item = PathBuf> {
+pub(crate) fn split(folders: &OsStr) -> impl Iterator<Item = PathBuf> {
     let parts = (!folders.is_empty()).then(|| folders.as_bytes().split(|byte| *byte == b':'));
     let folder = |part: &[u8]| PathBuf::from(OsStr::from_bytes(if part.is_empty() { b"." } else { part }));
     parts.into_iter().flatten().map(folder)

@@ -2,9 +2,9 @@
 //! put together from ranges of files, and outputs that appear all or none. Everything here takes as much memory for a file of
 //! gigabytes as for a small one. Also where a dynamic loader finds libraries.
 
-pub mod bytes;
-pub mod copy;
-pub mod loader;
-pub mod outputs;
-pub mod piece;
-pub mod rope;
+pub(crate) mod bytes;
+pub(crate) mod copy;
+pub(crate) mod loader;
+pub(crate) mod outputs;
+pub(crate) mod piece;
+pub(crate) mod rope;

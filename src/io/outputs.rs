@@ -21,7 +21,7 @@ use crate::sys::signals::Signals;
 const SMALL_GAP: usize = 4096;
 
 /// The outputs of a command.
-pub struct Outputs {
+pub(crate) struct Outputs {
     signals: Arc<Signals>,
     scratch: PathBuf,
     pending: Vec<PendingOutput>,
@@ -36,13 +36,14 @@ enum PendingOutput {
 }
 
 /// One output, to be written from its start.
+#[derive(Debug)]
 pub struct Output {
     file: File,
     signals: Arc<Signals>,
 }
 
 /// The error `'FILE': No such file or directory`: the wording of LLVM's container tools for a file that they cannot open, write or make.
-pub fn io_error(path: &Path, error: &io::Error) -> anyhow::Error {
+pub(crate) fn io_error(path: &Path, error: &io::Error) -> anyhow::Error {
     // A signal ended the run: not the file's fault, and with an exit status of its own.
     if let Some(stopped) = error.get_ref().and_then(|inner| inner.downcast_ref::<StepFailed>()) {
         return stopped.clone().into();
@@ -51,14 +52,14 @@ pub fn io_error(path: &Path, error: &io::Error) -> anyhow::Error {
 }
 
 /// The text of an error as the system has it, without the number that Rust adds.
-pub fn strerror(error: &io::Error) -> String {
+pub(crate) fn strerror(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
 impl Outputs {
     /// None so far. From here on, signals are caught, so that an interrupted run removes what it has begun.
-    pub fn new(session: &Session) -> Outputs {
+    pub(crate) fn new(session: &Session) -> Outputs {
         session.signals.watch();
         Outputs { signals: Arc::clone(&session.signals), scratch: session::temp_folder(), pending: Vec::new() }
     }
@@ -68,7 +69,7 @@ impl Outputs {
     ///
     /// # Errors
     /// What is at `path` cannot be written, or nothing can be made there: known before any work is done.
-    pub fn create(&mut self, path: &Path) -> Result<Output> {
+    pub(crate) fn create(&mut self, path: &Path) -> Result<Output> {
         if atomic_file::is_special(path) {
             fs::OpenOptions::new().write(true).open(path).map_err(|error| io_error(path, &error))?;
             return self.staged(Some(path.to_owned()));
@@ -79,12 +80,12 @@ impl Outputs {
     }
 
     /// A new output that goes to stdout.
-    pub fn stdout(&mut self) -> Result<Output> {
+    pub(crate) fn stdout(&mut self) -> Result<Output> {
         self.staged(None)
     }
 
     /// The output at `path`, where `-` is stdout.
-    pub fn create_or_stdout(&mut self, path: &Path) -> Result<Output> {
+    pub(crate) fn create_or_stdout(&mut self, path: &Path) -> Result<Output> {
         if path == Path::new("-") { self.stdout() } else { self.create(path) }
     }
 
@@ -96,7 +97,7 @@ impl Outputs {
     }
 
     /// Puts everything in its place. Dropped without this, nothing of the outputs is ever seen.
-    pub fn commit(self) -> Result<()> {
+    pub(crate) fn commit(self) -> Result<()> {
         self.signals.check()?;
         for pending in self.pending {
             match pending {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use rustix::io::Errno;
 
-pub use archive::write_archive;
+pub(crate) use archive::write_archive;
 
 use crate::io::bytes::Bytes;
 use crate::io::copy;
@@ -51,6 +51,7 @@ enum Source {
 }
 
 /// A [`Source`] that is open.
+#[derive(Debug)]
 pub enum SourceFile<'p> {
     /// It was open.
     Kept(&'p File),
@@ -239,6 +240,7 @@ impl fmt::Debug for Piece {
 }
 
 /// Reads a piece from its start, by a position of its own.
+#[derive(Debug)]
 pub struct PieceReader<'p> {
     piece: &'p Piece,
     opened: Option<SourceFile<'p>>,
@@ -280,6 +282,7 @@ fn temporary() -> Result<File> {
 }
 
 /// An unnamed temporary file to which many pieces are appended: there may be more of them than files can be open at once.
+#[derive(Debug)]
 pub struct Spool<'s> {
     session: &'s Session,
     file: Option<(File, Arc<Source>)>,

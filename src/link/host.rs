@@ -24,10 +24,10 @@ use crate::sys::atomic_file;
 use crate::sys::run::Cmd;
 use crate::sys::toolchain;
 
-pub use runtime::{Runtime, openmp_runtime};
+pub(crate) use runtime::openmp_runtime;
 
 /// The program that does the host link.
-pub fn linker(request: &LinkRequest, ld_first: bool) -> Result<PathBuf> {
+pub(crate) fn linker(request: &LinkRequest, ld_first: bool) -> Result<PathBuf> {
     let other = || toolchain::host_linker(request.offld_linker.as_deref(), ld_first);
     match (&request.linker_path, request.role) {
         (_, Role::Wrapper) if request.offld_linker.is_some() => other(),
@@ -40,7 +40,7 @@ pub fn linker(request: &LinkRequest, ld_first: bool) -> Result<PathBuf> {
 }
 
 /// The host link with `additions` in the objects' place and `libraries` after the last input; with neither, the user's line as it is.
-pub fn command(ledger: &Ledger, linker: &Path, additions: &[OsString], libraries: &[OsString]) -> Cmd {
+pub(crate) fn command(ledger: &Ledger, linker: &Path, additions: &[OsString], libraries: &[OsString]) -> Cmd {
     let args = ledger.host_line(additions, libraries);
     let quoting = Style::of_linker(ledger.dialect());
     Cmd { step: "host link".to_owned(), program: linker.to_path_buf(), args, quoting, inputs: Vec::new(), output: None }
@@ -48,7 +48,7 @@ pub fn command(ledger: &Ledger, linker: &Path, additions: &[OsString], libraries
 
 /// The words of the line by which ld.lld can be started before the rest of the line is known; none for other linkers, and for lines that
 /// do not name their emulation as drivers do.
-pub fn first_words(ledger: &Ledger, linker: &Path) -> Option<Vec<OsString>> {
+pub(crate) fn first_words(ledger: &Ledger, linker: &Path) -> Option<Vec<OsString>> {
     if !toolchain::is_ld_lld(linker) {
         return None;
     }
@@ -59,7 +59,7 @@ pub fn first_words(ledger: &Ledger, linker: &Path) -> Option<Vec<OsString>> {
 
 /// What goes where the objects go: the objects, and for ld.lld under `--gc-sections` the option that keeps the entry tables. Nothing
 /// refers to an entry but the bounds around its table, and lld alone takes that for nothing by default.
-pub fn additions(request: &LinkRequest, linker: &Path, host_triple: &str, objects: &[PathBuf]) -> Vec<OsString> {
+pub(crate) fn additions(request: &LinkRequest, linker: &Path, host_triple: &str, objects: &[PathBuf]) -> Vec<OsString> {
     let mut words: Vec<OsString> = objects.iter().map(|path| path.clone().into_os_string()).collect();
     let elf = ObjectFormat::of(host_triple) == ObjectFormat::Elf;
     if elf && request.gc_sections && is_lld(linker) {
@@ -70,7 +70,7 @@ pub fn additions(request: &LinkRequest, linker: &Path, host_triple: &str, object
 
 /// What goes after the last input: `runtime`, and where the line asks for what would drop the entry tables, the option again, as the
 /// last word on it.
-pub fn endings(request: &LinkRequest, runtime: Vec<OsString>) -> Vec<OsString> {
+pub(crate) fn endings(request: &LinkRequest, runtime: Vec<OsString>) -> Vec<OsString> {
     let dropped = request.gc_sections && request.z_keywords.iter().any(|keyword| keyword == "start-stop-gc");
     runtime.into_iter().chain(KEEP_TABLES.map(OsString::from).into_iter().filter(|_| dropped)).collect()
 }
@@ -85,7 +85,7 @@ fn is_lld(linker: &Path) -> bool {
 
 /// What a relocatable link does to its output (docs/spec/link-driver.md 9.1): device code that is linked now goes, and the entry
 /// tables get a name of their own, so that a later link leaves images and tables alone. The file is replaced whole.
-pub fn finish_relocatable(output: &Path) -> Result<()> {
+pub(crate) fn finish_relocatable(output: &Path) -> Result<()> {
     if atomic_file::is_special(output) {
         // `/dev/null`: what the linker wrote cannot be read back.
         return Ok(());
@@ -105,7 +105,7 @@ fn folder_of(file: &Path) -> &Path {
 }
 
 /// Removes the output of a linker that was stopped, which objects what it has written so far. Never a device, a pipe or a link.
-pub fn remove_partial(output: &Path) {
+pub(crate) fn remove_partial(output: &Path) {
     if std::fs::symlink_metadata(output).is_ok_and(|meta| meta.is_file()) {
         let _ = std::fs::remove_file(output);
     }
@@ -113,7 +113,7 @@ pub fn remove_partial(output: &Path) {
 
 /// Removes what ld.lld objects when it crashes: it writes to `<output>.tmpXXXXXXX`, as memory, and on a full disk two of its threads may
 /// crash at once before it has cleaned up. Only files that are not older than the link.
-pub fn remove_linker_temps(output: &Path, started: SystemTime) {
+pub(crate) fn remove_linker_temps(output: &Path, started: SystemTime) {
     // File times come from a clock that ticks more slowly.
     const TICK: Duration = Duration::from_secs(1);
     let Some(name) = output.file_name() else { return };
@@ -130,12 +130,12 @@ pub fn remove_linker_temps(output: &Path, started: SystemTime) {
 }
 
 /// Whether another wrapper's object is on the line already: then it is a plain link, or the images would be registered twice.
-pub fn is_wrapped(facts: &[HostFacts<'_>], inputs: &Inputs) -> bool {
+pub(crate) fn is_wrapped(facts: &[HostFacts<'_>], inputs: &Inputs) -> bool {
     facts.iter().zip(&inputs.objects).any(|(facts, input_object)| !input_object.lazy && facts.refers_to_bounds)
 }
 
 /// The host's triple: as told, else that of the first object, else the one we were built for.
-pub fn triple(request: &LinkRequest, facts: &[HostFacts<'_>]) -> Result<String> {
+pub(crate) fn triple(request: &LinkRequest, facts: &[HostFacts<'_>]) -> Result<String> {
     if let Some(triple) = &request.host_triple {
         return Ok(triple.clone());
     }
@@ -152,7 +152,7 @@ pub fn triple(request: &LinkRequest, facts: &[HostFacts<'_>]) -> Result<String> 
 }
 
 /// What libraries of the host are called, as far as the line tells.
-pub fn naming(request: &LinkRequest) -> Naming {
+pub(crate) fn naming(request: &LinkRequest) -> Naming {
     const FOR_WINDOWS: [&str; 6] = ["i386pe", "i386pep", "thumb2pe", "arm64pe", "arm64ecpe", "arm64xpe"];
     let emulates = request.emulation.as_ref().is_some_and(|emulation| FOR_WINDOWS.contains(&emulation.as_str()));
     let named = request.host_triple.as_ref().is_some_and(|triple| ObjectFormat::of(triple) == ObjectFormat::Coff);
@@ -181,7 +181,7 @@ fn triple_of(machine: Machine) -> Option<&'static str> {
 }
 
 /// The folder that Debian has for a host: `/usr/lib/<multiarch>`, for Windows `/usr/<multiarch>/lib`.
-pub fn multiarch(request: &LinkRequest) -> String {
+pub(crate) fn multiarch(request: &LinkRequest) -> String {
     let arch = request.host_triple.as_ref().and_then(|triple| triple.split('-').next());
     let arch = arch.unwrap_or(std::env::consts::ARCH);
     let i386 = arch.starts_with('i') && arch.ends_with("86");
@@ -193,7 +193,7 @@ pub fn multiarch(request: &LinkRequest) -> String {
 }
 
 /// Where the parts of a link come from, for the report of a failed host link: each file once.
-pub fn input_names(inputs: &Inputs) -> Vec<String> {
+pub(crate) fn input_names(inputs: &Inputs) -> Vec<String> {
     let mut seen = HashSet::new();
     inputs.files.iter().map(|file| file.path.display().to_string()).filter(|name| seen.insert(name.clone())).collect()
 }

@@ -24,7 +24,7 @@ use beside::Beside;
 use named::{inputs_of, out_base, out_name, search};
 
 /// Links what `request` asks for. `ld_first`: the real linker to look for is `ld` rather than `ld.lld`.
-pub fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first: bool) -> Result<()> {
+pub(crate) fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first: bool) -> Result<()> {
     let beside = Beside::new(request, session);
     let result = stages(ledger, request, &beside, session, ld_first);
     beside.finish();

@@ -1,7 +1,7 @@
 //! The stage that makes host objects: payloads become plans, plans become objects in the temp folder. Small images sit in the
 //! module; large ones never pass through LLVM but are streamed into an object of their own.
 
-pub mod image_object;
+pub(crate) mod image_object;
 mod kept;
 #[cfg(test)]
 mod tests;
@@ -35,7 +35,7 @@ const INLINE_LIMIT: u64 = 1 << 20;
 const LARGE: u64 = 8 << 20;
 
 /// What the stage is told about the link.
-pub struct RegisterContext<'a> {
+pub(crate) struct RegisterContext<'a> {
     /// The host's triple.
     pub host_triple: &'a str,
     /// The output as the user named it.
@@ -56,7 +56,7 @@ pub struct RegisterContext<'a> {
 
 impl<'a> RegisterContext<'a> {
     /// For the link that `request` asks for.
-    pub fn new(
+    pub(crate) fn new(
         request: &LinkRequest,
         output: &'a Path,
         host_triple: &'a str,
@@ -77,7 +77,7 @@ impl<'a> RegisterContext<'a> {
 }
 
 /// The objects to add to the host link, in order.
-pub fn make(payloads: &[Payload], context: &RegisterContext<'_>, session: &Session) -> Result<Vec<PathBuf>> {
+pub(crate) fn make(payloads: &[Payload], context: &RegisterContext<'_>, session: &Session) -> Result<Vec<PathBuf>> {
     let mut objects = Vec::new();
     for (index, payload) in payloads.iter().enumerate() {
         session.signals.check()?;

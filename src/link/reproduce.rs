@@ -40,7 +40,7 @@ use root::Root;
 const NEEDED: &str = "needed";
 
 /// A link that is about to begin.
-pub struct Link<'a> {
+pub(crate) struct Link<'a> {
     /// The line.
     pub ledger: &'a Ledger,
     /// What it asks for.
@@ -54,7 +54,7 @@ pub struct Link<'a> {
 }
 
 /// Writes what is asked for: by `--reproduce` for this link, by `OFFLD_REPRODUCE` for every link with device code.
-pub fn write(link: &Link<'_>) -> Result<()> {
+pub(crate) fn write(link: &Link<'_>) -> Result<()> {
     let Some(target) = target(link.request) else { return Ok(()) };
     let inputs = inputs::open(&(link.inputs)(), link.search);
     let found = inputs.as_ref().ok().map(scan::scan);

@@ -3,7 +3,7 @@
 //!
 //! `protocol` is what both programs have in common, `program` finds the other one, and [`Llvm`] is one command's use of it.
 
-pub mod program;
+pub(crate) mod program;
 pub mod protocol;
 #[cfg(test)]
 mod tests;
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What a request is for, as its error names it.
 #[derive(Debug, Clone, Default)]
-pub struct Purpose {
+pub(crate) struct Purpose {
     /// The step: `registration code for openmp`.
     pub step: String,
     /// What it is made of: the images and where they are from.
@@ -35,7 +35,7 @@ pub struct Purpose {
 }
 
 /// LLVM as one command uses it: started when it is first needed, or ahead of that, and gone when this is dropped.
-pub struct Llvm<'s> {
+pub(crate) struct Llvm<'s> {
     session: &'s Session,
     running: Mutex<Option<Running>>,
 }
@@ -49,13 +49,13 @@ struct Running {
 
 impl<'s> Llvm<'s> {
     /// For one command; nothing is started yet.
-    pub fn new(session: &'s Session) -> Self {
+    pub(crate) fn new(session: &'s Session) -> Self {
         Llvm { session, running: Mutex::new(None) }
     }
 
     /// Starts the program ahead of its time: it loads, and gets its tables for the host `triple` ready, while others work. What is wrong
     /// shows when it is asked.
-    pub fn get_ready(&self, triple: &str) {
+    pub(crate) fn get_ready(&self, triple: &str) {
         let mut running = self.lock();
         if running.is_none() {
             *running = self.start(Some(triple)).ok();
@@ -67,23 +67,23 @@ impl<'s> Llvm<'s> {
     /// # Errors
     /// A host that LLVM makes no code for, whatever else LLVM says, no program to ask, and one that ends or gives no answer in time:
     /// that error names `purpose`.
-    pub fn make(&self, form: Form, plan: &Plan, purpose: &Purpose) -> Result<Vec<u8>> {
+    pub(crate) fn make(&self, form: Form, plan: &Plan, purpose: &Purpose) -> Result<Vec<u8>> {
         self.ask(&Request::Make { form, plan: plan.clone() }.encode()?, purpose)
     }
 
     /// The same, with `plan` encoded already ([`Request::encode`]).
-    pub fn make_encoded(&self, request: &[u8], purpose: &Purpose) -> Result<Vec<u8>> {
+    pub(crate) fn make_encoded(&self, request: &[u8], purpose: &Purpose) -> Result<Vec<u8>> {
         self.ask(request, purpose)
     }
 
     /// The triple of this machine, as LLVM names it.
-    pub fn default_triple(&self) -> Result<String> {
+    pub(crate) fn default_triple(&self) -> Result<String> {
         let purpose = Purpose { step: "question for the default triple".to_owned(), inputs: Vec::new() };
         Ok(String::from_utf8(self.ask(&Request::DefaultTriple.encode()?, &purpose)?)?)
     }
 
     /// Nothing more is asked from here on: the program ends while others work.
-    pub fn dismiss(&self) {
+    pub(crate) fn dismiss(&self) {
         if let Some(running) = self.lock().as_mut() {
             running.service.dismiss();
         }

@@ -7,13 +7,13 @@ use anyhow::{Context, Result, bail};
 use crate::sys::session::{self, Session};
 
 /// The program's file name.
-pub const NAME: &str = "offld-llvm";
+pub(crate) const NAME: &str = "offld-llvm";
 
 /// The path of `offld-llvm`.
 ///
 /// # Errors
 /// It is in none of the places; the error names them and says how to get it.
-pub fn find() -> Result<PathBuf> {
+pub(crate) fn find() -> Result<PathBuf> {
     if let Some(named) = Session::env(session::OFFLD_LLVM) {
         let path = PathBuf::from(named);
         if !path.is_file() {

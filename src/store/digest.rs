@@ -34,7 +34,7 @@ impl fmt::Display for Digest {
 const CHUNK: usize = 64 << 10;
 
 /// Copies all of `from` to `to`; returns the digest of the bytes, and how many they were.
-pub fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<(Digest, u64)> {
+pub(crate) fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<(Digest, u64)> {
     let mut buffer = vec![0; CHUNK];
     let (mut hash, mut len) = (Xxh3::new(), 0);
     loop {
@@ -55,11 +55,11 @@ pub fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<(Digest, u6
 /// Makes a digest of several parts. The length of each is hashed as well, so that different lists of parts whose bytes are the same when
 /// put together have different digests.
 #[derive(Default)]
-pub struct KeyBuilder(Xxh3);
+pub(crate) struct KeyBuilder(Xxh3);
 
 impl KeyBuilder {
     /// Adds a part.
-    pub fn add(&mut self, part: impl AsRef<[u8]>) -> &mut Self {
+    pub(crate) fn add(&mut self, part: impl AsRef<[u8]>) -> &mut Self {
         let part = part.as_ref();
         self.0.update(&(part.len() as u64).to_le_bytes());
         self.0.update(part);
@@ -67,7 +67,7 @@ impl KeyBuilder {
     }
 
     /// The digest of all parts so far.
-    pub fn digest(&self) -> Digest {
+    pub(crate) fn digest(&self) -> Digest {
         Digest(self.0.digest128())
     }
 }

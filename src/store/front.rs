@@ -23,6 +23,12 @@ pub struct Cache {
     beside: Mutex<Vec<JoinHandle<()>>>,
 }
 
+impl std::fmt::Debug for Cache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cache").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
 /// The remote, opened when it is first needed: most links find everything in the store and never need it.
 struct RemoteSlot {
     settings: RemoteSettings,

@@ -21,9 +21,9 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::{AtFlags, CWD, linkat};
 use tempfile::TempPath;
 
-pub use contents::Contents;
-pub use gc::Collected;
-pub use stats::{EVENTS, Event, Stats};
+pub(crate) use gc::Collected;
+pub use stats::Event;
+pub(crate) use stats::{EVENTS, Stats};
 
 use super::digest::{Digest, copy};
 use crate::sys::clock::{Clock, SystemClock};
@@ -48,6 +48,12 @@ pub struct Store {
     limit: u64,
     stats: StatsFile,
     clock: Arc<dyn Clock>,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("root", &self.root()).field("limit", &self.limit).finish_non_exhaustive()
+    }
 }
 
 impl Store {

@@ -5,13 +5,16 @@
 //! some bytes under a key, with a digest of their own. The cache never makes a link fail: what cannot be read counts as missing, and
 //! what cannot be written is not kept.
 
-pub mod digest;
-pub mod front;
-pub mod local;
-pub mod remote;
-pub mod settings;
+pub(crate) mod digest;
+pub(crate) mod front;
+pub(crate) mod local;
+pub(crate) mod remote;
+pub(crate) mod settings;
 
-pub use digest::{Digest, KeyBuilder};
+pub use digest::Digest;
+pub(crate) use digest::KeyBuilder;
 pub use front::Cache;
-pub use local::{Event, Stats, Store};
-pub use remote::{Remote, RemoteSettings};
+pub(crate) use local::Stats;
+pub use local::{Event, Store};
+pub(crate) use remote::Remote;
+pub use remote::RemoteSettings;

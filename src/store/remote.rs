@@ -28,12 +28,12 @@ use std::time::Duration;
 #[cfg(not(feature = "remote-cache"))]
 pub use disabled::Remote;
 #[cfg(feature = "remote-cache")]
-pub use shared::Remote;
+pub(crate) use shared::Remote;
 
 use crate::sys::session::{OFFLD_CACHE_REMOTE, OFFLD_CACHE_REMOTE_READONLY, OFFLD_CACHE_REMOTE_TIMEOUT, Session};
 
 /// Where warnings go.
-pub type WarnFn = Arc<dyn Fn(&str) + Send + Sync>;
+pub(crate) type WarnFn = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The time limit of one request, unless the user sets another.
 const EACH: Duration = Duration::from_secs(2);
@@ -43,7 +43,7 @@ const WHOLE: u32 = 5;
 const LONGEST: f64 = 86_400.0;
 
 /// The settings of a remote.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct RemoteSettings {
     /// `redis://…`, `s3://…`, `http(s)://…` or `file://…`. It may hold credentials, so it must not be shown: see [`RemoteSettings::shown`].
     pub url: OsString,
@@ -88,7 +88,7 @@ impl RemoteSettings {
 }
 
 /// The URL of the remote that the environment names, without credentials; `None` where it names none.
-pub fn shown_of_environment() -> Option<String> {
+pub(crate) fn shown_of_environment() -> Option<String> {
     Session::env(OFFLD_CACHE_REMOTE).map(|url| shown(&url))
 }
 

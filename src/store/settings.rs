@@ -10,14 +10,14 @@ use anyhow::{Context, Result, bail};
 use crate::sys::session::{HOME, OFFLD_CACHE, OFFLD_CACHE_SIZE, Session, XDG_CACHE_HOME};
 
 /// The size limit where none is given: 5 GiB.
-pub const DEFAULT_LIMIT: u64 = 5 << 30;
+pub(crate) const DEFAULT_LIMIT: u64 = 5 << 30;
 /// Values that turn the cache off, and values that mean the default folder. A folder that has such a name is given as `./off`.
 const OFF: [&str; 4] = ["off", "no", "false", "0"];
 const ON: [&str; 4] = ["on", "yes", "true", "1"];
 
 /// The settings of the cache for a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Setting {
+pub(crate) struct Setting {
     /// The folder of the cache; `None` where the cache is off.
     pub root: Option<PathBuf>,
     /// How many bytes it may hold.
@@ -35,7 +35,7 @@ impl Setting {
 /// The setting of this process. `option` is the value of `--wrapper-cache`, which overrides `OFFLD_CACHE`.
 ///
 /// Never fails: an invalid setting turns the cache off, and `why_off` says so.
-pub fn resolve(option: Option<&OsStr>) -> Setting {
+pub(crate) fn resolve(option: Option<&OsStr>) -> Setting {
     resolve_in(option, &Session::env)
 }
 
@@ -99,7 +99,7 @@ fn distrust(folder: &Path, user: u32) -> Option<String> {
 ///
 /// # Errors
 /// Anything else.
-pub fn parse_size(text: &OsStr) -> Result<u64> {
+pub(crate) fn parse_size(text: &OsStr) -> Result<u64> {
     let shown = || format!("`{}` is no size: expected a number of bytes, or something like 500M or 5G", text.display());
     let all = text.to_str().with_context(shown)?.trim();
     let digits = all.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(all.len());

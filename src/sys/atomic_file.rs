@@ -19,7 +19,7 @@ const NEW_FILE: u32 = 0o666;
 
 /// A file that is not in its place yet. Dropped without a commit, it is removed, and what was in its place stays.
 #[derive(Debug)]
-pub struct AtomicFile {
+pub(crate) struct AtomicFile {
     beside: TempPath,
     place: PathBuf,
 }
@@ -31,7 +31,7 @@ impl AtomicFile {
     /// # Errors
     /// The folder is missing or cannot be written to; or there is something at `path` that this process may not write (a folder, a file
     /// without write permission): a file that could not be written in place is not replaced either.
-    pub fn create(path: &Path) -> io::Result<(File, AtomicFile)> {
+    pub(crate) fn create(path: &Path) -> io::Result<(File, AtomicFile)> {
         let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let replaced = fs::metadata(&place).ok();
         if replaced.is_some() {
@@ -48,19 +48,19 @@ impl AtomicFile {
     }
 
     /// Begins a file in `folder` whose name is known only when it is written: see [`AtomicFile::commit_as`].
-    pub fn create_in(folder: &Path) -> io::Result<(File, AtomicFile)> {
+    pub(crate) fn create_in(folder: &Path) -> io::Result<(File, AtomicFile)> {
         let (file, beside) = make(folder, NEW_FILE)?;
         Ok((file, AtomicFile { beside, place: folder.to_owned() }))
     }
 
     /// Puts the file in its place, over what is there.
-    pub fn commit(self) -> io::Result<()> {
+    pub(crate) fn commit(self) -> io::Result<()> {
         let AtomicFile { beside, place } = self;
         put(beside, &place)
     }
 
     /// Puts the file at `place`, which must be in the same folder, whatever place it was created for.
-    pub fn commit_as(self, place: &Path) -> io::Result<()> {
+    pub(crate) fn commit_as(self, place: &Path) -> io::Result<()> {
         put(self.beside, place)
     }
 }
@@ -81,12 +81,12 @@ fn put(beside: TempPath, place: &Path) -> io::Result<()> {
 }
 
 /// Whether there is something at `path` that must be written into and cannot be replaced: a device, a pipe, a socket.
-pub fn is_special(path: &Path) -> bool {
+pub(crate) fn is_special(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
 }
 
 /// Has `write` write the file at `path`, which appears whole or not at all. A device or a pipe is opened and written into instead.
-pub fn replace(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
+pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
     if is_special(path) {
         return write(&mut OpenOptions::new().write(true).open(path)?);
     }

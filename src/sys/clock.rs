@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::time::{Duration, Instant, SystemTime};
 
 /// What tells the time.
-pub trait Clock: Debug + Send + Sync {
+pub(crate) trait Clock: Debug + Send + Sync {
     /// The date and time of day, by which files are dated. Somebody may set it, backwards as well.
     fn now(&self) -> SystemTime;
     /// The time that only runs forward, for measuring how long something takes.
@@ -16,7 +16,7 @@ pub trait Clock: Debug + Send + Sync {
 
 /// The system's own clocks.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct SystemClock;
+pub(crate) struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> SystemTime {
@@ -33,7 +33,7 @@ impl Clock for SystemClock {
 }
 
 #[cfg(test)]
-pub use set_by_hand::TestClock;
+pub(crate) use set_by_hand::TestClock;
 
 #[cfg(test)]
 mod set_by_hand {
@@ -43,22 +43,22 @@ mod set_by_hand {
 
     /// A clock that stands still, at the moment when it was made, until it is set. Whoever sleeps by it sets it forward.
     #[derive(Debug)]
-    pub struct TestClock(Mutex<(SystemTime, Instant)>);
+    pub(crate) struct TestClock(Mutex<(SystemTime, Instant)>);
 
     impl TestClock {
         /// One that shows the system's time of now.
-        pub fn stopped() -> TestClock {
+        pub(crate) fn stopped() -> TestClock {
             TestClock(Mutex::new((SystemTime::now(), Instant::now())))
         }
 
         /// Lets `time` pass.
-        pub fn pass(&self, time: Duration) {
+        pub(crate) fn pass(&self, time: Duration) {
             let mut shown = self.0.lock().unwrap();
             *shown = (shown.0 + time, shown.1 + time);
         }
 
         /// Sets the time of day, as somebody does whose clock is wrong.
-        pub fn set(&self, now: SystemTime) {
+        pub(crate) fn set(&self, now: SystemTime) {
             self.0.lock().unwrap().0 = now;
         }
     }

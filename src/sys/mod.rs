@@ -2,15 +2,15 @@
 //! time trace, job slots, clocks. offld runs on Linux alone; this folder is the seam of a port: one to another system changes it and
 //! `io`, and nothing else.
 
-pub mod atomic_file;
-pub mod clock;
-pub mod jobs;
-pub mod progress;
-pub mod run;
-pub mod scratch;
-pub mod service;
-pub mod session;
-pub mod shell;
-pub mod signals;
-pub mod toolchain;
-pub mod trace;
+pub(crate) mod atomic_file;
+pub(crate) mod clock;
+pub(crate) mod jobs;
+pub(crate) mod progress;
+pub(crate) mod run;
+pub(crate) mod scratch;
+pub(crate) mod service;
+pub(crate) mod session;
+pub(crate) mod shell;
+pub(crate) mod signals;
+pub(crate) mod toolchain;
+pub(crate) mod trace;

@@ -11,7 +11,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The lines of one link; gone when dropped.
-pub struct Progress {
+pub(crate) struct Progress {
     shown: Option<(Arc<Lines>, Option<JoinHandle<()>>)>,
 }
 
@@ -31,7 +31,7 @@ struct State {
 
 impl Progress {
     /// Progress on stderr when it is a terminal (`visible`), else none.
-    pub fn new(visible: bool) -> Self {
+    pub(crate) fn new(visible: bool) -> Self {
         if !visible {
             return Progress { shown: None };
         }
@@ -42,7 +42,7 @@ impl Progress {
     }
 
     /// Job `index` begins.
-    pub fn begin(&self, index: usize, what: &str) {
+    pub(crate) fn begin(&self, index: usize, what: &str) {
         if let Some((lines, _)) = &self.shown {
             let mut state = lines.lock();
             let bar = state.patience_ended.then(|| lines.bar(what));
@@ -51,7 +51,7 @@ impl Progress {
     }
 
     /// Job `index` ends.
-    pub fn end(&self, index: usize) {
+    pub(crate) fn end(&self, index: usize) {
         if let Some((lines, _)) = &self.shown
             && let Some((_, Some(bar))) = lines.lock().running.remove(&index)
         {

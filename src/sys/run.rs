@@ -39,6 +39,7 @@ pub struct Cmd {
 }
 
 /// A linker that has been started and waits for its words. Dropped without having got any, it is gone.
+#[derive(Debug)]
 pub struct Waiting {
     child: Option<Child>,
     program: PathBuf,
@@ -108,7 +109,7 @@ pub trait Run: Send + Sync {
 }
 
 /// Runs for real.
-pub struct Real {
+pub(crate) struct Real {
     /// Where commands are shown when `verbose`.
     pub shell: Arc<Shell>,
     /// Show each command before it runs.
@@ -271,7 +272,7 @@ impl Run for Real {
 }
 
 /// Shows commands and makes the empty files that later steps want to find.
-pub struct Dry {
+pub(crate) struct Dry {
     /// Where commands are shown.
     pub shell: Arc<Shell>,
 }
@@ -307,27 +308,25 @@ impl Run for Dry {
 }
 
 /// The stdout of a question to a tool (`clang -dumpversion`), or nothing when it cannot answer. Asked for real in a dry run, too.
-pub fn answer(program: &Path, args: &[&str]) -> Option<String> {
+pub(crate) fn answer(program: &Path, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     output.status.success().then(|| text.trim().to_owned())
 }
 
 /// What a program answers to a question.
-pub struct Answer {
+pub(crate) struct Answer {
     /// Whether it ended with status 0.
     pub success: bool,
-    /// What it wrote to stdout.
-    pub stdout: Vec<u8>,
     /// What it wrote to stderr.
     pub stderr: Vec<u8>,
 }
 
 /// Asks `program` something, with `variables` in its environment.
-pub fn ask(program: &Path, args: &[OsString], variables: &[(&str, &str)]) -> std::io::Result<Answer> {
+pub(crate) fn ask(program: &Path, args: &[OsString], variables: &[(&str, &str)]) -> std::io::Result<Answer> {
     let variables = variables.iter().copied();
     let output = Command::new(program).args(args).envs(variables).stdin(Stdio::null()).output()?;
-    Ok(Answer { success: output.status.success(), stdout: output.stdout, stderr: output.stderr })
+    Ok(Answer { success: output.status.success(), stderr: output.stderr })
 }
 
 /// Starts the program of `cmd` with pipes for its three streams, in a process group of its own.
@@ -343,7 +342,7 @@ fn start_service(cmd: &Cmd, signals: &Arc<Signals>) -> Result<Box<dyn Service>> 
 }
 
 /// The report of a service that gave no answer to what `cmd` is for.
-pub fn no_answer(cmd: &Cmd, ended: &Ended) -> StepFailed {
+pub(crate) fn no_answer(cmd: &Cmd, ended: &Ended) -> StepFailed {
     let name = cmd.program.file_name().unwrap_or(OsStr::new("")).to_string_lossy();
     let said = if ended.said.is_empty() { String::new() } else { format!("\n  it said: {}", ended.said) };
     StepFailed { report: format!("{} failed: '{name}' {}{}{said}", cmd.step, ended.how, details(cmd)), status: ended.status }

@@ -13,13 +13,14 @@ use tempfile::TempDir;
 const LARGE: u64 = 8 << 20;
 
 /// Names temporary files and owns the folder they are in.
+#[derive(Debug)]
 pub struct Scratch {
     keep: bool,
     parent: PathBuf,
     state: Mutex<State>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct State {
     folder: Option<TempDir>,
     names: HashSet<String>,
@@ -94,7 +95,7 @@ impl Drop for Scratch {
 }
 
 /// `text` with everything but letters, digits and `._+:@=-` replaced by `_`, and no longer than file systems allow.
-pub fn safe_name(text: &str) -> String {
+pub(crate) fn safe_name(text: &str) -> String {
     let keep = |c: char| c.is_ascii_alphanumeric() || "._+:@=-".contains(c);
     let name: String = text.chars().map(|c| if keep(c) { c } else { '_' }).take(180).collect();
     if name.is_empty() || name.chars().all(|c| c == '.') { "x".to_owned() } else { name }

@@ -45,7 +45,7 @@ pub struct Ended {
 }
 
 /// A running program. Dropped, it is gone.
-pub struct Process {
+pub(crate) struct Process {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,

@@ -12,57 +12,57 @@ use crate::sys::signals::Signals;
 use crate::sys::trace::Trace;
 
 /// The device compiler, as a path.
-pub const OFFLD_CLANG: &str = "OFFLD_CLANG";
+pub(crate) const OFFLD_CLANG: &str = "OFFLD_CLANG";
 /// The program that makes registration code with LLVM, as a path.
-pub const OFFLD_LLVM: &str = "OFFLD_LLVM";
+pub(crate) const OFFLD_LLVM: &str = "OFFLD_LLVM";
 /// How long an answer of that program may take, in seconds.
-pub const OFFLD_LLVM_TIMEOUT: &str = "OFFLD_LLVM_TIMEOUT";
+pub(crate) const OFFLD_LLVM_TIMEOUT: &str = "OFFLD_LLVM_TIMEOUT";
 /// The real host linker of `ld.offld`, as a path or a name to look up.
-pub const OFFLD_LINKER: &str = "OFFLD_LINKER";
+pub(crate) const OFFLD_LINKER: &str = "OFFLD_LINKER";
 /// A folder that gets a reproduction of every link with device code.
-pub const OFFLD_REPRODUCE: &str = "OFFLD_REPRODUCE";
+pub(crate) const OFFLD_REPRODUCE: &str = "OFFLD_REPRODUCE";
 /// A cache shared with other machines: a URL.
-pub const OFFLD_CACHE_REMOTE: &str = "OFFLD_CACHE_REMOTE";
+pub(crate) const OFFLD_CACHE_REMOTE: &str = "OFFLD_CACHE_REMOTE";
 /// `1`: nothing is written to the cache that is shared with other machines.
-pub const OFFLD_CACHE_REMOTE_READONLY: &str = "OFFLD_CACHE_REMOTE_READONLY";
+pub(crate) const OFFLD_CACHE_REMOTE_READONLY: &str = "OFFLD_CACHE_REMOTE_READONLY";
 /// How long one question to the cache that is shared with other machines may take, in seconds.
-pub const OFFLD_CACHE_REMOTE_TIMEOUT: &str = "OFFLD_CACHE_REMOTE_TIMEOUT";
+pub(crate) const OFFLD_CACHE_REMOTE_TIMEOUT: &str = "OFFLD_CACHE_REMOTE_TIMEOUT";
 /// The folder of the cache of device links, or `off`.
-pub const OFFLD_CACHE: &str = "OFFLD_CACHE";
+pub(crate) const OFFLD_CACHE: &str = "OFFLD_CACHE";
 /// How large that cache may be: `500M`, `5G`.
-pub const OFFLD_CACHE_SIZE: &str = "OFFLD_CACHE_SIZE";
+pub(crate) const OFFLD_CACHE_SIZE: &str = "OFFLD_CACHE_SIZE";
 /// The user's folder for what programs may lose.
-pub const XDG_CACHE_HOME: &str = "XDG_CACHE_HOME";
+pub(crate) const XDG_CACHE_HOME: &str = "XDG_CACHE_HOME";
 /// The user's folder.
-pub const HOME: &str = "HOME";
+pub(crate) const HOME: &str = "HOME";
 /// Folders of shared libraries, which GNU ld searches as well.
-pub const LD_LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+pub(crate) const LD_LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 /// Set by make: its options, and where its jobserver is.
-pub const MAKEFLAGS: &str = "MAKEFLAGS";
+pub(crate) const MAKEFLAGS: &str = "MAKEFLAGS";
 /// Folders that programs are looked up in.
-pub const PATH: &str = "PATH";
+pub(crate) const PATH: &str = "PATH";
 /// The Python environment that is active: PyPI packages may hold CUDA's tools.
-pub const VIRTUAL_ENV: &str = "VIRTUAL_ENV";
+pub(crate) const VIRTUAL_ENV: &str = "VIRTUAL_ENV";
 /// Where Microsoft's linkers, and lld-link, look for libraries after the folders on the line, separated by semicolons.
-pub const LIB: &str = "LIB";
+pub(crate) const LIB: &str = "LIB";
 /// `1`: the bundler takes no notice of its other variables.
-pub const OFFLOAD_BUNDLER_IGNORE_ENV_VAR: &str = "OFFLOAD_BUNDLER_IGNORE_ENV_VAR";
+pub(crate) const OFFLOAD_BUNDLER_IGNORE_ENV_VAR: &str = "OFFLOAD_BUNDLER_IGNORE_ENV_VAR";
 /// `1`: the bundler tells of compressing and decompressing.
-pub const OFFLOAD_BUNDLER_VERBOSE: &str = "OFFLOAD_BUNDLER_VERBOSE";
+pub(crate) const OFFLOAD_BUNDLER_VERBOSE: &str = "OFFLOAD_BUNDLER_VERBOSE";
 /// `1`: the bundler compresses.
-pub const OFFLOAD_BUNDLER_COMPRESS: &str = "OFFLOAD_BUNDLER_COMPRESS";
+pub(crate) const OFFLOAD_BUNDLER_COMPRESS: &str = "OFFLOAD_BUNDLER_COMPRESS";
 /// How hard the bundler compresses.
-pub const OFFLOAD_BUNDLER_COMPRESSION_LEVEL: &str = "OFFLOAD_BUNDLER_COMPRESSION_LEVEL";
+pub(crate) const OFFLOAD_BUNDLER_COMPRESSION_LEVEL: &str = "OFFLOAD_BUNDLER_COMPRESSION_LEVEL";
 /// `2` or `3`: the header of compressed bundles that are written.
-pub const COMPRESSED_BUNDLE_FORMAT_VERSION: &str = "COMPRESSED_BUNDLE_FORMAT_VERSION";
+pub(crate) const COMPRESSED_BUNDLE_FORMAT_VERSION: &str = "COMPRESSED_BUNDLE_FORMAT_VERSION";
 /// Folders that GNU ld writes into what it links, and searches.
-pub const LD_RUN_PATH: &str = "LD_RUN_PATH";
+pub(crate) const LD_RUN_PATH: &str = "LD_RUN_PATH";
 /// Libraries loaded before all others.
-pub const LD_PRELOAD: &str = "LD_PRELOAD";
+pub(crate) const LD_PRELOAD: &str = "LD_PRELOAD";
 /// Set: ld.lld writes a reproduction.
-pub const LLD_REPRODUCE: &str = "LLD_REPRODUCE";
+pub(crate) const LLD_REPRODUCE: &str = "LLD_REPRODUCE";
 /// What compilers and linkers read besides: a device link by other values is another one.
-pub const TOOL_VARIABLES: [&str; 12] = [
+pub(crate) const TOOL_VARIABLES: [&str; 12] = [
     "COMPILER_PATH",
     "LIBRARY_PATH",
     "CPATH",
@@ -77,7 +77,7 @@ pub const TOOL_VARIABLES: [&str; 12] = [
     "VIRTUAL_ENV",
 ];
 /// The same, for names that begin so.
-pub const TOOL_PREFIXES: [&str; 13] =
+pub(crate) const TOOL_PREFIXES: [&str; 13] =
     ["LLVM_", "LLD_", "CLANG_", "CCC_", "LD_", "GCC_", "COLLECT_", "CUDA_", "HIP_", "ROCM_", "NVCC_", "LC_", "QA_OVERRIDE_GCC3_"];
 /// Where temporary files go: the first that is set, in LLVM's order.
 const TEMP: [&str; 4] = ["TMPDIR", "TMP", "TEMP", "TEMPDIR"];
@@ -94,6 +94,12 @@ pub struct Session {
     pub signals: Arc<Signals>,
     /// The time trace, if one is wanted.
     pub trace: Trace,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("scratch", &self.scratch).finish_non_exhaustive()
+    }
 }
 
 /// How a session behaves.
@@ -133,6 +139,6 @@ impl Session {
 }
 
 /// The folder for temporary files.
-pub fn temp_folder() -> PathBuf {
+pub(crate) fn temp_folder() -> PathBuf {
     TEMP.iter().find_map(|name| Session::env(name)).map_or_else(|| PathBuf::from("/tmp"), PathBuf::from)
 }

@@ -14,6 +14,12 @@ pub struct Shell {
     err: Mutex<Box<dyn Write + Send>>,
 }
 
+impl std::fmt::Debug for Shell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shell").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
 impl Shell {
     /// A shell on the process's stderr; `name` begins every message (LLVM's tools show `argv[0]` as typed).
     pub fn stderr(name: &str) -> Self {
@@ -94,7 +100,7 @@ impl Shell {
 }
 
 /// `"/usr/bin/ld" -o 'o u t' a.o`: what can be pasted into a POSIX shell.
-pub fn command_line(program: &Path, args: &[OsString]) -> String {
+pub(crate) fn command_line(program: &Path, args: &[OsString]) -> String {
     let mut text = double_quoted(program.as_os_str());
     for arg in args {
         text.push(' ');
@@ -104,7 +110,7 @@ pub fn command_line(program: &Path, args: &[OsString]) -> String {
 }
 
 /// `text` as one word of a POSIX shell: bare where nothing in it is special, else in single quotes.
-pub fn quoted(text: &OsStr) -> String {
+pub(crate) fn quoted(text: &OsStr) -> String {
     let text = text.to_string_lossy();
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-+=./,:@%^".contains(c) || !c.is_ascii();
     if !text.is_empty() && text.chars().all(plain) { text.into_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }

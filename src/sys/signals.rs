@@ -15,7 +15,7 @@ use crate::error::StepFailed;
 use crate::sys::trace::Usage;
 
 /// What signals have come, and who is running.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Signals {
     came: AtomicI32,
     running: Mutex<HashSet<u32>>,

@@ -16,7 +16,7 @@ const VERSIONS: std::ops::RangeInclusive<u32> = 14..=30;
 
 /// A clang for device links.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Compiler {
+pub(crate) struct Compiler {
     /// The executable.
     pub path: PathBuf,
     /// Its major version, when it can be told.
@@ -30,7 +30,7 @@ impl Compiler {
     }
 
     /// `lib` of the installation the compiler belongs to.
-    pub fn library_folder(&self) -> Option<PathBuf> {
+    pub(crate) fn library_folder(&self) -> Option<PathBuf> {
         let real = self.path.canonicalize().ok()?;
         Some(real.parent()?.parent()?.join("lib"))
     }
@@ -38,7 +38,7 @@ impl Compiler {
 
 /// What was chosen, and what the user should hear about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Choice {
+pub(crate) struct Choice {
     /// The compiler.
     pub compiler: Compiler,
     /// Set when its major version is not the one that made the bitcode.
@@ -49,7 +49,7 @@ pub struct Choice {
 /// with plain and versioned names, the folders of Debian's packages. With bitcode of LLVM `need` among the inputs, the first of
 /// them of that version, else the first that is newer (with a warning); an older one cannot read it, so that is an error. What
 /// the user named is taken as it is, unless it is too old.
-pub fn device_compiler(explicit: Option<&Path>, need: Option<u32>) -> Result<Choice> {
+pub(crate) fn device_compiler(explicit: Option<&Path>, need: Option<u32>) -> Result<Choice> {
     let named = explicit.map(Path::to_path_buf).or_else(|| Session::env(session::OFFLD_CLANG).map(PathBuf::from));
     if let Some(named) = named {
         let path = which::which(&named).with_context(|| format!("cannot find the device compiler `{}`", named.display()))?;
@@ -118,7 +118,7 @@ fn calling_clang() -> Option<PathBuf> {
 }
 
 /// The major version of the clang that runs us, if one does.
-pub fn calling_release() -> Option<u32> {
+pub(crate) fn calling_release() -> Option<u32> {
     major_of(&calling_clang()?)
 }
 
@@ -149,14 +149,14 @@ fn our_folders() -> impl Iterator<Item = PathBuf> {
 }
 
 /// The program `name`: beside us, as LLVM's tools have it beside them, else on `PATH`, else by its name alone.
-pub fn beside_us_or_on_path(name: &str) -> PathBuf {
+pub(crate) fn beside_us_or_on_path(name: &str) -> PathBuf {
     let beside = our_folders().map(|folder| folder.join(name)).find(|path| path.is_file());
     beside.or_else(|| which::which(name).ok()).unwrap_or_else(|| name.into())
 }
 
 /// The linker that does the host link for `ld.offld`: `explicit` (`--offld-linker=`), `OFFLD_LINKER`, else `ld.lld`, else `ld`
 /// (the other way round when we stand in for `ld` itself, `ld_first`). Never offld itself, by whatever name.
-pub fn host_linker(explicit: Option<&Path>, ld_first: bool) -> Result<PathBuf> {
+pub(crate) fn host_linker(explicit: Option<&Path>, ld_first: bool) -> Result<PathBuf> {
     let named = explicit.map(Path::to_path_buf).or_else(|| Session::env(session::OFFLD_LINKER).map(PathBuf::from));
     if let Some(named) = named {
         // `lld` is to be ld.lld, as in -fuse-ld=lld; by its plain name there is a program that only says so.
@@ -178,7 +178,7 @@ pub fn host_linker(explicit: Option<&Path>, ld_first: bool) -> Result<PathBuf> {
 }
 
 /// Whether the program at `path` is LLVM's ELF linker, by its name and by what that leads to.
-pub fn is_ld_lld(path: &Path) -> bool {
+pub(crate) fn is_ld_lld(path: &Path) -> bool {
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let real = path.canonicalize().map(|real| name(&real)).unwrap_or_default();
     name(path).contains("ld.lld") && (real == "lld" || real.starts_with("lld-") || real == "ld.lld")
@@ -196,7 +196,7 @@ fn first_other(name: &Path) -> Option<PathBuf> {
 }
 
 /// Whether `path` is this very program, through symlinks or hard links.
-pub fn is_ourselves(path: &Path) -> bool {
+pub(crate) fn is_ourselves(path: &Path) -> bool {
     let same = |a: &Path, b: &Path| {
         use std::os::unix::fs::MetadataExt;
         let (a, b) = (std::fs::metadata(a).ok()?, std::fs::metadata(b).ok()?);
@@ -207,7 +207,7 @@ pub fn is_ourselves(path: &Path) -> bool {
 
 /// One of NVIDIA's tools (`fatbinary`, `nvlink`): in `bin` of `cuda_path` (`--cuda-path=`), on `PATH`, where CUDA's own installer puts
 /// it, or in a Python environment's wheel.
-pub fn cuda_tool(name: &str, cuda_path: Option<&Path>) -> Result<PathBuf> {
+pub(crate) fn cuda_tool(name: &str, cuda_path: Option<&Path>) -> Result<PathBuf> {
     let named = cuda_path.map(|folder| folder.join("bin").join(name)).filter(|tool| tool.is_file());
     let installed = || Some(Path::new("/usr/local/cuda/bin").join(name)).filter(|tool| tool.is_file());
     named.or_else(|| which::which(name).ok()).or_else(installed).or_else(|| wheel(name)).with_context(|| {
@@ -232,7 +232,7 @@ fn wheel(name: &str) -> Option<PathBuf> {
 }
 
 /// The folder with `libomptarget.so` (or `.a`) that a link by `ld.offld` uses: that of the compiler, else the newest package's.
-pub fn openmp_runtime_folder(compiler: &Compiler) -> Option<PathBuf> {
+pub(crate) fn openmp_runtime_folder(compiler: &Compiler) -> Option<PathBuf> {
     let packaged = VERSIONS.rev().map(|major| PathBuf::from(format!("/usr/lib/llvm-{major}/lib")));
     let all = compiler.library_folder().into_iter().chain(packaged);
     all.into_iter().find(|folder| ["libomptarget.so", "libomptarget.a"].iter().any(|name| folder.join(name).exists()))

@@ -11,23 +11,23 @@ use serde_json::{Value, json};
 use crate::sys::atomic_file;
 
 /// LLVM's names of the spans (those it shows in a trace of its own wrapper).
-pub mod span {
+pub(crate) mod span {
     /// The whole process.
-    pub const WHOLE: &str = "Execute linker wrapper";
+    pub(crate) const WHOLE: &str = "Execute linker wrapper";
     /// Finding the device code.
-    pub const EXTRACT: &str = "ExtractDeviceCode";
+    pub(crate) const EXTRACT: &str = "ExtractDeviceCode";
     /// Everything from there to the host link.
-    pub const DEVICE: &str = "Handle all device input";
+    pub(crate) const DEVICE: &str = "Handle all device input";
     /// One device job, its inputs' writing included.
-    pub const JOB: &str = "Link device input";
+    pub(crate) const JOB: &str = "Link device input";
     /// The compiler of one device job.
-    pub const CLANG: &str = "Clang";
+    pub(crate) const CLANG: &str = "Clang";
     /// Packing of linked images.
-    pub const BUNDLE: &str = "Bundle linked output";
+    pub(crate) const BUNDLE: &str = "Bundle linked output";
     /// Making of registration code.
-    pub const WRAP: &str = "Wrap bundled images";
+    pub(crate) const WRAP: &str = "Wrap bundled images";
     /// The host linker.
-    pub const HOST: &str = "Execute host linker";
+    pub(crate) const HOST: &str = "Execute host linker";
 }
 
 /// What a child used, as the system tells at its end.
@@ -50,6 +50,7 @@ struct Event {
 }
 
 /// A trace under construction, or none.
+#[derive(Debug)]
 pub struct Trace {
     file: Option<PathBuf>,
     granularity: Duration,
@@ -60,6 +61,7 @@ pub struct Trace {
 }
 
 /// A span that ends when it is told to, or dropped.
+#[derive(Debug)]
 pub struct Span<'t> {
     trace: &'t Trace,
     name: &'static str,

@@ -2,7 +2,7 @@
 //! (docs/spec/containers.md 2). All outputs appear, or none.
 
 mod archive;
-pub mod container;
+pub(crate) mod container;
 mod input;
 mod kinds;
 mod list;
@@ -24,7 +24,7 @@ use crate::sys::session::Session;
 
 /// What to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Task {
+pub(crate) enum Task {
     /// Inputs into one output.
     Bundle,
     /// One input into outputs.
@@ -35,7 +35,7 @@ pub enum Task {
 
 /// A run of the bundler.
 #[derive(Debug, Clone)]
-pub struct Request {
+pub(crate) struct Request {
     /// What to do.
     pub task: Task,
     /// What the files are (`-type`), as given.
@@ -65,7 +65,7 @@ pub struct Request {
 }
 
 /// Does what `request` asks for. Errors that LLVM's bundler has too are worded as it words them: scripts look for them.
-pub fn run(request: &Request, session: &Session) -> Result<()> {
+pub(crate) fn run(request: &Request, session: &Session) -> Result<()> {
     match request.task {
         Task::Bundle => pack::run(request, session),
         Task::Unbundle => unbundle::run(request, session),

@@ -15,8 +15,8 @@ mod inflate;
 mod libraries;
 mod objects;
 mod registers;
-pub mod report;
-pub mod table;
+pub(crate) mod report;
+pub(crate) mod table;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -39,7 +39,7 @@ use what::{What, what};
 
 /// What to look for.
 #[derive(Debug, Clone, Default)]
-pub struct Request {
+pub(crate) struct Request {
     /// The files, in the order their reports are wanted.
     pub files: Vec<PathBuf>,
     /// Read the kernels of images, too.
@@ -51,7 +51,7 @@ pub struct Request {
 }
 
 /// Looks into the files. What is wrong with them is in the report; an error is one of writing the images.
-pub fn inspect(request: &Request, session: &Session) -> Result<Report> {
+pub(crate) fn inspect(request: &Request, session: &Session) -> Result<Report> {
     let mut files: Vec<FileReport> = request.files.par_iter().map(|path| file(path, request, session)).collect();
     session.signals.check()?;
     if let Some(folder) = &request.extract {

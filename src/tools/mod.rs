@@ -1,6 +1,6 @@
 //! The tools beside the link, a folder each: each is a request to the library, and none calls another.
 
-pub mod bundler;
-pub mod inspect;
-pub mod packager;
-pub mod wrapper;
+pub(crate) mod bundler;
+pub(crate) mod inspect;
+pub(crate) mod packager;
+pub(crate) mod wrapper;

@@ -9,7 +9,6 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-pub use arguments::{ImageArguments, kind_number};
-pub use extract::{Extract, Extracted, extract};
-pub use pack::{Format, Pack, pack};
-pub use read::{Image, images};
+pub(crate) use arguments::ImageArguments;
+pub(crate) use extract::{Extract, extract};
+pub(crate) use pack::{Format, Pack, pack};

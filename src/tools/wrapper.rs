@@ -29,11 +29,11 @@ use crate::sys::session::Session;
 use source::Source;
 
 /// Up to this many bytes of images in all pass through LLVM.
-pub const INLINE_LIMIT: u64 = 1 << 20;
+pub(crate) const INLINE_LIMIT: u64 = 1 << 20;
 
 /// What is to be wrapped, and how.
 #[derive(Debug, Clone)]
-pub struct Request {
+pub(crate) struct Request {
     /// The host's triple.
     pub host_triple: String,
     /// The runtime.
@@ -54,7 +54,7 @@ pub struct Request {
 
 /// One input.
 #[derive(Debug, Clone)]
-pub struct Input {
+pub(crate) struct Input {
     /// The file; `-` is stdin.
     pub path: PathBuf,
     /// The target id to register with it.
@@ -63,7 +63,7 @@ pub struct Input {
 
 /// The form in which a module is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Emit {
+pub(crate) enum Emit {
     /// LLVM bitcode.
     Bitcode,
     /// LLVM IR as text.
@@ -76,7 +76,7 @@ pub enum Emit {
 
 impl Emit {
     /// The form that the output's name asks for.
-    pub fn of(output: &Path) -> Emit {
+    pub(crate) fn of(output: &Path) -> Emit {
         match output.extension().and_then(|extension| extension.to_str()) {
             Some("ll") => Emit::Text,
             Some("s") => Emit::Assembly,
@@ -87,7 +87,7 @@ impl Emit {
 }
 
 /// Writes the registration code that `request` asks for.
-pub fn wrap(request: &Request, llvm: &Llvm<'_>, session: &Session) -> Result<()> {
+pub(crate) fn wrap(request: &Request, llvm: &Llvm<'_>, session: &Session) -> Result<()> {
     host::check(&request.host_triple).with_context(|| format!("'{}': unsupported target triple", request.host_triple))?;
     if matches!(request.kind, OffloadKind::Cuda | OffloadKind::Hip) && request.inputs.len() != 1 {
         bail!("CUDA / HIP offloading uses a single fatbinary or offload bundle");

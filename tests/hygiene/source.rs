@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// A source file.
-pub struct Source {
+pub(crate) struct Source {
     /// From the root of the project.
     pub path: String,
     /// As it is.
@@ -15,7 +15,7 @@ pub struct Source {
 impl Source {
     /// The room it is in: `link::scan` for `src/link/scan/object.rs`, `formats` for `src/formats/fatbin.rs`. The files of another
     /// program are in a room of its name.
-    pub fn room(&self) -> Option<String> {
+    pub(crate) fn room(&self) -> Option<String> {
         let inside = self.path.strip_prefix("src/")?;
         Some(room_of(&inside.trim_end_matches(".rs").trim_end_matches("/mod").replace('/', "::")))
     }
@@ -27,17 +27,17 @@ impl Source {
     }
 
     /// The bare text without the unit tests at its end.
-    pub fn product(&self) -> &str {
+    pub(crate) fn product(&self) -> &str {
         self.bare.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default()
     }
 
-    pub fn line(&self, at: usize) -> String {
+    pub(crate) fn line(&self, at: usize) -> String {
         format!("{}:{}", self.path, self.bare[..at].lines().count().max(1))
     }
 }
 
 /// The room of what a path below `crate::` names. Folders that hold rooms are `link`, `tools` and `bin`.
-pub fn room_of(path: &str) -> String {
+pub(crate) fn room_of(path: &str) -> String {
     let mut parts = path.split("::");
     let first = parts.next().unwrap_or_default();
     match parts.next() {
@@ -47,7 +47,7 @@ pub fn room_of(path: &str) -> String {
 }
 
 /// All Rust of the folders.
-pub fn sources(folders: &[&str]) -> Vec<Source> {
+pub(crate) fn sources(folders: &[&str]) -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut waiting: Vec<PathBuf> = folders.iter().map(|folder| root.join(folder)).collect();
     let mut found = Vec::new();
@@ -68,12 +68,12 @@ pub fn sources(folders: &[&str]) -> Vec<Source> {
 }
 
 /// What is built, without files that are there for unit tests.
-pub fn product() -> Vec<Source> {
+pub(crate) fn product() -> Vec<Source> {
     sources(&["src"]).into_iter().filter(|source| !source.is_test()).collect()
 }
 
 /// Blanks what is no code: comments, and the contents of string and character literals.
-pub fn bare(text: &str) -> String {
+pub(crate) fn bare(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
@@ -134,7 +134,7 @@ fn quoted_end(chars: &[char], mut at: usize) -> usize {
 }
 
 /// Each place where `word` stands as a word of its own.
-pub fn places<'t>(text: &'t str, word: &'t str) -> impl Iterator<Item = usize> + 't {
+pub(crate) fn places<'t>(text: &'t str, word: &'t str) -> impl Iterator<Item = usize> + 't {
     let in_word = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(word)
         .map(|(at, _)| at)
@@ -142,7 +142,7 @@ pub fn places<'t>(text: &'t str, word: &'t str) -> impl Iterator<Item = usize> +
 }
 
 /// The paths that a tree of `use` (or a path in code) names, without `crate::`: `a::{self, b::C}` is `a::self` and `a::b::C`.
-pub fn paths(text: &str) -> Vec<String> {
+pub(crate) fn paths(text: &str) -> Vec<String> {
     let end = text.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).unwrap_or(text.len());
     let (head, rest) = text.split_at(end);
     if !rest.starts_with('{') || !(head.is_empty() || head.ends_with("::")) {

@@ -10,7 +10,7 @@ use super::support::{
     Outcome, Work, expect_equal, expect_in, expect_not_in, missing, output, passed, root, run, run_failing, text, with_llvm,
 };
 
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("bench::a_table_of_every_row_and_the_machine", table),
         with_llvm("bench::a_row_beyond_its_bound_fails_the_check", beyond),

@@ -14,7 +14,7 @@ use crate::support::{
     run_offloaded, stderr_of, with_llvm,
 };
 
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![
         with_llvm("cache_keys::a_linker_that_is_replaced_in_place", replaced_linker),
         with_llvm("cache_keys::what_a_linker_says_is_said_again", said_again),

@@ -13,7 +13,7 @@ use crate::kit::Image;
 use crate::support::{LLVM, Outcome, Work, expect_equal, llvm, made, output, passed, root, text, with_llvm};
 
 /// A test for each case.
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     let mut files: Vec<PathBuf> = Vec::new();
     for folder in std::fs::read_dir(root().join("tests/cases")).expect("tests/cases").flatten() {
         let entries = std::fs::read_dir(folder.path()).into_iter().flatten().flatten();

@@ -9,7 +9,7 @@ use super::support::{
     with_llvm,
 };
 
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("cuda::the_device_link_is_told_of_cuda_path", told),
         with_llvm("cuda::llvm_15_has_nvlink_run_for_it", nvlink),

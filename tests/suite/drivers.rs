@@ -13,7 +13,7 @@ use super::support::{
 };
 
 /// The tests.
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![
         with_llvm("drivers::gcc", gcc),
         with_llvm("drivers::gcc::shared-library", gcc_shared),

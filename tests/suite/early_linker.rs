@@ -10,7 +10,7 @@ use crate::support::{
     run_offloaded, stderr_of, with_llvm,
 };
 
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("early_linker::odd_names_reach_it", odd_names),
         with_llvm("early_linker::it_is_gone_when_it_is_not_needed", not_needed),

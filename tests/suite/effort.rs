@@ -32,7 +32,7 @@ fn is_set(name: &str) -> bool {
 }
 
 /// Of all trials those that are to be run.
-pub fn chosen(mut trials: Vec<Trial>) -> Vec<Trial> {
+pub(crate) fn chosen(mut trials: Vec<Trial>) -> Vec<Trial> {
     if is_set("OFFLD_TEST_CHECK") {
         let unknown: Vec<&str> = CHECK.into_iter().filter(|name| !trials.iter().any(|trial| trial.name() == *name)).collect();
         assert!(unknown.is_empty(), "there are no tests by these names of the list in tests/suite/effort.rs: {unknown:?}");
@@ -43,7 +43,7 @@ pub fn chosen(mut trials: Vec<Trial>) -> Vec<Trial> {
 
 /// How often a test does `what`: `full` times, or only `short` times where the longest tests are cut short. The end of the run then says
 /// so.
-pub fn rounds<T: Copy + PartialOrd + std::fmt::Display>(what: &str, full: T, short: T) -> T {
+pub(crate) fn rounds<T: Copy + PartialOrd + std::fmt::Display>(what: &str, full: T, short: T) -> T {
     if short >= full || is_set("OFFLD_TEST_LONG") {
         return full;
     }
@@ -53,7 +53,7 @@ pub fn rounds<T: Copy + PartialOrd + std::fmt::Display>(what: &str, full: T, sho
 }
 
 /// Says what was cut short, if anything was.
-pub fn tell() {
+pub(crate) fn tell() {
     let mut cut = CUT_SHORT.lock().expect("no test panics while it holds this");
     cut.sort();
     cut.dedup();

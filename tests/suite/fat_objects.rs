@@ -18,7 +18,7 @@ use crate::support::{
     Outcome, Work, at_most_memory, expect_equal, expect_in, expect_not_in, llvm, output, passed, run, with_llvm,
 };
 
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![
         with_llvm("fat_objects::b19_ob_05_the_objects_of_llvm_objcopy_without_it", same_objects),
         with_llvm("fat_objects::b19_objects_of_gcc", of_gcc),

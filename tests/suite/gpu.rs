@@ -10,7 +10,7 @@ use super::support::{
 };
 
 /// The tests; those that need other releases' compilers or packages are named after them.
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![
         with_llvm("gpu::amdgcn-without-libraries", amdgcn_22),
         with_llvm("gpu::amdgcn-generic-input", generic_22),

@@ -12,7 +12,7 @@ const OLD: &str = "--no-offload-new-driver";
 const NEW: &str = "--offload-new-driver";
 
 /// A test for each way to build.
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for driver in [OLD, NEW] {
         let name = driver.trim_start_matches("--").replace("-offload", "").replace("offload-", "");

@@ -11,7 +11,7 @@ use libtest_mimic::{Failed, Trial};
 use super::support::{Outcome, Release, Work, cuda_tools, expect_equal, llvm, made, missing, passed, root, run, test};
 
 /// A test for each case and release. Those that LLVM 22 alone can build are named by the case.
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     let files = std::fs::read_dir(folder()).expect("tests/kinds").filter_map(|entry| Some(entry.ok()?.path()));
     let mut files: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|end| end == "case")).collect();
     files.sort();
@@ -33,12 +33,12 @@ pub fn trials() -> Vec<Trial> {
 }
 
 /// The folder of the cases and their sources.
-pub fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     root().join("tests/kinds")
 }
 
 /// A case, as one release is to build it.
-pub struct Case {
+pub(crate) struct Case {
     release: u32,
     /// In order: the key with its name, the value.
     directives: Vec<(String, String)>,
@@ -46,7 +46,7 @@ pub struct Case {
 
 /// Who links.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Wrapper {
+pub(crate) enum Wrapper {
     /// offld.
     Ours,
     /// LLVM's own, of the release that compiles.
@@ -55,7 +55,7 @@ pub enum Wrapper {
 
 impl Case {
     /// The lines of `text` that are for `release`.
-    pub fn read(text: &str, release: u32) -> Case {
+    pub(crate) fn read(text: &str, release: u32) -> Case {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         let directives = lines.filter_map(|line| {
             let (key, value) = line.split_once(':')?;
@@ -69,7 +69,7 @@ impl Case {
     }
 
     /// The case of that name.
-    pub fn named(name: &str, release: u32) -> Case {
+    pub(crate) fn named(name: &str, release: u32) -> Case {
         let text = std::fs::read_to_string(folder().join(format!("{name}.case"))).expect("a case");
         Case::read(&text, release)
     }
@@ -91,7 +91,7 @@ impl Case {
     }
 
     /// All lines of `key`.
-    pub fn text(&self, key: &str) -> String {
+    pub(crate) fn text(&self, key: &str) -> String {
         self.all(key).map(|line| format!("{line}\n")).collect()
     }
 
@@ -105,7 +105,7 @@ impl Case {
     }
 
     /// What is needed to build it, or the test that says what is not here.
-    pub fn tools(&self) -> Result<Tools, Outcome> {
+    pub(crate) fn tools(&self) -> Result<Tools, Outcome> {
         let release = Release::of(self.release).ok_or_else(|| missing(format!("LLVM {} (make setup-releases)", self.release)))?;
         let cuda = cuda_tools(self.release);
         if self.has_cuda() && cuda.is_none() {
@@ -115,7 +115,7 @@ impl Case {
     }
 
     /// The objects, for `wrapper` to link.
-    pub fn compile(&self, work: &Work, tools: &Tools, wrapper: Wrapper) -> Result<(), Failed> {
+    pub(crate) fn compile(&self, work: &Work, tools: &Tools, wrapper: Wrapper) -> Result<(), Failed> {
         for (_, name, words) in self.steps(true) {
             let mut command = tools.command(work, "clang");
             command.args(["-O2", "-fPIC"]).args(self.language(words[0], tools)).arg("-c").arg(folder().join(words[1]));
@@ -150,7 +150,7 @@ impl Case {
     }
 
     /// Everything else, down to `program`; `extra` words on each link.
-    pub fn link(&self, work: &Work, tools: &Tools, wrapper: Wrapper, extra: &[&str]) -> Result<(), Failed> {
+    pub(crate) fn link(&self, work: &Work, tools: &Tools, wrapper: Wrapper, extra: &[&str]) -> Result<(), Failed> {
         for (kind, name, words) in self.steps(false) {
             let words = words.into_iter().map(|word| tools.in_word(word));
             if kind == "static" {
@@ -174,7 +174,7 @@ impl Case {
     }
 
     /// Runs the program; its stdout and its ledger, normalized.
-    pub fn run(&self, work: &Work) -> Result<(String, String), Failed> {
+    pub(crate) fn run(&self, work: &Work) -> Result<(String, String), Failed> {
         let ledger = work.path().join("ledger");
         let _ = std::fs::remove_file(&ledger);
         let libraries = std::env::join_paths([work.path(), stubs()]).expect("folders without colons");
@@ -185,7 +185,7 @@ impl Case {
 
 /// The ledger in a file without what differs between equal registrations: each runtime's lines for themselves, and in each table its
 /// image lines sorted.
-pub fn normalized(work: &Work, ledger: &Path) -> Result<String, Failed> {
+pub(crate) fn normalized(work: &Work, ledger: &Path) -> Result<String, Failed> {
     let cleaned = run(work.command("sed").arg("-f").arg(folder().join("normalize.sed")).arg(ledger))?;
     let mut lines: Vec<&str> = cleaned.lines().collect();
     lines.sort_by_key(|line| line.split(' ').next());
@@ -197,14 +197,14 @@ pub fn normalized(work: &Work, ledger: &Path) -> Result<String, Failed> {
 }
 
 /// The compilers of a release, and NVIDIA's tools where a case needs them.
-pub struct Tools {
+pub(crate) struct Tools {
     release: Release,
     cuda: PathBuf,
 }
 
 impl Tools {
     /// A compiler driver that finds NVIDIA's tools, and those beside itself, through `PATH`: clang looks for them there.
-    pub fn command(&self, work: &Work, name: &str) -> Command {
+    pub(crate) fn command(&self, work: &Work, name: &str) -> Command {
         let mut command = work.command(self.release.tool(name));
         let before = std::env::var_os("PATH").unwrap_or_default();
         let folders = [self.cuda.join("bin")].into_iter().filter(|_| self.cuda != Path::new(""));
@@ -219,7 +219,7 @@ impl Tools {
 }
 
 /// The folder of the runtime stubs, under the names of the libraries they stand for.
-pub fn stubs() -> &'static Path {
+pub(crate) fn stubs() -> &'static Path {
     static STUBS: OnceLock<PathBuf> = OnceLock::new();
     STUBS.get_or_init(|| {
         let folder = made().shared("kind-stubs");

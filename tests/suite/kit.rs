@@ -11,7 +11,7 @@ use super::support::{LLVM, Work, ensure, llvm, made};
 
 /// A device image to put into a host object.
 #[derive(Clone, Copy)]
-pub struct Image<'a> {
+pub(crate) struct Image<'a> {
     /// The device's triple.
     pub triple: &'a str,
     /// Its architecture or target id.
@@ -23,20 +23,20 @@ pub struct Image<'a> {
 }
 
 /// The triple of AMD's GPUs.
-pub const AMD: &str = "amdgcn-amd-amdhsa";
+pub(crate) const AMD: &str = "amdgcn-amd-amdhsa";
 /// The triple of NVIDIA's GPUs.
-pub const NVIDIA: &str = "nvptx64-nvidia-cuda";
+pub(crate) const NVIDIA: &str = "nvptx64-nvidia-cuda";
 /// The host as device.
-pub const HOST: &str = "x86_64-pc-linux-gnu";
+pub(crate) const HOST: &str = "x86_64-pc-linux-gnu";
 
 impl<'a> Image<'a> {
     /// OpenMP code for an AMD GPU.
-    pub fn amd(arch: &'a str, bytes: &'a str) -> Image<'a> {
+    pub(crate) fn amd(arch: &'a str, bytes: &'a str) -> Image<'a> {
         Image { triple: AMD, arch, kind: "openmp", bytes: bytes.as_bytes() }
     }
 
     /// OpenMP code for the host as device.
-    pub fn host(bytes: &'a str) -> Image<'a> {
+    pub(crate) fn host(bytes: &'a str) -> Image<'a> {
         Image { triple: HOST, arch: "generic", kind: "openmp", bytes: bytes.as_bytes() }
     }
 }
@@ -75,18 +75,18 @@ done
 
 impl Work {
     /// A host object with device images in it.
-    pub fn fat(&self, name: &str, images: &[Image<'_>]) -> Result<PathBuf, Failed> {
+    pub(crate) fn fat(&self, name: &str, images: &[Image<'_>]) -> Result<PathBuf, Failed> {
         let stem: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
         self.fat_with(name, images, &format!("int {stem};\n"))
     }
 
     /// A host object of the C program `source` with device images in it.
-    pub fn fat_with(&self, name: &str, images: &[Image<'_>], source: &str) -> Result<PathBuf, Failed> {
+    pub(crate) fn fat_with(&self, name: &str, images: &[Image<'_>], source: &str) -> Result<PathBuf, Failed> {
         self.fat_for("x86_64-unknown-linux-gnu", name, images, source)
     }
 
     /// The same for any host.
-    pub fn fat_for(&self, host: &str, name: &str, images: &[Image<'_>], source: &str) -> Result<PathBuf, Failed> {
+    pub(crate) fn fat_for(&self, host: &str, name: &str, images: &[Image<'_>], source: &str) -> Result<PathBuf, Failed> {
         let source = self.file(&format!("{name}.c"), source);
         let object = self.path().join(name);
         let mut compile = self.command(llvm("clang"));
@@ -100,7 +100,7 @@ impl Work {
     }
 
     /// An OffloadBinary of these images.
-    pub fn pack(&self, name: &str, images: &[Image<'_>]) -> Result<PathBuf, Failed> {
+    pub(crate) fn pack(&self, name: &str, images: &[Image<'_>]) -> Result<PathBuf, Failed> {
         let packed = self.path().join(name);
         let mut pack = self.command(llvm("llvm-offload-binary"));
         pack.arg("-o").arg(&packed);
@@ -113,27 +113,27 @@ impl Work {
     }
 
     /// An archive of files in this folder.
-    pub fn archive(&self, name: &str, members: &[&str]) -> Result<PathBuf, Failed> {
+    pub(crate) fn archive(&self, name: &str, members: &[&str]) -> Result<PathBuf, Failed> {
         self.run(llvm("llvm-ar"), [&["rcs", name], members].concat())?;
         Ok(self.path().join(name))
     }
 
     /// A program for this folder, by its text.
-    pub fn tool(&self, name: &str, script: &str) -> PathBuf {
+    pub(crate) fn tool(&self, name: &str, script: &str) -> PathBuf {
         let path = self.file(name, script);
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("a mode");
         path
     }
 
     /// offld as clang's wrapper, between the stand-ins, with `words`.
-    pub fn wrapper<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> Command {
+    pub(crate) fn wrapper<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> Command {
         let mut command = self.command(made().links.join("clang-linker-wrapper"));
         self.between_stand_ins(&mut command).args(words);
         command
     }
 
     /// LLVM's wrapper, between the stand-ins, with `words`.
-    pub fn reference<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> Command {
+    pub(crate) fn reference<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> Command {
         let wrapper = self.path().join("tools/clang-linker-wrapper");
         let mut command = self.command(&wrapper);
         self.between_stand_ins(&mut command).args(words).env("LD_LIBRARY_PATH", Path::new(LLVM).with_file_name("lib"));
@@ -159,28 +159,28 @@ impl Work {
     }
 
     /// The arguments the host linker was run with.
-    pub fn host_line(&self) -> Result<Vec<String>, Failed> {
+    pub(crate) fn host_line(&self) -> Result<Vec<String>, Failed> {
         lines(&self.path().join("host-line"))
     }
 
     /// A failure if the host linker was run.
-    pub fn expect_no_host_link(&self) -> Result<(), Failed> {
+    pub(crate) fn expect_no_host_link(&self) -> Result<(), Failed> {
         ensure(!self.path().join("host-line").exists(), || "the host linker was run, where nothing was to be linked")
     }
 
     /// The arguments of each device link, by the name of its output.
-    pub fn device_lines(&self) -> Result<Vec<(String, Vec<String>)>, Failed> {
+    pub(crate) fn device_lines(&self) -> Result<Vec<(String, Vec<String>)>, Failed> {
         named_files(&self.path().join("device"))?.into_iter().map(|(name, path)| Ok((name, lines(&path)?))).collect()
     }
 
     /// What the stand-in linked: the contents of each image, by its name.
-    pub fn images(&self) -> Result<Vec<(String, String)>, Failed> {
+    pub(crate) fn images(&self) -> Result<Vec<(String, String)>, Failed> {
         let files = named_files(&self.path().join("images"))?;
         files.into_iter().map(|(name, path)| Ok((name, String::from_utf8_lossy(&std::fs::read(path)?).into_owned()))).collect()
     }
 
     /// Forgets what the stand-ins wrote down.
-    pub fn forget(&self) {
+    pub(crate) fn forget(&self) {
         for name in ["device", "images", "made"] {
             let _ = std::fs::remove_dir_all(self.path().join(name));
         }

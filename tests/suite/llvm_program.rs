@@ -14,7 +14,7 @@ use super::support::{
     run_offloaded, shown, stderr_of, test, text, with_llvm,
 };
 
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     let built = |name: &str, run: fn() -> Outcome| {
         with_llvm(name, move || if Path::new(&program()).is_file() { run() } else { missing("offld-llvm (the feature `llvm`)") })
     };

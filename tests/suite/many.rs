@@ -16,7 +16,7 @@ use super::support::{
 use crate::effort::rounds;
 
 /// The tests.
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for linked in [Linked::Wrapper, Linked::Linker] {
         let role = if linked == Linked::Wrapper { "wrapper" } else { "linker" };
@@ -218,7 +218,7 @@ fn same_bytes_in_any_timing() -> Outcome {
 
 /// The file that `link` makes is the same for each of `count` times, or a quarter of that (at least six) where long tests are cut short, with 1, 2 and 8
 /// jobs in turn.
-pub fn expect_one_result(count: usize, link: impl Fn(usize) -> Result<PathBuf, Failed>) -> Result<(), Failed> {
+pub(crate) fn expect_one_result(count: usize, link: impl Fn(usize) -> Result<PathBuf, Failed>) -> Result<(), Failed> {
     let mut first = None;
     for (turn, jobs) in [1, 2, 8]
         .into_iter()

@@ -12,7 +12,7 @@ use super::support::{
 };
 
 /// The tests.
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![
         with_llvm("packager::pk_01_pk_02_pk_04_pk_07_pk_08_pk_09_pk_11_the_bytes_are_llvms", same_bytes),
         with_llvm("packager::pk_10_pk_14_any_keys_in_any_order_read_the_same", same_strings),

@@ -14,7 +14,7 @@ use super::support::{
 };
 
 /// A test for each program and host linker.
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     let folder = super::support::root().join("tests/programs");
     let mut mains: Vec<PathBuf> =
         std::fs::read_dir(&folder).expect("tests/programs").filter_map(|entry| main_file(&entry.ok()?.path())).collect();
@@ -40,7 +40,7 @@ fn main_file(path: &Path) -> Option<PathBuf> {
 
 /// A program of `tests/programs`.
 #[derive(Clone)]
-pub struct Program {
+pub(crate) struct Program {
     name: String,
     main: PathBuf,
     directives: Vec<(String, String)>,
@@ -48,7 +48,7 @@ pub struct Program {
 
 /// Who links a program.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Linked {
+pub(crate) enum Linked {
     /// offld, as `clang-linker-wrapper`.
     Wrapper,
     /// offld, as `ld.offld`: the compiler is told nothing of offloading.
@@ -59,7 +59,7 @@ pub enum Linked {
 
 /// How a program is linked.
 #[derive(Clone)]
-pub struct Way {
+pub(crate) struct Way {
     /// By whom.
     pub linked: Linked,
     /// The host linker.
@@ -70,14 +70,14 @@ pub struct Way {
 
 impl Way {
     /// What it is called when it fails.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         format!("{:?}, {}, by the driver of LLVM {}", self.linked, self.linker, self.release.major)
     }
 }
 
 impl Program {
     /// The program of that name.
-    pub fn named(name: &str) -> Program {
+    pub(crate) fn named(name: &str) -> Program {
         let folder = super::support::root().join("tests/programs");
         let places = [name.to_owned(), format!("{name}.c"), format!("{name}.cpp")];
         let main = places.iter().find_map(|place| main_file(&folder.join(place)).filter(|main| main.is_file()));
@@ -148,7 +148,7 @@ impl Program {
     }
 
     /// Its objects, by the compilers of `release`.
-    pub fn compile(&self, folder: &Work, release: &Release) -> Result<(), Failed> {
+    pub(crate) fn compile(&self, folder: &Work, release: &Release) -> Result<(), Failed> {
         for source in self.sources() {
             let object = folder.path().join(object_of(&source));
             std::fs::create_dir_all(object.parent().unwrap_or(Path::new(".")))?;
@@ -195,7 +195,7 @@ impl Program {
     }
 
     /// The program and what it is linked of.
-    pub fn build(&self, folder: &Work, way: &Way) -> Result<(), Failed> {
+    pub(crate) fn build(&self, folder: &Work, way: &Way) -> Result<(), Failed> {
         for (kind, name, words) in self.steps() {
             let words: Vec<String> = words.into_iter().map(object).collect();
             match kind {
@@ -214,14 +214,14 @@ impl Program {
     }
 
     /// The link of the program, of parts that are there.
-    pub fn link(&self, folder: &Work, way: &Way) -> Command {
+    pub(crate) fn link(&self, folder: &Work, way: &Way) -> Command {
         let mut command = self.driver(folder, "program", way);
         command.args(["-o", "program"]).args(self.link_words().iter().map(|word| object(word)));
         command
     }
 
     /// The program, about to run.
-    pub fn start(&self, folder: &Work) -> Command {
+    pub(crate) fn start(&self, folder: &Work) -> Command {
         let mut command = folder.command("./program");
         command.args(self.flags("args"));
         command.envs(self.flags("env").iter().filter_map(|word| word.split_once('=')));
@@ -229,12 +229,12 @@ impl Program {
     }
 
     /// What it must print.
-    pub fn expected(&self) -> String {
+    pub(crate) fn expected(&self) -> String {
         self.all("expect").map(|line| format!("{line}\n")).collect()
     }
 
     /// What the program registers, by the stub: without the sizes and hashes of images, which each wrapper links its own way.
-    pub fn ledger(&self, folder: &Work, release: &Release) -> Result<String, Failed> {
+    pub(crate) fn ledger(&self, folder: &Work, release: &Release) -> Result<String, Failed> {
         let ledger = ledger(folder, &mut self.start(folder), release)?;
         Ok(ledger
             .lines()

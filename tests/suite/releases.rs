@@ -29,7 +29,7 @@ const MIXES: [(&[u32], u32); 5] =
     [(&[19, 22], 22), (&[22, 14], 22), (&[14, 15], 15), (&[14, 16, 19], 19), (&[14, 16, 19, 22], 22)];
 
 /// A test for each program and release, and one for each mix.
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for (name, linker, releases) in PROGRAMS {
         for &major in releases {

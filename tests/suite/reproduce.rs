@@ -14,7 +14,7 @@ use super::support::{
 };
 
 /// The tests of this file.
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for program in ["archive-members", "shared-and-main", "thin-archive"] {
         for linker in ["bfd", "lld"] {

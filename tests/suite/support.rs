@@ -12,30 +12,30 @@ use libtest_mimic::{Completion, Failed, Trial};
 use tempfile::TempDir;
 
 /// How a test ends.
-pub type Outcome = Result<Completion, Failed>;
+pub(crate) type Outcome = Result<Completion, Failed>;
 
 /// The LLVM 22 installation that everything is held against.
-pub const LLVM: &str = "/usr/lib/llvm-22/bin";
+pub(crate) const LLVM: &str = "/usr/lib/llvm-22/bin";
 /// What makes clang offload to the host.
-pub const OFFLOAD: [&str; 2] = ["-fopenmp", "-fopenmp-targets=x86_64-pc-linux-gnu"];
+pub(crate) const OFFLOAD: [&str; 2] = ["-fopenmp", "-fopenmp-targets=x86_64-pc-linux-gnu"];
 
 /// A test that passed.
-pub fn passed() -> Outcome {
+pub(crate) fn passed() -> Outcome {
     Ok(Completion::Completed)
 }
 
 /// A test.
-pub fn test(name: impl Into<String>, run: impl FnOnce() -> Outcome + Send + 'static) -> Trial {
+pub(crate) fn test(name: impl Into<String>, run: impl FnOnce() -> Outcome + Send + 'static) -> Trial {
     Trial::ignorable_test(name, run)
 }
 
 /// A test that needs LLVM 22, and only that.
-pub fn with_llvm(name: &str, run: impl FnOnce() -> Outcome + Send + 'static) -> Trial {
+pub(crate) fn with_llvm(name: &str, run: impl FnOnce() -> Outcome + Send + 'static) -> Trial {
     test(name, || if have_llvm() { run() } else { missing("LLVM 22 (clang-22, lld-22, libomp-22-dev, liboffload-22-dev)") })
 }
 
 /// What a test does whose tool is not here: an ignored test that says so, a failure with `REQUIRE_TOOLS=1`.
-pub fn missing(what: impl std::fmt::Display) -> Outcome {
+pub(crate) fn missing(what: impl std::fmt::Display) -> Outcome {
     if std::env::var_os("REQUIRE_TOOLS").is_some_and(|value| value == "1") {
         return Err(format!("missing: {what} (REQUIRE_TOOLS=1)").into());
     }
@@ -43,19 +43,19 @@ pub fn missing(what: impl std::fmt::Display) -> Outcome {
 }
 
 /// A tool of LLVM 22.
-pub fn llvm(tool: &str) -> PathBuf {
+pub(crate) fn llvm(tool: &str) -> PathBuf {
     Path::new(LLVM).join(tool)
 }
 
 /// Whether LLVM 22 is here at all.
-pub fn have_llvm() -> bool {
+pub(crate) fn have_llvm() -> bool {
     llvm("clang").is_file() && llvm("clang-linker-wrapper").is_file()
 }
 
 /// A release of LLVM: its compilers and its OpenMP runtime. LLVM 22 is always known; the others, and where they are, by the list that
 /// `make setup-releases` writes (scripts/RELEASES.md).
 #[derive(Clone)]
-pub struct Release {
+pub(crate) struct Release {
     /// Its major version.
     pub major: u32,
     /// The folder of its programs.
@@ -70,12 +70,12 @@ pub struct Release {
 
 impl Release {
     /// LLVM 22, by its own folders.
-    pub fn newest() -> Release {
+    pub(crate) fn newest() -> Release {
         Release { major: 22, bin: LLVM.into(), lib: "/usr/lib/llvm-22/lib".into(), compile: Vec::new(), link: Vec::new() }
     }
 
     /// LLVM 14, 15, 16, 19 or 22.
-    pub fn of(major: u32) -> Option<Release> {
+    pub(crate) fn of(major: u32) -> Option<Release> {
         if major == 22 {
             return have_llvm().then(Release::newest);
         }
@@ -90,7 +90,7 @@ impl Release {
     }
 
     /// One of its programs.
-    pub fn tool(&self, name: &str) -> PathBuf {
+    pub(crate) fn tool(&self, name: &str) -> PathBuf {
         self.bin.join(name)
     }
 }
@@ -108,7 +108,7 @@ fn word_of(line: &str, key: &str) -> Option<String> {
 
 /// The folder of NVIDIA's tools, as the compilers of LLVM `major` want them (scripts/RELEASES.md), by the list that `make setup-cuda`
 /// writes.
-pub fn cuda_tools(major: u32) -> Option<PathBuf> {
+pub(crate) fn cuda_tools(major: u32) -> Option<PathBuf> {
     let folder = std::env::var_os("OFFLD_CUDA").map_or_else(|| root().join("target/cuda"), PathBuf::from);
     let list = std::fs::read_to_string(folder.join("cuda.txt")).ok()?;
     let key = if major < 22 { "before22" } else { "path" };
@@ -116,22 +116,22 @@ pub fn cuda_tools(major: u32) -> Option<PathBuf> {
 }
 
 /// AMD's device libraries, as bitcode.
-pub fn rocm_bitcode() -> Option<PathBuf> {
+pub(crate) fn rocm_bitcode() -> Option<PathBuf> {
     word_of(&release_line("rocm")?, "bitcode").map(PathBuf::from)
 }
 
 /// Whether the linker of SPIR-V modules is here.
-pub fn have_spirv_link() -> bool {
+pub(crate) fn have_spirv_link() -> bool {
     release_line("spirv").is_some_and(|line| word_of(&line, "link").is_some_and(|link| Path::new(&link).is_file()))
 }
 
 /// The root of the project.
-pub fn root() -> &'static Path {
+pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// What is made once for a run of the suite.
-pub struct Made {
+pub(crate) struct Made {
     folder: TempDir,
     /// A folder with every name of offld but `ld`.
     pub links: PathBuf,
@@ -147,7 +147,7 @@ pub struct Made {
 static MADE: OnceLock<Made> = OnceLock::new();
 
 /// The folders of names and the runtime stub.
-pub fn made() -> &'static Made {
+pub(crate) fn made() -> &'static Made {
     MADE.get_or_init(|| {
         let folder = tempfile::Builder::new().prefix("offld-suite-").tempdir().expect("a temporary folder");
         let offld = env!("CARGO_BIN_EXE_offld");
@@ -173,34 +173,34 @@ pub fn made() -> &'static Made {
 
 impl Made {
     /// A folder for what several tests share; the first to ask makes it.
-    pub fn shared(&self, name: &str) -> PathBuf {
+    pub(crate) fn shared(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 }
 
 /// Removes what was made for the run.
-pub fn unmake() {
+pub(crate) fn unmake() {
     if let Some(made) = MADE.get() {
         let _ = std::fs::remove_dir_all(made.folder.path());
     }
 }
 
 /// A folder for one test, gone when it is done.
-pub struct Work(TempDir);
+pub(crate) struct Work(TempDir);
 
 impl Work {
     /// An empty folder.
-    pub fn new() -> Work {
+    pub(crate) fn new() -> Work {
         Work(tempfile::Builder::new().prefix("offld-test-").tempdir().expect("a temporary folder"))
     }
 
     /// Its path.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
 
     /// A file in it.
-    pub fn file(&self, name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
+    pub(crate) fn file(&self, name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path().join(name);
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).expect("a folder");
@@ -210,7 +210,7 @@ impl Work {
     }
 
     /// A command that runs in it, with temporary files below it and without what the environment says to offld.
-    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         let temp = self.path().join("tmp");
         std::fs::create_dir_all(&temp).expect("a folder");
@@ -232,12 +232,16 @@ impl Work {
     }
 
     /// `command` run to success; its stdout.
-    pub fn run(&self, program: impl AsRef<OsStr>, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Result<String, Failed> {
+    pub(crate) fn run(
+        &self,
+        program: impl AsRef<OsStr>,
+        args: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    ) -> Result<String, Failed> {
         run(self.command(program).args(args))
     }
 
     /// A failure if any temporary file is left.
-    pub fn expect_no_temps(&self) -> Result<(), Failed> {
+    pub(crate) fn expect_no_temps(&self) -> Result<(), Failed> {
         let left: Vec<_> =
             std::fs::read_dir(self.path().join("tmp"))?.filter_map(|entry| Some(entry.ok()?.file_name())).collect();
         if left.is_empty() { Ok(()) } else { Err(format!("left in TMPDIR: {left:?}").into()) }
@@ -245,13 +249,13 @@ impl Work {
 }
 
 /// Runs `command`; its stdout when it succeeds, everything about it when not.
-pub fn run(command: &mut Command) -> Result<String, Failed> {
+pub(crate) fn run(command: &mut Command) -> Result<String, Failed> {
     let output = output(command)?;
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(shown(command, &output).into()) }
 }
 
 /// Runs `command`, which must fail; its stderr.
-pub fn run_failing(command: &mut Command) -> Result<String, Failed> {
+pub(crate) fn run_failing(command: &mut Command) -> Result<String, Failed> {
     let output = output(command)?;
     if output.status.success() {
         Err(format!("should have failed: {}", shown(command, &output)).into())
@@ -261,13 +265,13 @@ pub fn run_failing(command: &mut Command) -> Result<String, Failed> {
 }
 
 /// Runs `command`; its stderr when it succeeds, everything about it when not.
-pub fn stderr_of(command: &mut Command) -> Result<String, Failed> {
+pub(crate) fn stderr_of(command: &mut Command) -> Result<String, Failed> {
     let output = output(command)?;
     if output.status.success() { Ok(text(&output.stderr)) } else { Err(shown(command, &output).into()) }
 }
 
 /// Runs `command`, whatever comes of it.
-pub fn output(command: &mut Command) -> Result<Output, Failed> {
+pub(crate) fn output(command: &mut Command) -> Result<Output, Failed> {
     /// What the system says of a program that was written a moment ago, while another test's child still has it open.
     const BUSY: i32 = 26;
     let mut result = command.output();
@@ -282,7 +286,7 @@ pub fn output(command: &mut Command) -> Result<Output, Failed> {
 }
 
 /// The command, where it ran, its status and all it printed.
-pub fn shown(command: &Command, output: &Output) -> String {
+pub(crate) fn shown(command: &Command, output: &Output) -> String {
     let mut all = String::new();
     let _ = writeln!(all, "{command:?}\n  in {:?}: {}", command.get_current_dir().unwrap_or(Path::new(".")), output.status);
     let _ = write!(all, "--- stdout\n{}--- stderr\n{}", text(&output.stdout), text(&output.stderr));
@@ -290,43 +294,43 @@ pub fn shown(command: &Command, output: &Output) -> String {
 }
 
 /// Bytes as text.
-pub fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// A failure that says `reason`, unless `condition` holds.
-pub fn ensure<T: Into<String>>(condition: bool, reason: impl FnOnce() -> T) -> Result<(), Failed> {
+pub(crate) fn ensure<T: Into<String>>(condition: bool, reason: impl FnOnce() -> T) -> Result<(), Failed> {
     if condition { Ok(()) } else { Err(reason().into().into()) }
 }
 
 /// A failure if there is a file at `path`.
-pub fn expect_no_file(path: &Path) -> Result<(), Failed> {
+pub(crate) fn expect_no_file(path: &Path) -> Result<(), Failed> {
     ensure(!path.exists(), || format!("{} is there, and should not be", path.display()))
 }
 
 /// A failure with both texts when they differ.
-pub fn expect_equal(what: &str, expected: &str, actual: &str) -> Result<(), Failed> {
+pub(crate) fn expect_equal(what: &str, expected: &str, actual: &str) -> Result<(), Failed> {
     if expected == actual { Ok(()) } else { Err(format!("{what}\n--- expected\n{expected}\n--- actual\n{actual}").into()) }
 }
 
 /// A failure unless `text` holds `part`.
-pub fn expect_in(text: &str, part: &str) -> Result<(), Failed> {
+pub(crate) fn expect_in(text: &str, part: &str) -> Result<(), Failed> {
     if text.contains(part) { Ok(()) } else { Err(format!("`{part}` is not in:\n{text}").into()) }
 }
 
 /// A failure if `text` holds `part`.
-pub fn expect_not_in(text: &str, part: &str) -> Result<(), Failed> {
+pub(crate) fn expect_not_in(text: &str, part: &str) -> Result<(), Failed> {
     if text.contains(part) { Err(format!("`{part}` is in:\n{text}").into()) } else { Ok(()) }
 }
 
 /// Runs a program offloaded (it fails where it cannot offload); its stdout.
-pub fn run_offloaded(command: &mut Command) -> Result<String, Failed> {
+pub(crate) fn run_offloaded(command: &mut Command) -> Result<String, Failed> {
     run(command.env("OMP_TARGET_OFFLOAD", "mandatory"))
 }
 
 /// What `program`, linked against the runtime of `release` in `folder`, registers: the ledger of the runtime stub. What else becomes
 /// of the program does not matter: some rightly print something else without a device.
-pub fn ledger(folder: &Work, program: &mut Command, release: &Release) -> Result<String, Failed> {
+pub(crate) fn ledger(folder: &Work, program: &mut Command, release: &Release) -> Result<String, Failed> {
     let file = folder.path().join("ledger");
     let libraries = std::env::join_paths([&made().stub, &release.lib]).expect("folders without colons");
     program.env("LD_LIBRARY_PATH", libraries).env("OFFLD_LEDGER", &file);
@@ -339,7 +343,7 @@ pub fn ledger(folder: &Work, program: &mut Command, release: &Release) -> Result
 
 /// Runs `command` to success; its peak of memory, in MiB. (What the system counts for it once it has ended is that of this process as
 /// well, which started it.)
-pub fn peak_memory(command: &mut Command) -> Result<u64, Failed> {
+pub(crate) fn peak_memory(command: &mut Command) -> Result<u64, Failed> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
     let mut peak = 0;
     let ended = loop {
@@ -358,7 +362,7 @@ pub fn peak_memory(command: &mut Command) -> Result<u64, Failed> {
 }
 
 /// The same, and a failure beyond `most` MiB.
-pub fn at_most_memory(command: &mut Command, most: u64) -> Result<(), Failed> {
+pub(crate) fn at_most_memory(command: &mut Command, most: u64) -> Result<(), Failed> {
     let peak = peak_memory(command)?;
     if peak > most { Err(format!("{command:?}: {peak} MiB, where {most} are allowed").into()) } else { Ok(()) }
 }

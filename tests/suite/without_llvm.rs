@@ -6,7 +6,7 @@ use libtest_mimic::Trial;
 use super::support::{OFFLOAD, Outcome, Work, ensure, expect_in, llvm, made, passed, stderr_of, with_llvm};
 use crate::dry_run::shell_words;
 
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("without_llvm::an_elf_object_of_the_host", || shows_both_links(&[])),
         with_llvm("without_llvm::a_bitcode_object_of_the_host", || shows_both_links(&["-flto"])),

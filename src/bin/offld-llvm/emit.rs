@@ -25,12 +25,12 @@ use offld::programs::registration::{self, FUNCTION_SECTION, ImagePlace, Images, 
 use std::cell::RefCell;
 
 /// The registration code of `plan` as LLVM prints it.
-pub fn print_module(plan: &Plan) -> Result<String> {
+pub(crate) fn print_module(plan: &Plan) -> Result<String> {
     with_module(plan, Form::Module, |module, _| Ok(module.print_to_string().to_string_lossy().into_owned()))
 }
 
 /// The registration code of `plan` as an object of its host.
-pub fn compile(plan: &Plan) -> Result<Vec<u8>> {
+pub(crate) fn compile(plan: &Plan) -> Result<Vec<u8>> {
     with_module(plan, Form::Object, |module, host| {
         let mut object = generate(module, host, FileType::Object)?;
         if plan.relocatable && !host.coff && holds_openmp_images(plan) {
@@ -41,7 +41,7 @@ pub fn compile(plan: &Plan) -> Result<Vec<u8>> {
 }
 
 /// The registration code of `plan` as assembly for its host.
-pub fn compile_assembly(plan: &Plan) -> Result<Vec<u8>> {
+pub(crate) fn compile_assembly(plan: &Plan) -> Result<Vec<u8>> {
     with_module(plan, Form::Assembly, |module, host| generate(module, host, FileType::Assembly))
 }
 
@@ -54,7 +54,7 @@ fn generate(module: &Module<'_>, host: &Host, kind: FileType) -> Result<Vec<u8>>
 }
 
 /// The registration code of `plan` as bitcode.
-pub fn compile_bitcode(plan: &Plan) -> Result<Vec<u8>> {
+pub(crate) fn compile_bitcode(plan: &Plan) -> Result<Vec<u8>> {
     with_module(plan, Form::Module, |module, _| {
         let buffer = module.write_bitcode_to_memory();
         Ok(buffer.as_slice()[..buffer.get_size()].to_vec())

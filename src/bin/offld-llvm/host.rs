@@ -57,7 +57,7 @@ impl Host {
 }
 
 /// The triple of the machine this runs on, as LLVM names it.
-pub fn default_triple() -> String {
+pub(crate) fn default_triple() -> String {
     TargetMachine::get_default_triple().as_str().to_string_lossy().into_owned()
 }
 

@@ -15,9 +15,9 @@ mod tests;
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
 
+use offld::programs::LARGEST_FRAME;
 use offld::programs::protocol::{Answer, BUILD, Form, Request, SERVE};
 use offld::programs::registration::{Images, Plan};
-use offld::programs::LARGEST_FRAME;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 /// The most address space that one may take: what goes wrong in LLVM must not take the machine's memory.

@@ -21,6 +21,12 @@ pub struct NewMember<'a> {
     pub bytes: Box<dyn AsRef<[u8]> + 'a>,
 }
 
+impl std::fmt::Debug for NewMember<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NewMember").field("name", &self.name).field("size", &(*self.bytes).as_ref().len()).finish_non_exhaustive()
+    }
+}
+
 /// Writes an archive of `members`, in their order, to `out`. Fails when a member is larger than a header can say (10 digits),
 /// or when `out` fails.
 pub fn write(members: Vec<NewMember<'_>>, out: &mut (impl Write + Seek)) -> io::Result<()> {

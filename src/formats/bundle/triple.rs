@@ -84,7 +84,7 @@ fn belongs(name: &str, place: usize, in_place: bool) -> bool {
 }
 
 /// The triple of a bundle id: four components, or, for AMD's HSA, three and an empty one.
-pub fn standard(triple: &str) -> String {
+pub(super) fn standard(triple: &str) -> String {
     let mut given = triple.split('-');
     let parts = [(); 4].map(|()| given.next().unwrap_or_default());
     let mut place = 0..;

@@ -86,6 +86,12 @@ pub struct Unpack<R: BufRead> {
     hash: Option<Hasher>,
 }
 
+impl<R: BufRead> std::fmt::Debug for Unpack<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Unpack").field("header", &self.header).finish_non_exhaustive()
+    }
+}
+
 impl<R: BufRead> Unpack<R> {
     /// Reads the data after `header` from `packed`; the header stands at `at`.
     pub fn new(header: Header, packed: R, at: u64) -> Result<Self, Malformed> {

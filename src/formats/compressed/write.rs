@@ -52,6 +52,12 @@ pub struct Compressor<W: Write> {
     hash: Hasher,
 }
 
+impl<W: Write> std::fmt::Debug for Compressor<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Compressor").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
 /// How far back data is looked for that comes again: over all of the plain data, so that code objects of several targets share what
 /// is the same in them, as far as memory allows (readers that decompress at once, as LLVM's and HIP's, know no limit). The window is in
 /// memory here.

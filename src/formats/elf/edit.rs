@@ -59,6 +59,12 @@ pub struct Edit<'e> {
     pub rename_symbol: &'e dyn Fn(SymbolView<'_>) -> Option<Vec<u8>>,
 }
 
+impl std::fmt::Debug for Edit<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Edit").finish_non_exhaustive()
+    }
+}
+
 impl Default for Edit<'_> {
     fn default() -> Self {
         Edit { remove: &|_| false, rename_section: &|_| None, rename_symbol: &|_| None }
@@ -172,7 +178,7 @@ impl Numbers {
     }
 
     /// The new number of what was number `old`; none when it is gone, or never was.
-    pub fn of(&self, old: usize) -> Option<u32> {
+    pub(crate) fn of(&self, old: usize) -> Option<u32> {
         self.0.get(old).copied().flatten()
     }
 

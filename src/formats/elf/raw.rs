@@ -19,7 +19,7 @@ pub(crate) struct Class {
 
 impl Class {
     /// The class of the ELF file `data`, by the first bytes of it.
-    pub fn of(data: &[u8]) -> Result<Class, Malformed> {
+    pub(crate) fn of(data: &[u8]) -> Result<Class, Malformed> {
         let fault = Malformed::new("not an ELF file", 0);
         let [0x7f, b'E', b'L', b'F', class, encoding, ..] = *data.first_chunk::<16>().ok_or(fault)? else { return Err(fault) };
         let is_64 = match elf::FileClass(class) {
@@ -36,17 +36,17 @@ impl Class {
     }
 
     /// Whether `data` is a 32-bit ELF file: which of the raw structs of `object` it is to be read with.
-    pub fn is_32_bit(data: &[u8]) -> bool {
+    pub(crate) fn is_32_bit(data: &[u8]) -> bool {
         Class::of(data).is_ok_and(|class| !class.is_64)
     }
 
     /// Four bytes as a number, as in lists of indices; too few of them are none.
-    pub fn word(self, bytes: &[u8]) -> Option<u32> {
+    pub(crate) fn word(self, bytes: &[u8]) -> Option<u32> {
         Some(self.endian.read_u32(*bytes.first_chunk()?))
     }
 
     /// A number as four bytes.
-    pub fn word_bytes(self, value: u32) -> [u8; 4] {
+    pub(crate) fn word_bytes(self, value: u32) -> [u8; 4] {
         self.endian.write_u32(value)
     }
 }
@@ -259,7 +259,7 @@ record! {
 
 impl FileHeader {
     /// The header of the ELF file `data`, and its class.
-    pub fn read(data: &[u8]) -> Result<(Class, FileHeader), Malformed> {
+    pub(crate) fn read(data: &[u8]) -> Result<(Class, FileHeader), Malformed> {
         let class = Class::of(data)?;
         let header = FileHeader::of(class, data).ok_or(Malformed::new("ELF header past the end", 0))?;
         Ok((class, header))
@@ -268,22 +268,22 @@ impl FileHeader {
 
 impl SectionHeader {
     /// Whether the section has relocations.
-    pub fn is_relocations(&self) -> bool {
+    pub(crate) fn is_relocations(&self) -> bool {
         matches!(self.kind, elf::SHT_REL | elf::SHT_RELA | elf::SHT_CREL)
     }
 
     /// Whether it is part of the program in memory.
-    pub fn is_allocated(&self) -> bool {
+    pub(crate) fn is_allocated(&self) -> bool {
         self.flags.contains(elf::SHF_ALLOC)
     }
 
     /// Whether `info` is the index of a section.
-    pub fn info_is_section(&self) -> bool {
+    pub(crate) fn info_is_section(&self) -> bool {
         self.is_relocations() || self.flags.contains(elf::SHF_INFO_LINK)
     }
 
     /// Whether the section has no bytes in the file.
-    pub fn is_empty_in_file(&self) -> bool {
+    pub(crate) fn is_empty_in_file(&self) -> bool {
         matches!(self.kind, elf::SHT_NOBITS | elf::SHT_NULL)
     }
 }

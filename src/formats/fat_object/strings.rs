@@ -13,12 +13,12 @@ pub(super) struct Strings<'a> {
 
 impl<'a> Strings<'a> {
     /// An empty table: `first` bytes stand before its first string.
-    pub fn new(first: u64) -> Self {
+    pub(super) fn new(first: u64) -> Self {
         Strings { offsets: HashMap::new(), stored: Vec::new(), size: first }
     }
 
     /// Adds strings, behind all that is there, in the order of their ends, so that one that ends another follows it.
-    pub fn add(&mut self, strings: impl IntoIterator<Item = &'a [u8]>) {
+    pub(super) fn add(&mut self, strings: impl IntoIterator<Item = &'a [u8]>) {
         let unknown = |string: &&[u8]| !string.is_empty() && !self.offsets.contains_key(string);
         let mut strings: Vec<&[u8]> = strings.into_iter().filter(unknown).collect();
         strings.sort_unstable_by(|one, other| other.iter().rev().cmp(one.iter().rev()));
@@ -35,17 +35,17 @@ impl<'a> Strings<'a> {
     }
 
     /// Where `string` stands; 0 for the empty one, and for one that was not added.
-    pub fn offset(&self, string: &[u8]) -> u64 {
+    pub(super) fn offset(&self, string: &[u8]) -> u64 {
         self.offsets.get(string).copied().unwrap_or(0)
     }
 
     /// The size of the table, with what stands before the first string.
-    pub fn size(&self) -> u64 {
+    pub(super) fn size(&self) -> u64 {
         self.size
     }
 
     /// The table: `first`, then the strings, each with its end.
-    pub fn bytes(&self, first: &[u8]) -> Vec<u8> {
+    pub(super) fn bytes(&self, first: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.size as usize);
         bytes.extend_from_slice(first);
         for string in &self.stored {

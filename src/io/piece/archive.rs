@@ -11,7 +11,7 @@ use crate::sys::session::Session;
 
 /// Writes a GNU archive of `members`, each with its name, to `out`. Its symbol index covers native objects and bitcode;
 /// bitcode that cannot be read is stored without symbols, with a warning.
-pub fn write_archive<'a>(
+pub(crate) fn write_archive<'a>(
     members: impl IntoIterator<Item = (&'a str, &'a Piece)>,
     out: &mut Output,
     session: &Session,

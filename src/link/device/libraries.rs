@@ -16,7 +16,7 @@ use crate::target::Target;
 
 /// A library of the host line that device code may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostLibrary {
+pub(crate) struct HostLibrary {
     what: HostLibraryName,
     prefer_static: bool,
 }
@@ -32,7 +32,7 @@ enum HostLibraryName {
 }
 
 /// What the host line gets for OpenMP beyond what stands on it, where device code for a CPU needs that as well: `-lomp` and its folder.
-pub fn added_libraries(words: &[OsString]) -> Vec<HostLibrary> {
+pub(crate) fn added_libraries(words: &[OsString]) -> Vec<HostLibrary> {
     if !words.iter().any(|word| word == "-lomp") {
         return Vec::new();
     }
@@ -44,7 +44,7 @@ pub fn added_libraries(words: &[OsString]) -> Vec<HostLibrary> {
 
 /// The libraries among the inputs, in order, each once. An archive with device code for a CPU is left out: its device code is
 /// an input already, and its host code must not stand in for device code.
-pub fn host_libraries(specs: &[InputSpec], inputs: &Inputs, found: &[DeviceImage<'_>]) -> Vec<HostLibrary> {
+pub(crate) fn host_libraries(specs: &[InputSpec], inputs: &Inputs, found: &[DeviceImage<'_>]) -> Vec<HostLibrary> {
     let mut with_device_code = vec![false; inputs.files.len()];
     for image in found.iter().filter(|image| Target::new(&image.triple, &image.arch).is_cpu()) {
         with_device_code[inputs.objects[image.input_object].file] = true;

@@ -35,7 +35,7 @@ use line::{Line, Linker};
 use linker_command::LinkerCommand;
 pub(super) use linker_command::{INPUT, OUTPUT};
 use manifest::Manifest;
-pub use tool::Tool;
+pub(crate) use tool::Tool;
 
 /// A tool, once it is told. Whoever asks meanwhile waits.
 type Slot = Arc<OnceLock<Result<Tool, String>>>;

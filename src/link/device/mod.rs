@@ -18,9 +18,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context, Result};
 use rayon::prelude::*;
 
-pub use libraries::{HostLibrary, added_libraries, host_libraries};
-pub use memo::Tool;
-pub use override_images::given;
+pub(crate) use libraries::{HostLibrary, added_libraries, host_libraries};
+pub(crate) use memo::Tool;
+pub(crate) use override_images::given;
 
 use crate::args::request::{Jobs, LinkRequest};
 use crate::args::response::Style;
@@ -42,7 +42,7 @@ use memo::{DeviceCache, LinkQuery, ResolvedLink};
 
 /// A linked image, in a file.
 #[derive(Debug, Clone)]
-pub struct Linked {
+pub(crate) struct Linked {
     /// What it runs on.
     pub target: Target,
     /// The triple exactly as the inputs spell it, for the image's header.
@@ -58,7 +58,7 @@ pub struct Linked {
 }
 
 /// What every device link of one run has in common.
-pub struct DeviceContext<'a> {
+pub(crate) struct DeviceContext<'a> {
     /// The user's options.
     pub request: &'a LinkRequest,
     /// The compiler that links.
@@ -80,7 +80,7 @@ pub struct DeviceContext<'a> {
 }
 
 /// Links every job's image.
-pub fn link(jobs: &[DeviceJob<'_>], context: &DeviceContext<'_>, session: &Session) -> Result<Vec<Linked>> {
+pub(crate) fn link(jobs: &[DeviceJob<'_>], context: &DeviceContext<'_>, session: &Session) -> Result<Vec<Linked>> {
     let planned: Vec<Planned<'_>> = jobs.iter().map(|job| plan(job, context, session)).collect::<Result<_>>()?;
     let in_order = session.runner.in_order();
     let mut order: Vec<usize> = (0..planned.len()).collect();
@@ -263,6 +263,6 @@ impl Work<'_> {
 }
 
 /// The linked images of one kind, in order.
-pub fn of_kind(linked: &[Linked], kind: OffloadKind) -> Vec<&Linked> {
+pub(crate) fn of_kind(linked: &[Linked], kind: OffloadKind) -> Vec<&Linked> {
     linked.iter().filter(|image| image.kinds.contains(kind)).collect()
 }

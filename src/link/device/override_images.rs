@@ -16,7 +16,7 @@ use crate::model::{Generation, ImageKind, OffloadKind, OffloadKinds};
 use crate::target::Target;
 
 /// The images of the options, in order.
-pub fn given(options: &[(String, std::path::PathBuf)]) -> Result<Vec<Linked>> {
+pub(crate) fn given(options: &[(String, std::path::PathBuf)]) -> Result<Vec<Linked>> {
     options
         .iter()
         .map(|(kind, file)| image(kind, file).with_context(|| format!("--override-image={kind}={}", file.display())))

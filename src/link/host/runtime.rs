@@ -19,7 +19,7 @@ use crate::sys::toolchain::{self, Compiler};
 
 /// What is to be done about the runtime.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Runtime {
+pub(crate) struct Runtime {
     /// Words for the end of the line.
     pub words: Vec<OsString>,
     /// What the user should hear.
@@ -29,7 +29,7 @@ pub struct Runtime {
 /// What a raw linker line lacks for offloading the OpenMP code among `images`: `-lomptarget`, and `-lomp` where host code calls it,
 /// with their folder. A compiler driver puts both on the line itself; somebody who calls `ld.offld` through gcc, rustc or by hand
 /// does not. An error when there is no runtime that could be linked.
-pub fn openmp_runtime(
+pub(crate) fn openmp_runtime(
     request: &LinkRequest,
     inputs: &Inputs,
     facts: &[HostFacts<'_>],

@@ -23,6 +23,7 @@ use script::Entry;
 use search::Search;
 
 /// One host object: a file, or a member of an archive.
+#[derive(Debug)]
 pub struct InputObject {
     /// What an error names.
     pub origin: Origin,
@@ -43,6 +44,7 @@ impl InputObject {
 }
 
 /// A file on the link line, in order.
+#[derive(Debug)]
 pub struct InputFile {
     /// Where it is.
     pub path: PathBuf,
@@ -61,7 +63,7 @@ impl InputFile {
 }
 
 /// All inputs of one link.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Inputs {
     /// The files, in command-line order.
     pub files: Vec<InputFile>,
@@ -72,7 +74,7 @@ pub struct Inputs {
 }
 
 /// The files that a link reads, for whoever takes them elsewhere.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Files {
     /// Every one, by every path it is found at: scripts and the members of thin archives too.
     pub opened: Vec<Opened>,

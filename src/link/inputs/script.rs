@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 /// Something a script adds to the line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Entry {
+pub(super) enum Entry {
     /// A file.
     File(PathBuf),
     /// `-lname`.
@@ -19,7 +19,7 @@ pub enum Entry {
 }
 
 /// What `text` names, in order.
-pub fn entries(text: &[u8]) -> Vec<Entry> {
+pub(super) fn entries(text: &[u8]) -> Vec<Entry> {
     let tokens = tokens(text);
     let mut found = Vec::new();
     let (mut braces, mut at) = (0usize, 0);

@@ -20,7 +20,7 @@ use crate::sys::session::Session;
 
 /// Everything one registration hands to its runtime.
 #[derive(Debug)]
-pub struct Payload {
+pub(crate) struct Payload {
     /// The runtime.
     pub kind: OffloadKind,
     /// The entry table.
@@ -31,7 +31,7 @@ pub struct Payload {
 
 /// One image, put together of the files that the device links left: it is nowhere in one piece before it is in a host object.
 #[derive(Debug)]
-pub struct PayloadImage {
+pub(crate) struct PayloadImage {
     /// All that the program holds of it.
     pub contents: Rope,
     /// What of it the runtime is handed.
@@ -47,7 +47,7 @@ impl PayloadImage {
 }
 
 /// What the line says about packing.
-pub struct BundleContext<'a> {
+pub(crate) struct BundleContext<'a> {
     /// File name of the link's output, the stem of temporary names.
     pub out_base: String,
     /// Where CUDA is (`--cuda-path=`).
@@ -62,7 +62,7 @@ pub struct BundleContext<'a> {
 
 impl<'a> BundleContext<'a> {
     /// What `request` says, for a host with this triple.
-    pub fn new(request: &'a LinkRequest, out_base: &str, host_triple: &str) -> Self {
+    pub(crate) fn new(request: &'a LinkRequest, out_base: &str, host_triple: &str) -> Self {
         const NARROW: [&str; 6] = ["i386", "i486", "i586", "i686", "arm", "riscv32"];
         let arch = host_triple.split('-').next().unwrap_or_default();
         BundleContext {
@@ -87,7 +87,7 @@ impl<'a> BundleContext<'a> {
 }
 
 /// The payloads of a link: kinds in registration order, generations in order within a kind.
-pub fn bundle(linked: &[Linked], context: &BundleContext<'_>, session: &Session) -> Result<Vec<Payload>> {
+pub(crate) fn bundle(linked: &[Linked], context: &BundleContext<'_>, session: &Session) -> Result<Vec<Payload>> {
     let mut payloads = Vec::new();
     for kind in OffloadKind::ALL {
         let images = of_kind(linked, kind);
@@ -117,7 +117,7 @@ pub fn bundle(linked: &[Linked], context: &BundleContext<'_>, session: &Session)
 }
 
 /// `--emit-fatbin-only`: the one payload of a link as the output, and no host link. The file appears whole or not at all.
-pub fn emit(payloads: &[Payload], output: &Path, session: &Session) -> Result<()> {
+pub(crate) fn emit(payloads: &[Payload], output: &Path, session: &Session) -> Result<()> {
     let [payload] = payloads else {
         let kinds: Vec<&str> = payloads.iter().map(|payload| payload.kind.name()).collect();
         match kinds.len() {

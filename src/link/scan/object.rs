@@ -65,12 +65,12 @@ fn images<'a, Elf: FileHeader<Endian = Endianness>>(index: usize, input_object: 
 pub(super) struct Shares(usize);
 
 impl Shares {
-    pub fn of(data: &[u8]) -> Self {
+    pub(super) fn of(data: &[u8]) -> Self {
         Shares(data.len())
     }
 
     /// Looks at the bytes of one more section.
-    pub fn take(&mut self, section: &[u8]) -> Result<()> {
+    pub(super) fn take(&mut self, section: &[u8]) -> Result<()> {
         self.0 = self.0.checked_sub(section.len()).ok_or(anyhow!("sections share their bytes"))?;
         Ok(())
     }

@@ -14,7 +14,7 @@ use crate::target::Target;
 
 /// One device link: everything that becomes one image.
 #[derive(Debug)]
-pub struct DeviceJob<'a> {
+pub(crate) struct DeviceJob<'a> {
     /// What the image is for.
     pub target: Target,
     /// The entry table its kernels are looked up through.
@@ -27,7 +27,7 @@ pub struct DeviceJob<'a> {
 
 /// What the line says about selection.
 #[derive(Debug, Default, Clone)]
-pub struct SelectOptions {
+pub(crate) struct SelectOptions {
     /// Architectures whose archive members are taken in any case (`--should-extract=`), compared as text.
     pub should_extract: Vec<String>,
     /// Symbols the line itself needs (`-u`, `-e`, …).
@@ -42,7 +42,7 @@ pub struct SelectOptions {
 
 /// The jobs in their final order, and a line for each archive member with device code that says why it is linked or not.
 #[derive(Debug)]
-pub struct Selection<'a> {
+pub(crate) struct Selection<'a> {
     /// The device links.
     pub jobs: Vec<DeviceJob<'a>>,
     /// What `--wrapper-why` prints.
@@ -50,7 +50,7 @@ pub struct Selection<'a> {
 }
 
 /// Decides what is linked. `facts` are those of all objects, by index; `lazy` says which objects are archive members.
-pub fn select<'a>(
+pub(crate) fn select<'a>(
     found: &'a [DeviceImage<'a>],
     facts: &[HostFacts<'_>],
     lazy: &[bool],

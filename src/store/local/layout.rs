@@ -31,46 +31,46 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    pub fn new(root: PathBuf) -> Layout {
+    pub(super) fn new(root: PathBuf) -> Layout {
         let version = root.join("v2");
         Layout { root, version }
     }
 
     /// The folders of the layouts that earlier releases use, where they exist. Releases with different layouts do not read each other's.
-    pub fn earlier(&self) -> Vec<PathBuf> {
+    pub(super) fn earlier(&self) -> Vec<PathBuf> {
         [self.root.join("v1")].into_iter().filter(|folder| folder.is_dir()).collect()
     }
 
-    pub fn blob(&self, name: Digest) -> PathBuf {
+    pub(super) fn blob(&self, name: Digest) -> PathBuf {
         fanned(&self.blobs(), name)
     }
 
-    pub fn record(&self, key: Digest) -> PathBuf {
+    pub(super) fn record(&self, key: Digest) -> PathBuf {
         fanned(&self.records(), key)
     }
 
-    pub fn blobs(&self) -> PathBuf {
+    pub(super) fn blobs(&self) -> PathBuf {
         self.version.join("b")
     }
 
-    pub fn records(&self) -> PathBuf {
+    pub(super) fn records(&self) -> PathBuf {
         self.version.join("r")
     }
 
-    pub fn tmp(&self) -> PathBuf {
+    pub(super) fn tmp(&self) -> PathBuf {
         self.version.join("tmp")
     }
 
-    pub fn stats(&self) -> PathBuf {
+    pub(super) fn stats(&self) -> PathBuf {
         self.version.join("stats")
     }
 
-    pub fn lock(&self) -> PathBuf {
+    pub(super) fn lock(&self) -> PathBuf {
         self.version.join("lock")
     }
 
     /// Makes the folders that everything else is made in, and the tag.
-    pub fn make(&self) -> Result<()> {
+    pub(super) fn make(&self) -> Result<()> {
         make_folder(&self.tmp())?;
         let tag = self.root.join("CACHEDIR.TAG");
         if !tag.exists() {

@@ -52,7 +52,7 @@ pub enum Event {
 }
 
 /// Every event, with its name in the file and in reports.
-pub const EVENTS: [(Event, &str); 12] = [
+pub(crate) const EVENTS: [(Event, &str); 12] = [
     (Event::Hit, "hits"),
     (Event::Miss, "misses"),
     (Event::Uncached, "uncached"),
@@ -155,12 +155,12 @@ pub(super) struct StatsFile {
 }
 
 impl StatsFile {
-    pub fn new(path: PathBuf, clock: Arc<dyn Clock>) -> StatsFile {
+    pub(super) fn new(path: PathBuf, clock: Arc<dyn Clock>) -> StatsFile {
         StatsFile { path, stuck: AtomicBool::new(false), clock }
     }
 
     /// The statistics; zeros where the file is missing or damaged.
-    pub fn read(&self) -> Stats {
+    pub(super) fn read(&self) -> Stats {
         let Ok(file) = File::open(&self.path) else { return Stats::default() };
         // Read even where the lock cannot be had: a process that was stopped while it held the lock is not changing the file either.
         let _ = self.locked(|| file.try_lock_shared());
@@ -168,7 +168,7 @@ impl StatsFile {
     }
 
     /// Applies `change` and returns the new statistics. Other processes wait meanwhile, so `change` must be quick.
-    pub fn change(&self, change: impl Fn(&mut Stats)) -> io::Result<Stats> {
+    pub(super) fn change(&self, change: impl Fn(&mut Stats)) -> io::Result<Stats> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&self.path)?;
         self.locked(|| file.try_lock())?;
         let mut stats = contents(&file);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use super::contents::Contents;
 use super::*;
 use crate::formats::reference;
 use crate::sys::clock::TestClock;

@@ -16,7 +16,7 @@ use super::{RemoteSettings, WarnFn};
 const GRACE: Duration = Duration::from_millis(200);
 
 /// The thread and its limits. The first request starts the thread.
-pub struct Engine {
+pub(super) struct Engine {
     name: String,
     tell: WarnFn,
     each: Duration,
@@ -38,7 +38,7 @@ struct Waits {
 
 impl Engine {
     /// An engine whose thread does not run yet.
-    pub fn new(settings: &RemoteSettings, tell: WarnFn) -> Engine {
+    pub(super) fn new(settings: &RemoteSettings, tell: WarnFn) -> Engine {
         Engine {
             name: settings.shown(),
             tell,
@@ -54,18 +54,21 @@ impl Engine {
     }
 
     /// Whether the remote is still used.
-    pub fn reads(&self) -> bool {
+    pub(super) fn reads(&self) -> bool {
         !self.off.load(Ordering::SeqCst)
     }
 
     /// Whether the remote is still written.
-    pub fn writes(&self) -> bool {
+    pub(super) fn writes(&self) -> bool {
         self.reads() && !self.no_writes.load(Ordering::SeqCst)
     }
 
     /// Runs a request that the link waits for. `None` where the remote does not have what is asked for, or is not used any more. After a
     /// failure it is not used any more.
-    pub fn ask<T: Send + 'static>(&self, question: impl Future<Output = Result<T, Failure>> + Send + 'static) -> Option<T> {
+    pub(super) fn ask<T: Send + 'static>(
+        &self,
+        question: impl Future<Output = Result<T, Failure>> + Send + 'static,
+    ) -> Option<T> {
         let left = self.start_waiting();
         let answer = if left.is_zero() { Err(self.late(self.whole)) } else { self.run(question, left) };
         self.stop_waiting();
@@ -82,7 +85,7 @@ impl Engine {
 
     /// Runs a write, on a background thread; returns whether it worked. After a failure the remote is not written any more, and after a
     /// time limit it is not used at all.
-    pub fn write(&self, work: impl Future<Output = Result<(), Failure>> + Send + 'static) -> bool {
+    pub(super) fn write(&self, work: impl Future<Output = Result<(), Failure>> + Send + 'static) -> bool {
         if !self.writes() {
             return false;
         }
@@ -97,7 +100,7 @@ impl Engine {
 
     /// Waits until the sender of `done` is dropped, `stop` returns true, or the link has waited for as long as it may. What is not sent by
     /// then is given up.
-    pub fn wait_for_end(&self, done: &mpsc::Receiver<()>, stop: &dyn Fn() -> bool) {
+    pub(super) fn wait_for_end(&self, done: &mpsc::Receiver<()>, stop: &dyn Fn() -> bool) {
         let left = self.start_waiting();
         let until = Instant::now() + left;
         while self.reads() && !stop() {
@@ -114,7 +117,7 @@ impl Engine {
     }
 
     /// Warns, once in a process, that the object `name` is damaged.
-    pub fn wrong(&self, name: &str) {
+    pub(super) fn wrong(&self, name: &str) {
         if !self.told_of_wrong.swap(true, Ordering::SeqCst) {
             self.tell(&format!("holds wrong or incomplete data as `{name}`, which is not used"));
         }
@@ -132,7 +135,7 @@ impl Engine {
     }
 
     /// Whether there was any warning.
-    pub fn troubled(&self) -> bool {
+    pub(super) fn troubled(&self) -> bool {
         self.troubled.load(Ordering::SeqCst)
     }
 

@@ -16,9 +16,9 @@
 use crate::store::{Digest, KeyBuilder};
 
 /// The most bytes of a record or blob in one object.
-pub const PART: usize = 4 << 20;
+pub(super) const PART: usize = 4 << 20;
 /// The size of the largest object: bytes that do not become fewer are not compressed.
-pub const LONGEST: usize = HEAD + PART;
+pub(super) const LONGEST: usize = HEAD + PART;
 
 const MAGIC: &[u8; 8] = b"offld-r1";
 const HEAD: usize = 33;
@@ -28,17 +28,17 @@ const ZSTD: u8 = 1;
 const LEVEL: i32 = 1;
 
 /// The name of the object of a record.
-pub fn record_name(key: Digest) -> String {
+pub(super) fn record_name(key: Digest) -> String {
     format!("r/{key}")
 }
 
 /// The name of an object of a blob; the first one's, without a number, stands for the blob.
-pub fn part_name(blob: Digest, part: u64) -> String {
+pub(super) fn part_name(blob: Digest, part: u64) -> String {
     if part == 0 { format!("b/{blob}") } else { format!("b/{blob}.{part}") }
 }
 
 /// The object `name` for `bytes`, a part of a record or blob of `whole` bytes.
-pub fn encode(name: &str, whole: u64, bytes: &[u8]) -> Vec<u8> {
+pub(super) fn encode(name: &str, whole: u64, bytes: &[u8]) -> Vec<u8> {
     let packed = zstd::bulk::compress(bytes, LEVEL).ok().filter(|packed| packed.len() < bytes.len());
     let (packing, body) = packed.as_deref().map_or((PLAIN, bytes), |packed| (ZSTD, packed));
     let mut object = Vec::with_capacity(HEAD + body.len());
@@ -51,7 +51,7 @@ pub fn encode(name: &str, whole: u64, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// The size of the whole record or blob, and the bytes of this object, which was fetched as `name`; `None` for a damaged object.
-pub fn decode(name: &str, object: &[u8]) -> Option<(u64, Vec<u8>)> {
+pub(super) fn decode(name: &str, object: &[u8]) -> Option<(u64, Vec<u8>)> {
     let (head, body) = object.split_at_checked(HEAD)?;
     let whole = u64::from_le_bytes(head.get(9..17)?.try_into().ok()?);
     let stored = u128::from_le_bytes(head.get(17..33)?.try_into().ok()?);

@@ -21,7 +21,7 @@ const LONGEST_CAUSE: usize = 200;
 
 /// Why an object was not read or written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub(super) struct Failure {
     /// The kind of failure.
     pub kind: Kind,
     /// The cause, for messages.
@@ -30,7 +30,7 @@ pub struct Failure {
 
 /// The kinds of failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(super) enum Kind {
     /// There is no such object.
     Missing,
     /// A time limit was exceeded.
@@ -40,7 +40,7 @@ pub enum Kind {
 }
 
 /// A service that objects are stored on.
-pub struct Service {
+pub(super) struct Service {
     place: Place,
     read_only: bool,
     secrets: Vec<String>,
@@ -59,7 +59,7 @@ impl Service {
     ///
     /// # Errors
     /// The URL is invalid. The error does not show its credentials.
-    pub fn open(settings: &RemoteSettings) -> Result<Service> {
+    pub(super) fn open(settings: &RemoteSettings) -> Result<Service> {
         let url = settings.url.to_str().with_context(|| format!("{OFFLD_CACHE_REMOTE} is not UTF-8"))?;
         let url = Url::parse(url).map_err(|error| anyhow!("{OFFLD_CACHE_REMOTE} is no URL: {error}"))?;
         let place = place(&url).with_context(|| format!("{OFFLD_CACHE_REMOTE}={}", settings.shown()))?;
@@ -71,12 +71,12 @@ impl Service {
 
     /// How many bytes of a blob are in one object. More on S3, where each request takes longer; fewer elsewhere, because the Redis client
     /// gives up after half a second.
-    pub fn part(&self) -> usize {
+    pub(super) fn part(&self) -> usize {
         if matches!(self.place, Place::S3 { .. }) { PART } else { PART / 4 }
     }
 
     /// The object `name`. Of one with more than `most` bytes, reading stops soon after these.
-    pub async fn read(&self, name: &str, most: usize) -> Result<Vec<u8>, Failure> {
+    pub(super) async fn read(&self, name: &str, most: usize) -> Result<Vec<u8>, Failure> {
         let operator = self.operator().await?;
         loop {
             match read(operator, name, most).await {
@@ -88,7 +88,7 @@ impl Service {
     }
 
     /// Writes the object `name`, in place of what is there.
-    pub async fn write(&self, name: &str, bytes: Vec<u8>) -> Result<(), Failure> {
+    pub(super) async fn write(&self, name: &str, bytes: Vec<u8>) -> Result<(), Failure> {
         let operator = self.operator().await?;
         let bytes = opendal::Buffer::from(bytes);
         let error = loop {

@@ -16,7 +16,7 @@ use super::{RemoteSettings, WarnFn};
 use crate::store::Digest;
 
 /// The second level of a cache.
-pub struct Remote {
+pub(crate) struct Remote {
     engine: Arc<Engine>,
     service: Arc<Service>,
     uploads: Uploads,
@@ -28,18 +28,18 @@ impl Remote {
     ///
     /// # Errors
     /// The settings are invalid.
-    pub fn open(settings: &RemoteSettings, tell: WarnFn) -> Result<Remote> {
+    pub(crate) fn open(settings: &RemoteSettings, tell: WarnFn) -> Result<Remote> {
         let service = Arc::new(Service::open(settings)?);
         Ok(Remote { engine: Arc::new(Engine::new(settings, tell)), service, uploads: Uploads::default() })
     }
 
     /// The record under `key`; `None` where there is none or it is damaged.
-    pub fn record(&self, key: Digest) -> Option<Vec<u8>> {
+    pub(crate) fn record(&self, key: Digest) -> Option<Vec<u8>> {
         self.object(&record_name(key)).map(|(_, bytes)| bytes)
     }
 
     /// Writes the blob `name` to the new file `to`; returns whether it was found. One that is incomplete or damaged leaves no file.
-    pub fn fetch_blob(&self, name: Digest, to: &Path) -> bool {
+    pub(crate) fn fetch_blob(&self, name: Digest, to: &Path) -> bool {
         let Some((whole, first)) = self.object(&part_name(name, 0)) else { return false };
         let fetched = self.write_blob(name, whole, first, to);
         if !matches!(fetched, Ok(true)) {
@@ -74,7 +74,7 @@ impl Remote {
     }
 
     /// Sends a record in the background, in place of what is there. One that is too long for an object is not sent.
-    pub fn put_record(&self, key: Digest, bytes: &[u8]) {
+    pub(crate) fn put_record(&self, key: Digest, bytes: &[u8]) {
         if bytes.len() <= PART {
             let name = record_name(key);
             let object = frame::encode(&name, bytes.len() as u64, bytes);
@@ -83,7 +83,7 @@ impl Remote {
     }
 
     /// Sends the blob `name`, the contents of `file`, in the background. Until then nobody may write to `file`; it may be removed.
-    pub fn put_blob(&self, name: Digest, file: File) {
+    pub(crate) fn put_blob(&self, name: Digest, file: File) {
         self.send(Job::Blob(name, file));
     }
 
@@ -94,12 +94,12 @@ impl Remote {
     }
 
     /// Waits until everything is sent, the link has waited for as long as it may, or `stop` returns true.
-    pub fn finish(&self, stop: &dyn Fn() -> bool) {
+    pub(crate) fn finish(&self, stop: &dyn Fn() -> bool) {
         self.uploads.finish(&self.engine, stop);
     }
 
     /// Whether there was any warning so far.
-    pub fn troubled(&self) -> bool {
+    pub(crate) fn troubled(&self) -> bool {
         self.engine.troubled()
     }
 

@@ -12,7 +12,7 @@ use super::service::Service;
 use crate::store::Digest;
 
 /// An upload.
-pub enum Job {
+pub(super) enum Job {
     /// An object as it is: its name and its bytes.
     Object(String, Vec<u8>),
     /// A blob: its name and its contents.
@@ -21,11 +21,11 @@ pub enum Job {
 
 /// The queue of uploads.
 #[derive(Default)]
-pub struct Uploads(Mutex<Option<(Sender<Job>, Receiver<()>)>>);
+pub(super) struct Uploads(Mutex<Option<(Sender<Job>, Receiver<()>)>>);
 
 impl Uploads {
     /// Appends `job` to the queue. The first one starts the thread.
-    pub fn add(&self, job: Job, engine: &Arc<Engine>, service: &Arc<Service>) {
+    pub(super) fn add(&self, job: Job, engine: &Arc<Engine>, service: &Arc<Service>) {
         let mut queue = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (jobs, _) = queue.get_or_insert_with(|| start(Arc::clone(engine), Arc::clone(service)));
         // An error means that the thread could not be started: then nothing is sent.
@@ -33,7 +33,7 @@ impl Uploads {
     }
 
     /// Waits until the queue is empty, as long as `engine` allows.
-    pub fn finish(&self, engine: &Engine, stop: &dyn Fn() -> bool) {
+    pub(super) fn finish(&self, engine: &Engine, stop: &dyn Fn() -> bool) {
         let queue = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((jobs, done)) = queue {
             drop(jobs);

@@ -3,7 +3,6 @@
 //! was compressed: code objects themselves are not read here.
 
 use std::io::{self, BufReader};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -21,32 +20,17 @@ const BUFFER: usize = 256 << 10;
 
 /// What a file may be, by the type that the user gives with `-type=`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hint {
+pub(crate) enum Hint {
     /// An object with bundles in its sections, or, where it is not an object, a bundle (`-type=o`, members of archives).
     Object,
     /// A bundle, whatever else it looks like (`-type=bc`, `gch`, `ast`).
     Binary,
 }
 
-/// How a file holds its entries; of a compressed file, how it does after decompression.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
-    /// There are none.
-    Nothing,
-    /// Bundles.
-    Bundle,
-    /// Sections of an object.
-    Sections,
-    /// Bundles in `.hip_fatbin` sections.
-    HipFatbin,
-}
-
 /// A file's entries.
-pub struct Container {
+pub(crate) struct Container {
     /// In the order of the file.
     pub entries: Vec<BundleEntry>,
-    /// How they were held.
-    pub form: Form,
     /// The compressed bundles among them, in the order of the file.
     pub compressed: Vec<Inflated>,
     /// All of the file, decompressed.
@@ -55,7 +39,7 @@ pub struct Container {
 
 /// An entry of a bundle: an id and a code object.
 #[derive(Clone)]
-pub struct BundleEntry {
+pub(crate) struct BundleEntry {
     /// Its id, as stored.
     pub id: String,
     content: EntryContent,
@@ -70,7 +54,7 @@ enum EntryContent {
 
 /// A compressed bundle that was decompressed.
 #[derive(Debug, Clone, Copy)]
-pub struct Inflated {
+pub(crate) struct Inflated {
     /// The version of its header.
     pub version: u16,
     /// How it was compressed.
@@ -89,23 +73,23 @@ pub struct Inflated {
 
 impl BundleEntry {
     /// An entry with these bytes.
-    pub fn new(id: String, bytes: Piece) -> Self {
+    pub(crate) fn new(id: String, bytes: Piece) -> Self {
         BundleEntry { id, content: EntryContent::Bytes(bytes) }
     }
 
     /// Whether it stands for the host's object, which is what remains of the file without its bundles.
-    pub fn is_host_mark(&self) -> bool {
+    pub(crate) fn is_host_mark(&self) -> bool {
         matches!(self.content, EntryContent::HostOf(_))
     }
 
     /// The id, parsed.
-    pub fn parsed_id(&self) -> Id {
+    pub(crate) fn parsed_id(&self) -> Id {
         Id::parse(&self.id)
     }
 
     /// The code object. In an object with bundles, the host's entry holds no bytes of its own: its code object is the object itself
     /// without the bundles.
-    pub fn contents(&self) -> Result<Rope> {
+    pub(crate) fn contents(&self) -> Result<Rope> {
         match &self.content {
             EntryContent::Bytes(piece) => Ok(Rope::from(piece.clone())),
             EntryContent::HostOf(object) => host_object(object),
@@ -113,18 +97,8 @@ impl BundleEntry {
     }
 }
 
-/// Opens the file at `path` (`-` for stdin) and finds its entries, of which there may be none.
-///
-/// # Errors
-/// The file cannot be read, begins like a bundle and is not one, or has damaged compressed data.
-pub fn open(path: &Path, hint: Hint, session: &Session) -> Result<Container> {
-    let mut spool = Spool::new(session);
-    let piece = Piece::open(path)?;
-    read(&piece, &path.display().to_string(), hint, "input", &mut spool, session)
-}
-
 /// Finds the entries of `piece`. Messages call it `what` (`input`, `code object`) and `name`.
-pub fn read(
+pub(crate) fn read(
     piece: &Piece,
     name: &str,
     hint: Hint,
@@ -133,14 +107,13 @@ pub fn read(
     session: &Session,
 ) -> Result<Container> {
     let mut reader = BundleReader { name, what, hint, spool, session, entries: Vec::new(), compressed: Vec::new() };
-    let (form, whole) = reader.file(piece)?;
-    let form = if reader.entries.is_empty() { Form::Nothing } else { form };
-    Ok(Container { entries: reader.entries, form, compressed: reader.compressed, whole })
+    let whole = reader.file(piece)?;
+    Ok(Container { entries: reader.entries, compressed: reader.compressed, whole })
 }
 
 /// What is in `piece`, decompressed, for bundles of text, whose entries are found by their marks. What is not compressed is the piece
 /// itself.
-pub fn inflate(piece: &Piece, name: &str, spool: &mut Spool<'_>, session: &Session) -> Result<(Rope, Vec<Inflated>)> {
+pub(crate) fn inflate(piece: &Piece, name: &str, spool: &mut Spool<'_>, session: &Session) -> Result<(Rope, Vec<Inflated>)> {
     let hint = Hint::Binary;
     let mut reader = BundleReader { name, what: "input", hint, spool, session, entries: Vec::new(), compressed: Vec::new() };
     if !compressed::is_compressed(piece.bytes()) {
@@ -165,24 +138,23 @@ struct BundleReader<'r, 's> {
 }
 
 impl BundleReader<'_, '_> {
-    /// Takes in the entries of a file; returns how it holds them, and all of it decompressed.
-    fn file(&mut self, piece: &Piece) -> Result<(Form, Rope)> {
+    /// Takes in the entries of a file; returns all of it decompressed.
+    fn file(&mut self, piece: &Piece) -> Result<Rope> {
         if !starts_bundle(piece.bytes()) {
-            return Ok((self.object(piece)?, Rope::from(piece.clone())));
+            self.object(piece)?;
+            return Ok(Rope::from(piece.clone()));
         }
-        let mut form = Form::Bundle;
         let mut plain = Rope::default();
         self.each(piece, |reader, one| {
             if bundle::is_bundle(one.bytes()) {
                 reader.bundle(&one)?;
             } else {
-                form = reader.object(&one)?;
+                reader.object(&one)?;
             }
             plain.push_piece(one);
             Ok(())
         })?;
-        let whole = if self.compressed.is_empty() { Rope::from(piece.clone()) } else { plain };
-        Ok((form, whole))
+        Ok(if self.compressed.is_empty() { Rope::from(piece.clone()) } else { plain })
     }
 
     /// Hands on each of the bundles that follow one another in `piece`, decompressed. Zeros may be between them: linkers put the
@@ -257,9 +229,9 @@ impl BundleReader<'_, '_> {
     }
 
     /// Takes in the entries that an object holds in its sections.
-    fn object(&mut self, piece: &Piece) -> Result<Form> {
+    fn object(&mut self, piece: &Piece) -> Result<()> {
         if self.hint == Hint::Binary || fat_object::kind(piece.bytes()).is_none() {
-            return Ok(Form::Nothing);
+            return Ok(());
         }
         let sections = fat_object::bundle_sections(piece.bytes()).with_context(|| self.name.to_owned())?;
         for section in &sections {
@@ -269,7 +241,7 @@ impl BundleReader<'_, '_> {
             self.entries.push(BundleEntry { id: section.id.to_owned(), content });
         }
         if !sections.is_empty() {
-            return Ok(Form::Sections);
+            return Ok(());
         }
         for section in fat_object::hip_sections(piece.bytes()).with_context(|| self.name.to_owned())? {
             let bundles = part(piece, section.start, section.end - section.start)?;
@@ -277,7 +249,7 @@ impl BundleReader<'_, '_> {
                 self.each(&bundles, |reader, one| reader.bundle(&one))?;
             }
         }
-        Ok(Form::HipFatbin)
+        Ok(())
     }
 }
 
@@ -303,7 +275,7 @@ fn host_object(object: &Piece) -> Result<Rope> {
 }
 
 /// The object that `plan` makes of `object`, with new sections whose contents are `payloads`.
-pub fn rewritten(plan: fat_object::Plan, object: &Piece, payloads: &[Piece]) -> Result<Rope> {
+pub(crate) fn rewritten(plan: fat_object::Plan, object: &Piece, payloads: &[Piece]) -> Result<Rope> {
     let mut rope = Rope::default();
     for one in plan.parts {
         match one {

@@ -11,14 +11,14 @@ use crate::formats::kernels::Kernel;
 use crate::io::piece::Piece;
 
 /// The version of the form of the report.
-pub const SCHEMA: u32 = 1;
+pub(crate) const SCHEMA: u32 = 1;
 
 /// What a file is that cannot be opened.
 pub(super) const UNREADABLE: &str = "unreadable";
 
 /// What is in the files that were looked into.
 #[derive(Serialize)]
-pub struct Report {
+pub(crate) struct Report {
     /// [`SCHEMA`].
     pub schema: u32,
     /// Who wrote it.
@@ -29,7 +29,7 @@ pub struct Report {
 
 /// What is in one file.
 #[derive(Serialize)]
-pub struct FileReport {
+pub(crate) struct FileReport {
     /// The file, as it was named.
     pub file: String,
     /// What it is: `elf-executable`, `archive`, `bitcode`, `bundle`, …
@@ -45,7 +45,7 @@ pub struct FileReport {
 
 /// A device image.
 #[derive(Serialize)]
-pub struct Image {
+pub(crate) struct Image {
     /// Its number in the file.
     pub index: usize,
     /// Everything that it is in, the outermost first.
@@ -93,7 +93,7 @@ pub struct Image {
 
 impl Image {
     /// Whether it is device code: a bundle's entry for the host is not.
-    pub fn is_device(&self) -> bool {
+    pub(crate) fn is_device(&self) -> bool {
         self.kinds.iter().all(|kind| kind != "host")
     }
 }
@@ -101,7 +101,7 @@ impl Image {
 /// Something that an image is in. `offset` is where it starts in the file on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "in", rename_all = "kebab-case")]
-pub enum Step {
+pub(crate) enum Step {
     /// A member of an archive.
     Member {
         /// Its name.
@@ -153,7 +153,7 @@ pub enum Step {
 
 /// A registration with a runtime.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Registration {
+pub(crate) struct Registration {
     /// The members of archives that register, the outermost first.
     pub members: Vec<String>,
     /// `openmp`, `cuda`, `hip`, `sycl`.
@@ -169,7 +169,7 @@ pub struct Registration {
 
 /// A library that a program needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Library {
+pub(crate) struct Library {
     /// Its name, as the program has it.
     pub name: String,
     /// Where it is found as the program would be started now.

@@ -7,13 +7,13 @@ use crate::formats::kernels::Kernel;
 
 /// How the text is written.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Style {
+pub(crate) struct Style {
     /// Sizes in bytes instead of with a unit.
     pub bytes: bool,
 }
 
 /// The report as text. Files without device code and without errors have a line, too.
-pub fn text(report: &Report, style: Style) -> String {
+pub(crate) fn text(report: &Report, style: Style) -> String {
     let mut out = String::new();
     for (index, file) in report.files.iter().enumerate() {
         if index > 0 {
@@ -111,7 +111,7 @@ fn dash(text: &str) -> String {
 }
 
 /// `1.5M`, with two digits that count at least.
-pub fn size(bytes: u64, style: Style) -> String {
+pub(crate) fn size(bytes: u64, style: Style) -> String {
     const UNITS: [&str; 6] = ["", "K", "M", "G", "T", "P"];
     let mut unit = 0;
     let mut value = bytes as f64;

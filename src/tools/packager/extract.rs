@@ -14,7 +14,7 @@ use crate::sys::session::Session;
 
 /// What is extracted, and where from.
 #[derive(Debug)]
-pub struct Extract {
+pub(crate) struct Extract {
     /// The file; `-` is stdin.
     pub input: PathBuf,
     /// What is looked for; where this is empty, all images are extracted.
@@ -27,7 +27,7 @@ pub struct Extract {
 
 /// What extraction has written.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Extracted {
+pub(crate) struct Extracted {
     /// The files that the user has not named: their names are generated from what the images are for.
     pub generated: Vec<String>,
 }
@@ -40,7 +40,7 @@ struct ExtractedFile<'a> {
 }
 
 /// Extracts. Either all files appear or none.
-pub fn extract(request: &Extract, session: &Session) -> Result<Extracted> {
+pub(crate) fn extract(request: &Extract, session: &Session) -> Result<Extracted> {
     let piece = Piece::open(&request.input)?;
     let found = images(&request.input, &piece, session)?;
     let mut plan = ExtractPlan { request, session, files: Vec::new(), by_path: HashMap::new(), generated: Vec::new() };

@@ -18,7 +18,7 @@ use crate::sys::session::Session;
 
 /// The version of the format that is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Format {
+pub(crate) enum Format {
     /// Version 1, which every release reads: a binary for each image.
     #[default]
     Separate,
@@ -28,7 +28,7 @@ pub enum Format {
 
 /// What is packed, how, and where to.
 #[derive(Debug)]
-pub struct Pack {
+pub(crate) struct Pack {
     /// The images.
     pub images: Vec<ImageArguments>,
     /// The file; `-` is stdout.
@@ -47,7 +47,7 @@ struct ImageFile<'a> {
 }
 
 /// Packs images as `request` says.
-pub fn pack(request: &Pack, session: &Session) -> Result<()> {
+pub(crate) fn pack(request: &Pack, session: &Session) -> Result<()> {
     if request.images.is_empty() {
         bail!("no --image is given: there is nothing to write to '{}'", request.output.display());
     }

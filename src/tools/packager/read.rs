@@ -22,15 +22,11 @@ const MOST: usize = 1 << 18;
 const OLD_HIP: u16 = 3;
 
 /// A device image, and what is stored with it.
-pub struct Image {
-    /// Where it is, for messages.
-    pub origin: Origin,
+pub(crate) struct Image {
     /// The kind of image that the entry says it is.
     pub image_kind: ImageKind,
     /// The offload kinds, a bit for each. LLVM 15 to 19 stored 3 for HIP, which is changed to today's 4 (docs/spec/faults.md P2).
     pub offload_kind: u16,
-    /// The entry's flags.
-    pub flags: u32,
     /// Key and value, as stored.
     pub strings: Vec<(Vec<u8>, Vec<u8>)>,
     /// The bytes.
@@ -41,13 +37,13 @@ pub struct Image {
 
 impl Image {
     /// The value of `key`, empty where there is none; the last one, where there are several.
-    pub fn get(&self, key: &[u8]) -> &[u8] {
+    pub(crate) fn get(&self, key: &[u8]) -> &[u8] {
         self.strings.iter().rfind(|(name, _)| name == key).map_or(&[], |(_, value)| value)
     }
 }
 
 /// All images in `piece`, the contents of the file at `path`, in the order of the file. A file of a kind that holds no images has none.
-pub fn images(path: &Path, piece: &Piece, session: &Session) -> Result<Vec<Image>> {
+pub(crate) fn images(path: &Path, piece: &Piece, session: &Session) -> Result<Vec<Image>> {
     let mut reader = ImageReader { images: Vec::new(), seen: 0, spool: Spool::new(session) };
     reader.read(&Origin::file(path), path, piece, 0)?;
     Ok(reader.images)
@@ -97,7 +93,7 @@ impl ImageReader<'_> {
     /// A section that does not begin with a container: an image as LLVM 14 embedded them, else it is damaged.
     fn section(&mut self, origin: &Origin, name: &str, contents: Piece, depth: usize) -> Result<()> {
         match offload_sections::named(name) {
-            Some((triple, arch)) => self.images.push(bare(origin, triple, arch, contents)),
+            Some((triple, arch)) => self.images.push(bare(triple, arch, contents)),
             None => self.binaries(origin, &contents, depth)?,
         }
         Ok(())
@@ -134,14 +130,12 @@ impl ImageReader<'_> {
 }
 
 /// An image as LLVM 14 embedded them: a section without a header, whose name says what the image is for.
-fn bare(origin: &Origin, triple: &str, arch: &str, contents: Piece) -> Image {
+fn bare(triple: &str, arch: &str, contents: Piece) -> Image {
     let image_kind = if is_bitcode(contents.bytes()) { ImageKind::Bitcode } else { ImageKind::Object };
     let pair = |key: &str, value: &str| (key.as_bytes().to_vec(), value.as_bytes().to_vec());
     Image {
-        origin: origin.clone(),
         image_kind,
         offload_kind: OffloadKind::OpenMp as u16,
-        flags: 0,
         strings: vec![pair("triple", triple), pair("arch", arch)],
         contents,
         inner: Vec::new(),
@@ -208,8 +202,7 @@ impl ImageReader<'_> {
         // Metadata-only images have no bytes, and their offset may be anything.
         let contents = part.unwrap_or_else(|| Piece::owned(stored.image.into_owned()));
         let inner = self.inner(origin, &contents, depth);
-        let (image_kind, flags) = (stored.image_kind, stored.flags);
-        Ok(Image { origin: origin.clone(), image_kind, offload_kind, flags, strings, contents, inner })
+        Ok(Image { image_kind: stored.image_kind, offload_kind, strings, contents, inner })
     }
 
     /// The images within an image. One that begins like a container and is damaged is taken for an image like any other.

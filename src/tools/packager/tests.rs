@@ -6,7 +6,9 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::arguments::kind_number;
 use super::names;
+use super::read::images;
 use super::*;
 use crate::formats::offload_binary::tests::{compress, write_shared};
 use crate::io::piece::Piece;

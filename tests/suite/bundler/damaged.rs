@@ -7,7 +7,7 @@ use crate::support::{
     Outcome, Work, expect_equal, expect_in, expect_no_file, llvm, passed, run, run_failing, stderr_of, test, with_llvm,
 };
 
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     vec![
         test("bundler::b5_no_alignment_is_refused", b5),
         with_llvm("bundler::b6_b8_damaged_bundles_are_errors", b6),

@@ -8,7 +8,7 @@ use crate::support::{
     test, with_llvm,
 };
 
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("bundler::b1_b2_ob_33_ob_41_no_target_id_is_lost", b1),
         with_llvm("bundler::b3_code_objects_of_hip_by_themselves", b3),

@@ -15,7 +15,7 @@ use crate::support::{
 
 const MIB: u64 = 1 << 20;
 
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("bundler::memory_does_not_grow_with_code_objects", memory),
         with_llvm("bundler::what_is_the_same_is_compressed_once", shared),

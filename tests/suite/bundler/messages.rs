@@ -8,7 +8,7 @@ use crate::support::{
     Outcome, Work, expect_equal, expect_in, expect_no_file, output, passed, run, run_failing, stderr_of, text, with_llvm,
 };
 
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("bundler::ob_04_help_is_llvms_to_the_byte", help),
         with_llvm("bundler::ob_04_a_version_that_scripts_can_read", version),

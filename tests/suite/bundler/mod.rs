@@ -16,11 +16,11 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::support::{Work, expect_equal, expect_in, llvm, made, output, run_failing, text};
 
-pub const HOST: &str = "host-x86_64-unknown-linux-gnu-";
-pub const GFX906: &str = "hip-amdgcn-amd-amdhsa--gfx906";
-pub const GFX90A: &str = "hip-amdgcn-amd-amdhsa--gfx90a";
+pub(crate) const HOST: &str = "host-x86_64-unknown-linux-gnu-";
+pub(crate) const GFX906: &str = "hip-amdgcn-amd-amdhsa--gfx906";
+pub(crate) const GFX90A: &str = "hip-amdgcn-amd-amdhsa--gfx90a";
 
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = messages::trials();
     trials.extend(types::trials());
     trials.extend(releases::trials());
@@ -31,17 +31,17 @@ pub fn trials() -> Vec<Trial> {
 }
 
 /// Our bundler, by its name.
-pub fn ours() -> PathBuf {
+pub(crate) fn ours() -> PathBuf {
     made().links.join("clang-offload-bundler")
 }
 
 /// LLVM 22's.
-pub fn theirs() -> PathBuf {
+pub(crate) fn theirs() -> PathBuf {
     llvm("clang-offload-bundler")
 }
 
 /// A bundler's command in `work`, with these words, without variables that change what it does.
-pub fn bundler(work: &Work, tool: impl AsRef<OsStr>, words: &[impl AsRef<OsStr>]) -> Command {
+pub(crate) fn bundler(work: &Work, tool: impl AsRef<OsStr>, words: &[impl AsRef<OsStr>]) -> Command {
     let mut command = work.command(tool);
     command.args(words);
     for name in ["IGNORE_ENV_VAR", "VERBOSE", "COMPRESS", "COMPRESSION_LEVEL"] {
@@ -52,17 +52,17 @@ pub fn bundler(work: &Work, tool: impl AsRef<OsStr>, words: &[impl AsRef<OsStr>]
 }
 
 /// The words of a line, apart by blanks.
-pub fn words(line: &str) -> Vec<&str> {
+pub(crate) fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }
 
 /// A command line of the bundler, run to success in `work`; its stdout.
-pub fn done(work: &Work, tool: impl AsRef<OsStr>, line: &str) -> Result<String, Failed> {
+pub(crate) fn done(work: &Work, tool: impl AsRef<OsStr>, line: &str) -> Result<String, Failed> {
     crate::support::run(&mut bundler(work, tool, &words(line)))
 }
 
 /// The exit status, and what was printed to both, with the tool's own name and temporary files called the same.
-pub fn told(tool: &Command, ended: &Output) -> String {
+pub(crate) fn told(tool: &Command, ended: &Output) -> String {
     let own = tool.get_program().to_string_lossy().into_owned();
     let folder = own.rsplit_once('/').map_or("", |(folder, _)| folder);
     let named = |bytes: &[u8]| text(bytes).replace(&own, "BUNDLER").replace(&format!("{folder}/llvm-objcopy"), "llvm-objcopy");
@@ -70,7 +70,7 @@ pub fn told(tool: &Command, ended: &Output) -> String {
 }
 
 /// Runs a line by both; a failure where they do not end alike and print the same.
-pub fn same(work: &Work, line: &str, envs: &[(&str, &str)]) -> Result<(), Failed> {
+pub(crate) fn same(work: &Work, line: &str, envs: &[(&str, &str)]) -> Result<(), Failed> {
     let mut seen = Vec::new();
     for tool in [theirs(), ours()] {
         let mut command = bundler(work, tool, &words(line));
@@ -82,25 +82,25 @@ pub fn same(work: &Work, line: &str, envs: &[(&str, &str)]) -> Result<(), Failed
 }
 
 /// What is in a file of `work`.
-pub fn read(work: &Work, name: &str) -> Result<String, Failed> {
+pub(crate) fn read(work: &Work, name: &str) -> Result<String, Failed> {
     let bytes = std::fs::read(work.path().join(name)).map_err(|error| format!("{name}: {error}"))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// A line that ours must refuse, with these words.
-pub fn fails(work: &Work, line: &str, with: &str) -> Result<(), Failed> {
+pub(crate) fn fails(work: &Work, line: &str, with: &str) -> Result<(), Failed> {
     expect_in(&run_failing(&mut bundler(work, ours(), &words(line)))?, with)
 }
 
 /// Three files to bundle.
-pub fn files(work: &Work) {
+pub(crate) fn files(work: &Work) {
     for (name, contents) in [("host", "the host"), ("one", "the first code object"), ("two", "the second")] {
         work.file(name, contents);
     }
 }
 
 /// A bundle `name` of the three files under these ids.
-pub fn bundle(work: &Work, kind: &str, ids: [&str; 3], name: &str) -> Result<(), Failed> {
+pub(crate) fn bundle(work: &Work, kind: &str, ids: [&str; 3], name: &str) -> Result<(), Failed> {
     let line = format!("-type={kind} -targets={} -input=host -input=one -input=two -output={name}", ids.join(","));
     done(work, ours(), &line).map(drop)
 }

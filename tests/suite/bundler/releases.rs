@@ -6,7 +6,7 @@ use libtest_mimic::{Failed, Trial};
 use super::{bundler, done, ours, words};
 use crate::support::{Outcome, Release, Work, ensure, expect_equal, expect_in, llvm, missing, passed, run, stderr_of, test};
 
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     let mut trials: Vec<Trial> = [14, 15, 16, 19]
         .map(|major| test(format!("releases::bundler::b17_b18_ob_31_bundles_of_{major}"), move || read_theirs(major)))
         .into();

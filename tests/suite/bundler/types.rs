@@ -7,10 +7,10 @@ use super::{GFX90A, GFX906, HOST, bundler, done, ours, theirs, told, words};
 use crate::support::{Outcome, Work, expect_equal, expect_in, expect_no_file, llvm, output, passed, run, with_llvm};
 
 /// All types but archives.
-pub const TYPES: [&str; 11] = ["i", "ii", "cui", "hipi", "d", "ll", "s", "bc", "gch", "ast", "o"];
+pub(super) const TYPES: [&str; 11] = ["i", "ii", "cui", "hipi", "d", "ll", "s", "bc", "gch", "ast", "o"];
 const TARGETS: [&str; 3] = [HOST, GFX906, "openmp-nvptx64-nvidia-cuda-unknown-sm_70"];
 
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("bundler::ob_01_ob_02_ob_03_ob_13_ob_16_every_type_both_ways", every_type),
         with_llvm("bundler::ob_24_alignment", alignment),

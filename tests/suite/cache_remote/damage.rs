@@ -10,7 +10,7 @@ use super::servers::{Server, Strange};
 use super::{Machine, noise, redis_url, shared, web_url};
 
 /// The tests.
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     vec![
         shared("damaged_in_redis", &["redis-server"], damaged_in_redis),
         shared("damaged_files", &["nginx"], damaged_files),

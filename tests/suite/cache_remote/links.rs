@@ -22,7 +22,7 @@ const AWS: [(&str, &str); 2] =
     [("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"), ("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI-K7MDENG+bPxRfiCY")];
 
 /// The tests.
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     vec![
         linked("redis", &["redis-server"], || between(&redis_url(&Server::redis(false)?, "/3"), &[])),
         linked("web", &["nginx"], || between(&web_url(&Server::nginx()?, "cache"), &[])),

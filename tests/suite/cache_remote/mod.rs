@@ -17,7 +17,7 @@ use super::support::{Outcome, Work, expect_equal, expect_in, missing, passed, te
 use servers::{PASSWORD, Server, Strange, program};
 
 /// The tests.
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = trouble::trials();
     trials.extend(damage::trials());
     trials.extend(links::trials());
@@ -170,11 +170,7 @@ fn over(url: &str) -> Outcome {
         assert!(store.record(Digest(index as u128 + 1)).is_some());
         assert!(store.fetch_blob(Digest::of(blob), &to).is_ok_and(|there| there) && std::fs::read(&to)? == *blob);
     }
-    expect_equal(
-        "remote hits",
-        &blobs.len().to_string(),
-        &store.stats().get(offld::programs::Event::RemoteHit).to_string(),
-    )?;
+    expect_equal("remote hits", &blobs.len().to_string(), &store.stats().get(offld::programs::Event::RemoteHit).to_string())?;
     passed()
 }
 

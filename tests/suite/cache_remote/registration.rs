@@ -9,7 +9,7 @@ use super::super::support::{Outcome, Work, expect_in, passed, stderr_of};
 use super::{Machine, shared};
 
 /// The tests.
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     vec![shared("registration_objects_stay_here", &[], stay_here)]
 }
 

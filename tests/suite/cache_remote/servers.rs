@@ -15,10 +15,10 @@ use tempfile::TempDir;
 use super::super::support::run;
 
 /// The password of the servers that have one. Whatever shows it has failed.
-pub const PASSWORD: &str = "open-sesame";
+pub(super) const PASSWORD: &str = "open-sesame";
 
 /// A server in a folder of its own, gone with this.
-pub struct Server {
+pub(super) struct Server {
     child: Child,
     folder: TempDir,
     /// Its port on 127.0.0.1.
@@ -32,12 +32,12 @@ impl Drop for Server {
 }
 
 /// A port that nobody listens on now.
-pub fn free_port() -> Result<u16, Failed> {
+pub(super) fn free_port() -> Result<u16, Failed> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 /// Where a program is that may be in a folder for administrators.
-pub fn program(name: &str) -> Option<PathBuf> {
+pub(super) fn program(name: &str) -> Option<PathBuf> {
     ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"]
         .iter()
         .map(|folder| Path::new(folder).join(name))
@@ -46,7 +46,7 @@ pub fn program(name: &str) -> Option<PathBuf> {
 
 impl Server {
     /// Redis, which wants a password if `password`.
-    pub fn redis(password: bool) -> Result<Server, Failed> {
+    pub(super) fn redis(password: bool) -> Result<Server, Failed> {
         let password = if password { PASSWORD } else { "" };
         Server::start(|folder, port| {
             let mut command = Command::new(program("redis-server").unwrap_or_default());
@@ -58,12 +58,12 @@ impl Server {
 
     /// nginx: a WebDAV server that makes folders, but does not tell about them. Below `/closed/` it wants a name and a password, and
     /// below `/fixed/` nothing can be written. What it was asked is in `access.log`.
-    pub fn nginx() -> Result<Server, Failed> {
+    pub(super) fn nginx() -> Result<Server, Failed> {
         Server::nginx_with("")
     }
 
     /// The same with TLS; its certificate, which nobody knows, is in `certificate`.
-    pub fn nginx_tls() -> Result<Server, Failed> {
+    pub(super) fn nginx_tls() -> Result<Server, Failed> {
         Server::nginx_with("ssl")
     }
 
@@ -123,23 +123,23 @@ impl Server {
     }
 
     /// A file below its folder.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// Ends it. nginx ends its workers when it is asked to, and not when it is killed.
-    pub fn stop(&mut self) {
+    pub(super) fn stop(&mut self) {
         let _ = Command::new("kill").arg(self.child.id().to_string()).stderr(Stdio::null()).status();
         let _ = self.child.wait();
     }
 
     /// What Redis answers to a command, as it comes over the line.
-    pub fn tell_redis(&self, words: &[&[u8]]) -> Result<String, Failed> {
+    pub(super) fn tell_redis(&self, words: &[&[u8]]) -> Result<String, Failed> {
         self.tell_redis_all(&[words])
     }
 
     /// What Redis answers to commands in one connection.
-    pub fn tell_redis_all(&self, commands: &[&[&[u8]]]) -> Result<String, Failed> {
+    pub(super) fn tell_redis_all(&self, commands: &[&[&[u8]]]) -> Result<String, Failed> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         for words in commands {
             stream.write_all(format!("*{}\r\n", words.len()).as_bytes())?;
@@ -173,10 +173,10 @@ fn certificate(folder: &Path) -> Result<String, Failed> {
 }
 
 /// What a server was asked for, in order: `PUT /file`.
-pub type Asked = Arc<Mutex<Vec<String>>>;
+pub(super) type Asked = Arc<Mutex<Vec<String>>>;
 
 /// A server that does to each connection what a function does, each in a thread of its own; and how many there were.
-pub struct Strange {
+pub(super) struct Strange {
     /// Its port on 127.0.0.1.
     pub port: u16,
     /// How many connections were made.
@@ -212,7 +212,7 @@ impl Strange {
     }
 
     /// Takes connections and never says anything.
-    pub fn silent() -> Result<Strange, Failed> {
+    pub(super) fn silent() -> Result<Strange, Failed> {
         Strange::new(|_| {
             std::thread::sleep(Duration::from_millis(50));
             true
@@ -220,7 +220,7 @@ impl Strange {
     }
 
     /// Says `head`, and then a byte now and then.
-    pub fn dribbling(head: &'static str) -> Result<Strange, Failed> {
+    pub(super) fn dribbling(head: &'static str) -> Result<Strange, Failed> {
         Strange::new(move |stream| {
             let said = asked(stream) && stream.write_all(head.as_bytes()).is_ok();
             while said && stream.write_all(b"o").is_ok() {
@@ -231,7 +231,7 @@ impl Strange {
     }
 
     /// A WebDAV server that takes files only into folders that were made (Apache's is one); what it was asked for.
-    pub fn strict() -> Result<(Strange, Asked), Failed> {
+    pub(super) fn strict() -> Result<(Strange, Asked), Failed> {
         let asked = Asked::default();
         let heard = Arc::clone(&asked);
         let strange = Strange::new(move |stream| {
@@ -251,7 +251,7 @@ impl Strange {
     }
 
     /// Answers each question with `answer`, after a while.
-    pub fn slow(answer: &'static str, after: Duration) -> Result<Strange, Failed> {
+    pub(super) fn slow(answer: &'static str, after: Duration) -> Result<Strange, Failed> {
         Strange::new(move |stream| {
             let asked = asked(stream);
             std::thread::sleep(after);

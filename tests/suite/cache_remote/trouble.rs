@@ -11,7 +11,7 @@ use super::servers::{PASSWORD, Server, Strange, free_port};
 use super::{Machine, noise, redis_url, shared};
 
 /// The tests.
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     vec![
         shared("wrong_password", &["redis-server", "nginx"], wrong_password),
         shared("dead_port", &[], dead_port),

@@ -10,7 +10,7 @@ use super::{MIB, fetched, noise, told};
 use crate::faults::full_disk::Disk;
 use crate::support::{Outcome, Work, ensure, expect_equal, expect_in, missing, passed, run, run_failing, test};
 
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     vec![
         test("cache_store::a_full_disk_keeps_nothing_by_halves", full),
         test("cache_store::a_full_disk_for_what_is_fetched", full_target),

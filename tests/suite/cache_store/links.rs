@@ -17,7 +17,7 @@ use crate::support::{
     LLVM, OFFLOAD, Outcome, Work, ensure, expect_equal, expect_in, llvm, made, missing, passed, run, stderr_of, with_llvm,
 };
 
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("cache_store::links_at_once", at_once),
         with_llvm("cache_store::links_that_are_killed", killed),

@@ -14,14 +14,14 @@ use libtest_mimic::{Failed, Trial};
 use offld::programs::{Digest, Event, Store};
 
 use crate::support::{Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, passed, run, run_failing, test};
-pub use worker::worker;
+pub(crate) use worker::worker;
 
 const MIB: u64 = 1 << 20;
 /// What every file takes at least.
 const BLOCK: u64 = 4096;
 
 /// Every test here.
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![
         test("cache_store::a_flipped_bit_anywhere_is_a_miss", flipped),
         test("cache_store::a_cut_or_grown_file_is_a_miss", cut),

@@ -19,12 +19,12 @@ const TASK: &str = "OFFLD_SUITE_CACHE_WORKER";
 /// How many different results there are: ten programs.
 const RESULTS: u64 = 10;
 
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     vec![test("cache_store::processes_at_once", at_once), test("cache_store::workers_that_are_killed", killed)]
 }
 
 /// What this process is to do if it was started as a worker.
-pub fn worker() -> Option<ExitCode> {
+pub(crate) fn worker() -> Option<ExitCode> {
     let task = std::env::var(TASK).ok()?;
     Some(match work(&task) {
         Ok(()) => ExitCode::SUCCESS,

@@ -8,7 +8,7 @@ use crate::kit::Image;
 use crate::support::{Outcome, Work, expect_equal, passed, run, with_llvm};
 
 /// Every test here.
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     let mut all: Vec<Trial> =
         HOSTS.iter().flat_map(|host| [with_llvm(&format!("coff::weak_symbols::{}", host.triple), || weak(*host))]).collect();
     all.extend([

@@ -14,7 +14,7 @@ use crate::support::{
 };
 
 /// Every test here.
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     let mut all: Vec<Trial> = HOSTS
         .iter()
         .flat_map(|host| {

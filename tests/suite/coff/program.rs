@@ -11,7 +11,7 @@ use crate::kit::Image;
 use crate::support::{Work, llvm};
 
 /// What registration calls, in C.
-pub const RUNTIME: &str = "
+pub(super) const RUNTIME: &str = "
     void __tgt_register_lib(void *d) {} void __tgt_unregister_lib(void *d) {} int atexit(void (*f)(void)) { return 0; }
     void *__hipRegisterFatBinary(void *d) { return d; } void __hipUnregisterFatBinary(void *h) {}
     int __hipRegisterFunction() { return 0; } void __hipRegisterVar() {} void __hipRegisterManagedVar() {}
@@ -20,7 +20,7 @@ pub const RUNTIME: &str = "
 
 /// A host, and the linker for it.
 #[derive(Clone, Copy)]
-pub struct Host {
+pub(crate) struct Host {
     /// Its triple.
     pub triple: &'static str,
     /// The width of its addresses, in bytes.
@@ -30,9 +30,9 @@ pub struct Host {
 }
 
 /// x86-64, Microsoft's toolchain.
-pub const MSVC: Host = Host { triple: "x86_64-pc-windows-msvc", pointer: 8, emulation: None };
+pub(super) const MSVC: Host = Host { triple: "x86_64-pc-windows-msvc", pointer: 8, emulation: None };
 /// All hosts.
-pub const HOSTS: [Host; 6] = [
+pub(super) const HOSTS: [Host; 6] = [
     MSVC,
     Host { triple: "i386-pc-windows-msvc", pointer: 4, emulation: None },
     Host { triple: "aarch64-pc-windows-msvc", pointer: 8, emulation: None },
@@ -43,7 +43,7 @@ pub const HOSTS: [Host; 6] = [
 
 impl Host {
     /// The words that link `inputs` into `a.exe`, with a map, starting at `main`.
-    pub fn line(&self, inputs: &[&str]) -> Vec<String> {
+    pub(crate) fn line(&self, inputs: &[&str]) -> Vec<String> {
         let linker = llvm(if self.emulation.is_some() { "ld.lld" } else { "lld-link" });
         let mut words = vec![format!("--host-triple={}", self.triple), format!("--linker-path={}", linker.display())];
         let rest: Vec<&str> = match self.emulation {
@@ -59,7 +59,7 @@ impl Host {
 }
 
 /// C that defines `name`, a kernel of LLVM 21's layout, and calls `calls`.
-pub fn kernel(name: &str, calls: &str) -> String {
+pub(super) fn kernel(name: &str, calls: &str) -> String {
     format!(
         "struct entry {{ unsigned long long reserved; unsigned short version, kind; unsigned flags; void *address; const char *name;
                         unsigned long long size, data; void *aux; }};
@@ -72,13 +72,13 @@ pub fn kernel(name: &str, calls: &str) -> String {
 
 impl Work {
     /// An object for `host` with device images.
-    pub fn coff(&self, host: Host, name: &str, images: &[Image<'_>], source: &str) -> Result<(), Failed> {
+    pub(crate) fn coff(&self, host: Host, name: &str, images: &[Image<'_>], source: &str) -> Result<(), Failed> {
         self.fat_for(host.triple, name, images, source).map(drop)
     }
 }
 
 /// A linked program.
-pub struct Program {
+pub(super) struct Program {
     pointer: usize,
     base: u64,
     /// Each section: its name, its address, its bytes.
@@ -88,7 +88,7 @@ pub struct Program {
 
 impl Program {
     /// Reads `a.exe` and `a.map`.
-    pub fn read(work: &Work, host: Host) -> Result<Program, Failed> {
+    pub(super) fn read(work: &Work, host: Host) -> Result<Program, Failed> {
         let data = std::fs::read(work.path().join("a.exe"))?;
         let sections =
             if host.pointer == 8 { sections_of(&PeFile64::parse(&*data)?)? } else { sections_of(&PeFile32::parse(&*data)?)? };
@@ -114,13 +114,13 @@ impl Program {
     }
 
     /// The address of a symbol, by its name in C.
-    pub fn symbol(&self, name: &str) -> Result<u64, Failed> {
+    pub(super) fn symbol(&self, name: &str) -> Result<u64, Failed> {
         let full = format!("{}{name}", if self.pointer == 4 { "_" } else { "" });
         self.symbols.get(&full).copied().ok_or_else(|| format!("no symbol `{full}` in {:?}", self.symbols).into())
     }
 
     /// The bytes from `start` to `end`.
-    pub fn bytes(&self, start: u64, end: u64) -> Result<&[u8], Failed> {
+    pub(super) fn bytes(&self, start: u64, end: u64) -> Result<&[u8], Failed> {
         let part = self.sections.iter().find_map(|(_, at, bytes)| {
             bytes.get(usize::try_from(start.checked_sub(*at)?).ok()?..usize::try_from(end.checked_sub(*at)?).ok()?)
         });
@@ -128,7 +128,7 @@ impl Program {
     }
 
     /// `N` addresses or numbers of their width from `start`.
-    pub fn words<const N: usize>(&self, start: u64) -> Result<[u64; N], Failed> {
+    pub(super) fn words<const N: usize>(&self, start: u64) -> Result<[u64; N], Failed> {
         let bytes = self.bytes(start, start + (N * self.pointer) as u64)?;
         let mut words = [0; N];
         for (word, bytes) in words.iter_mut().zip(bytes.chunks(self.pointer)) {
@@ -140,7 +140,7 @@ impl Program {
     }
 
     /// The string at `start`.
-    pub fn string(&self, start: u64) -> Result<String, Failed> {
+    pub(super) fn string(&self, start: u64) -> Result<String, Failed> {
         let mut end = start;
         while self.bytes(end, end + 1)? != [0] {
             end += 1;
@@ -149,7 +149,7 @@ impl Program {
     }
 
     /// The names in the entry table between `start` and `stop`.
-    pub fn entries(&self, start: u64, stop: u64) -> Result<Vec<String>, Failed> {
+    pub(super) fn entries(&self, start: u64, stop: u64) -> Result<Vec<String>, Failed> {
         let (size, name_at) = if self.pointer == 8 { (56, 24) } else { (48, 20) };
         if stop < start || !(stop - start).is_multiple_of(size) {
             return Err(format!("a table of {start:#x}..{stop:#x} holds no entries of {size} bytes").into());
@@ -162,7 +162,7 @@ impl Program {
     }
 
     /// What OpenMP's runtime is handed: each image, and the names of the entries.
-    pub fn openmp(&self) -> Result<(Vec<Vec<u8>>, Vec<String>), Failed> {
+    pub(super) fn openmp(&self) -> Result<(Vec<Vec<u8>>, Vec<String>), Failed> {
         let [count, images, start, stop] = self.words::<4>(self.symbol(".omp_offloading.descriptor")?)?;
         let mut all = Vec::new();
         for index in 0..count & 0xffff_ffff {
@@ -176,7 +176,7 @@ impl Program {
     }
 
     /// The functions that run at the start, of `.CRT` or `.ctors`.
-    pub fn constructors(&self) -> Result<Vec<u64>, Failed> {
+    pub(super) fn constructors(&self) -> Result<Vec<u64>, Failed> {
         let code = self.sections.iter().find(|(name, ..)| name == ".text").ok_or("no .text")?;
         let inside = |address: &u64| (code.1..code.1 + code.2.len() as u64).contains(address);
         let data = self.sections.iter().filter(|(name, ..)| name == ".CRT" || name == ".rdata");

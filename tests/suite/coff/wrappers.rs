@@ -6,7 +6,7 @@ use super::program::{HOSTS, Host, Program, RUNTIME, kernel};
 use crate::support::{Outcome, Work, ensure, expect_equal, expect_in, llvm, made, passed, run, with_llvm};
 
 /// A test for each host and wrapper.
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     let both = |host: &'static Host| {
         [
             with_llvm(&format!("coff::wrapper::{}", host.triple), || registered(*host, "llvm-offload-wrapper", "--triple")),

@@ -13,7 +13,7 @@ use crate::kit::{AMD, HOST, Image, NVIDIA};
 use crate::support::{OFFLOAD, Outcome, Work, expect_equal, llvm, made, passed, run, stderr_of, with_llvm};
 use rules::*;
 use shown::Shown;
-pub use shown::shell_words;
+pub(crate) use shown::shell_words;
 
 /// A link: what clang is told, and the differences between what offld and LLVM's wrapper then do, in the order in which they
 /// turn LLVM's commands into ours. The files are those of `objects`.
@@ -68,7 +68,7 @@ const CASES: &[Case] = &[
     Case { name: "gpu_and_host", clang: "-fopenmp -nogpulib -fopenmp-targets=x86_64-pc-linux-gnu,amdgcn-amd-amdhsa -Xopenmp-target=amdgcn-amd-amdhsa -march=gfx90a amd-p.o p.o -o x", rules: &[&ORDER, &RUNTIME, &LOADER, &AS_NEEDED] },
 ];
 
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     CASES.iter().map(|case| with_llvm(&format!("dry_run::{}", case.name), || check(case))).collect()
 }
 

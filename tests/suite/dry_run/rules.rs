@@ -7,7 +7,7 @@ use super::shown::Shown;
 use crate::kit::AMD;
 
 /// A difference.
-pub struct Rule {
+pub(super) struct Rule {
     /// What ours do otherwise.
     pub what: &'static str,
     /// Why.
@@ -16,31 +16,31 @@ pub struct Rule {
     pub apply: fn(&mut Shown),
 }
 
-pub const RUNTIME: Rule = Rule {
+pub(super) const RUNTIME: Rule = Rule {
     what: "no libomptarget in device links",
     why: "fault F34: the offload runtime serves the host side",
     apply: |shown| cpu_links(shown, |words| words.retain(|word| word != "-lomptarget")),
 };
 
-pub const LOADER: Rule = Rule {
+pub(super) const LOADER: Rule = Rule {
     what: "the operand of -dynamic-linker is no input",
     why: "faults F5 and F34",
     apply: |shown| cpu_links(shown, |words| words.retain(|word| !word.contains("/ld-linux"))),
 };
 
-pub const PLUGIN: Rule = Rule {
+pub(super) const PLUGIN: Rule = Rule {
     what: "the operand of -plugin is no input",
     why: "faults F5 and F34",
     apply: |shown| cpu_links(shown, |words| words.retain(|word| !word.ends_with("/LLVMgold.so"))),
 };
 
-pub const AS_NEEDED: Rule = Rule {
+pub(super) const AS_NEEDED: Rule = Rule {
     what: "libraries of the host line under --as-needed, each once, after all folders; -rpath in the compiler driver's form",
     why: "fault F34: a device image needs what its code needs",
     apply: |shown| cpu_links(shown, as_needed),
 };
 
-pub const STATIC: Rule = Rule {
+pub(super) const STATIC: Rule = Rule {
     what: "-Bstatic holds in device links for the libraries it holds for in the host link",
     why: "fault F18",
     apply: |shown| {
@@ -49,7 +49,7 @@ pub const STATIC: Rule = Rule {
     },
 };
 
-pub const LINKER: Rule = Rule {
+pub(super) const LINKER: Rule = Rule {
     what: "the host linker links for the host as device, too",
     why: "fault F34",
     apply: |shown| {
@@ -58,7 +58,7 @@ pub const LINKER: Rule = Rule {
     },
 };
 
-pub const SYSROOT: Rule = Rule {
+pub(super) const SYSROOT: Rule = Rule {
     what: "--sysroot holds for the host as device, too",
     why: "fault F34",
     apply: |shown| {
@@ -70,19 +70,19 @@ pub const SYSROOT: Rule = Rule {
     },
 };
 
-pub const ARCHIVE: Rule = Rule {
+pub(super) const ARCHIVE: Rule = Rule {
     what: "an archive whose device code is linked is no library of the device link",
     why: "fault F34: its host code must not stand in for device code",
     apply: |shown| cpu_links(shown, |words| words.retain(|word| word != "-lq" && !word.ends_with("libq.a"))),
 };
 
-pub const WHOLE: Rule = Rule {
+pub(super) const WHOLE: Rule = Rule {
     what: "--whole-archive does not hold for libraries of a device link",
     why: "fault F34: what is needed of the host's libraries is linked, and all of an archive with device code is an input already",
     apply: |shown| cpu_links(shown, |words| words.retain(|word| !word.ends_with("whole-archive"))),
 };
 
-pub const ONCE: Rule = Rule {
+pub(super) const ONCE: Rule = Rule {
     what: "a library counts once",
     why: "fault F13",
     apply: |shown| {
@@ -93,7 +93,7 @@ pub const ONCE: Rule = Rule {
     },
 };
 
-pub const MEMBER: Rule = Rule {
+pub(super) const MEMBER: Rule = Rule {
     what: "a member that nothing needs is not linked",
     why: "fault F14",
     apply: |shown| {
@@ -103,7 +103,7 @@ pub const MEMBER: Rule = Rule {
     },
 };
 
-pub const ORDER: Rule = Rule {
+pub(super) const ORDER: Rule = Rule {
     what: "images in the order of their targets, triple and architecture descending",
     why: "fault F16: the order of inputs has no say in what a runtime finds first",
     apply: |shown| {
@@ -111,7 +111,7 @@ pub const ORDER: Rule = Rule {
     },
 };
 
-pub const GENERIC: Rule = Rule {
+pub(super) const GENERIC: Rule = Rule {
     what: "generic code is in every image for its triple, and in none of its own",
     why: "fault F15",
     apply: |shown| {
@@ -126,7 +126,7 @@ pub const GENERIC: Rule = Rule {
     },
 };
 
-pub const LAST_OUTPUT: Rule = Rule {
+pub(super) const LAST_OUTPUT: Rule = Rule {
     what: "the wrapper object is linked once, after the last output",
     why: "fault F2",
     apply: |shown| {
@@ -135,13 +135,13 @@ pub const LAST_OUTPUT: Rule = Rule {
     },
 };
 
-pub const UNDEFINED: Rule = Rule {
+pub(super) const UNDEFINED: Rule = Rule {
     what: "device code of a relocatable link may leave symbols undefined",
     why: "the line names no libraries, so C++ that needs its run-time library would not link",
     apply: |shown| cpu_links(shown, |words| words.retain(|word| word != "-Wl,--no-undefined")),
 };
 
-pub const OBJCOPY: Rule = Rule {
+pub(super) const OBJCOPY: Rule = Rule {
     what: "no llvm-objcopy after a relocatable link",
     why: "its work is done in process, so no tool has to be there",
     apply: |shown| shown.after.clear(),

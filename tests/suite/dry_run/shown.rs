@@ -7,7 +7,7 @@ use libtest_mimic::Failed;
 
 /// How commands are printed.
 #[derive(Clone, Copy, PartialEq)]
-pub enum Form {
+pub(super) enum Form {
     /// Quoted for a shell.
     Shell,
     /// LLVM's: the words with a space between them.
@@ -16,7 +16,7 @@ pub enum Form {
 
 /// The commands of a link.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Shown {
+pub(super) struct Shown {
     /// The device links.
     pub device: Vec<Vec<String>>,
     /// The host link.
@@ -27,7 +27,7 @@ pub struct Shown {
 
 impl Shown {
     /// Reads what a wrapper printed that ran in `folder`.
-    pub fn read(printed: &str, form: Form, folder: &Path) -> Result<Shown, Failed> {
+    pub(super) fn read(printed: &str, form: Form, folder: &Path) -> Result<Shown, Failed> {
         let commands = printed.lines().filter(|line| line.starts_with(" \""));
         let words = |line: &str| match form {
             Form::Shell => shell_words(line),
@@ -82,7 +82,7 @@ fn temp_name(word: &str, temp: &str) -> Option<String> {
 }
 
 /// A line as a POSIX shell splits it, without expansions.
-pub fn shell_words(line: &str) -> Vec<String> {
+pub(crate) fn shell_words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut quote = None;

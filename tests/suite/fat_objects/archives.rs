@@ -8,7 +8,7 @@ use super::{archive, by_ours, by_theirs, members, names, our_tool, refused, same
 use crate::bundler::{HOST, bundler, theirs, words};
 use crate::support::{Outcome, Work, at_most_memory, ensure, expect_equal, expect_in, llvm, passed, run, stderr_of, with_llvm};
 
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("fat_objects::archives::ob_43_ob_44_ob_46_ob_47_ob_51_ob_52_the_archives_of_llvm", same_archives),
         with_llvm("fat_objects::archives::ob_30_ob_45_ob_48_ob_49_objects_go_wherever_they_serve", wherever),
@@ -29,7 +29,7 @@ const SM_70: &str = "openmp-nvptx64-nvidia-cuda-unknown-sm_70";
 
 /// A folder with `lib.a`: a fat object, a bundle, a compressed one, an object without bundles and a text. Code objects are bitcode, native
 /// objects and neither.
-pub fn library() -> Result<Work, Failed> {
+pub(super) fn library() -> Result<Work, Failed> {
     let work = Work::new();
     work.file("k.c", "int kernel(int x) { return x + 1; } int global;\n");
     let compile =

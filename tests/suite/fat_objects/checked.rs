@@ -6,7 +6,7 @@ use super::{archive, by_ours, by_theirs, our_tool, refused};
 use crate::bundler::{HOST, bundler, theirs, words};
 use crate::support::{Outcome, Work, expect_in, passed, with_llvm};
 
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     vec![with_llvm("fat_objects::archives::b22_ob_08_ob_35_ob_36_ob_54_conflicts_in_archives", conflicts)]
 }
 

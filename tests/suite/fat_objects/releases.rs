@@ -6,7 +6,7 @@ use super::{by_ours, members};
 use crate::bundler::{bundler, words};
 use crate::support::{Outcome, Release, Work, expect_equal, missing, passed, run, stderr_of, test};
 
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     [14, 15, 16, 19, 22]
         .map(|major| test(format!("releases::archives::b18_ob_43_ob_46_ob_47_of_{major}"), move || of(major)))
         .into()

@@ -10,7 +10,7 @@ use libtest_mimic::{Failed, Trial};
 use crate::kit::{AMD, HOST, Image, NVIDIA};
 use crate::support::{LLVM, Outcome, Work, ensure, expect_equal, expect_in, missing, output, passed, shown, text, with_llvm};
 
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for link in LINKS {
         trials.push(with_llvm(&format!("faults::f08_full_disk_for_temporary_files_{}", link.name), || temporary(link)));
@@ -132,11 +132,11 @@ fn prepared(link: &Link) -> Result<Work, Failed> {
 }
 
 /// A file system in memory, gone when dropped.
-pub struct Disk(PathBuf);
+pub(crate) struct Disk(PathBuf);
 
 impl Disk {
     /// In folder `name`; nothing where mounting is not allowed.
-    pub fn new(work: &Work, name: &str) -> Result<Option<Disk>, Failed> {
+    pub(crate) fn new(work: &Work, name: &str) -> Result<Option<Disk>, Failed> {
         let folder = work.path().join(name);
         std::fs::create_dir_all(&folder)?;
         let mut mount = Command::new("mount");
@@ -145,23 +145,23 @@ impl Disk {
     }
 
     /// Makes room for `kib`.
-    pub fn resize(&self, kib: usize) -> Result<(), Failed> {
+    pub(crate) fn resize(&self, kib: usize) -> Result<(), Failed> {
         let size = format!("remount,size={kib}k");
         crate::support::run(Command::new("mount").args(["-o", &size]).arg(&self.0)).map(drop)
     }
 
     /// From here on nothing can be written to it.
-    pub fn read_only(&self) -> Result<(), Failed> {
+    pub(crate) fn read_only(&self) -> Result<(), Failed> {
         crate::support::run(Command::new("mount").args(["-o", "remount,ro"]).arg(&self.0)).map(drop)
     }
 
     /// Where it is.
-    pub fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         &self.0
     }
 
     /// The names of what is on it.
-    pub fn files(&self) -> Result<String, Failed> {
+    pub(crate) fn files(&self) -> Result<String, Failed> {
         let names: Vec<String> = std::fs::read_dir(&self.0)?
             .map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()))
             .collect::<Result<_, _>>()?;

@@ -8,7 +8,7 @@ use crate::support::{
     run_offloaded, stderr_of, text, with_llvm,
 };
 
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("faults::f31_a_32_bit_host_has_its_own_layout", f31),
         with_llvm("faults::f32_memory_does_not_grow_with_the_image", f32),

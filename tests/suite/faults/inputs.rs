@@ -8,7 +8,7 @@ use crate::support::{
     run_failing, run_offloaded, shown, test, text, with_llvm,
 };
 
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("faults::f10_the_archive_member_is_named", f10),
         with_llvm("faults::f13_a_library_counts_once", f13),

@@ -7,7 +7,7 @@ use libtest_mimic::{Failed, Trial};
 use crate::kit::Image;
 use crate::support::{Outcome, Work, expect_equal, expect_in, passed, run, stderr_of, with_llvm};
 
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("faults::f26_make_j1_runs_one_device_link", one_at_a_time),
         with_llvm("faults::f26_links_of_one_make_share_its_jobs", shared),

@@ -12,7 +12,7 @@ use crate::support::{
     LLVM, Outcome, Work, expect_equal, expect_in, llvm, made, output, passed, root, run, run_failing, test, text, with_llvm,
 };
 
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("faults::f07_kinds_in_one_link_give_the_same_bytes", f07),
         test("releases::faults::f07_kinds_in_one_link_by_the_real_tools", f07_real),

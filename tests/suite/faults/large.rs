@@ -5,7 +5,7 @@ use libtest_mimic::{Failed, Trial};
 use crate::kit::Image;
 use crate::support::{LLVM, Outcome, Work, ensure, expect_equal, expect_in, llvm, made, missing, passed, run, with_llvm};
 
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     vec![with_llvm("faults::f33_more_than_3_gib_of_images", f33)]
 }
 

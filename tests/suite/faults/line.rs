@@ -8,7 +8,7 @@ use crate::support::{
     text, with_llvm,
 };
 
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("faults::f01_a_link_without_o_has_its_images", f01),
         with_llvm("faults::f02_two_outputs_one_registration", f02),

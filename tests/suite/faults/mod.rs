@@ -1,7 +1,7 @@
 //! The faults of LLVM 22's linker wrapper that offld must not have, a test or more for each by its number: what offld promises
 //! instead, and where that is cheap, that LLVM's wrapper still does otherwise.
 
-pub mod full_disk;
+pub(crate) mod full_disk;
 mod images;
 mod inputs;
 mod jobs;
@@ -16,7 +16,7 @@ mod stopped;
 use libtest_mimic::Trial;
 
 /// Every test here.
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     [
         line::trials(),
         large::trials(),

@@ -9,7 +9,7 @@ use crate::support::{
     run_failing, shown, test, with_llvm,
 };
 
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("faults::f12_what_is_wrong_with_an_override_is_said", f12_bad),
         with_llvm("faults::f12_an_override_of_each_kind", f12_good),

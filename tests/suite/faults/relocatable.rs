@@ -9,7 +9,7 @@ use crate::support::{
     run_offloaded, text, with_llvm,
 };
 
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("faults::f17_relocatable_links_of_openmp", openmp),
         with_llvm("faults::f17_relocatable_links_of_hip", hip),

@@ -5,7 +5,7 @@ use libtest_mimic::Trial;
 use crate::kit::Image;
 use crate::support::{Outcome, Work, expect_equal, expect_in, output, passed, run, run_failing, shown, text, with_llvm};
 
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("faults::f09_the_status_of_the_host_linker", f09_host),
         with_llvm("faults::f09_the_status_of_the_device_compiler", f09_device),

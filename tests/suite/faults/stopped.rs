@@ -14,7 +14,7 @@ use crate::support::{
     LLVM, Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, passed, run, run_failing, text, with_llvm,
 };
 
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     let mut trials = vec![
         with_llvm("faults::f08_nothing_is_left_of_a_failed_link", failures),
         with_llvm("faults::f08_a_signal_that_was_ignored_stays_ignored", ignored),

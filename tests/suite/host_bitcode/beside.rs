@@ -55,7 +55,7 @@ const FORMS: [&[&str]; 5] = [
 ];
 
 /// The tests.
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     let releases = [14, 15, 16, 19].map(|major| {
         test(format!("releases::host_bitcode::{major}"), move || match Release::of(major) {
             Some(release) => of_release(&release),

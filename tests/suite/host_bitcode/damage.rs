@@ -26,7 +26,7 @@ const LONG: usize = 3000;
 const SHORT: usize = 240;
 
 /// The tests: of modules for the ordinary and for the thin kind of link.
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     let forms = [("full", "-flto"), ("thin", "-flto=thin")];
     forms.map(|(name, form)| with_llvm(&format!("host_bitcode::damaged_{name}"), move || damaged(form))).into()
 }

@@ -7,6 +7,6 @@ mod damage;
 use libtest_mimic::Trial;
 
 /// All tests of this folder.
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     beside::trials().into_iter().chain(damage::trials()).collect()
 }

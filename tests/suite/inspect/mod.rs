@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::support::{Work, expect_equal, llvm, output, shown, text};
 
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     let all = [containers::trials(), kernels::trials(), programs::trials(), releases::trials()];
     all.into_iter().flatten().collect()
 }

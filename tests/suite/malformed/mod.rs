@@ -15,7 +15,7 @@ use rows::Row;
 
 /// A tool that reads files.
 #[derive(Clone, Copy)]
-pub enum Reader {
+pub(crate) enum Reader {
     /// The bundler, listing files of this type.
     List(&'static str),
     /// The bundler, taking one target out of files of this type.
@@ -32,7 +32,7 @@ pub enum Reader {
 
 /// What a tool makes of a file.
 #[derive(Clone, Copy)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// It is refused, with these words.
     Bad(&'static str),
     /// It is taken as it is; this is printed.
@@ -42,14 +42,14 @@ pub enum Verdict {
 }
 
 /// The target that is taken out of bundles.
-pub const TARGET: &str = "hip-amdgcn-amd-amdhsa--gfx906:xnack+";
+pub(crate) const TARGET: &str = "hip-amdgcn-amd-amdhsa--gfx906:xnack+";
 /// How much private memory a tool may use, in KiB: what it needs for files of any size, and what the program itself takes.
 const MEMORY: &str = "163840";
 /// A loaded machine is slow, but not this slow.
 const LONGEST: Duration = Duration::from_secs(20);
 
 /// A test for each row.
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     rows::ROWS.iter().map(|row| with_llvm(&format!("malformed::{}", row.name), move || check(row))).collect()
 }
 

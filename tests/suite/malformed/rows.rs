@@ -8,7 +8,7 @@ use super::samples::{Samples, find, put, put64, section};
 use super::{Reader, Verdict};
 
 /// A damaged file.
-pub struct Row {
+pub(super) struct Row {
     /// The test's name: the defects of LLVM's tools that such files show, and what is wrong.
     pub name: &'static str,
     /// What the file is called.
@@ -46,7 +46,7 @@ const fn binary(words: &'static str) -> [(Reader, Verdict); 4] {
 }
 
 #[rustfmt::skip]
-pub const ROWS: &[Row] = &[
+pub(super) const ROWS: &[Row] = &[
     // ---- bundles -------------------------------------------------------------------------------------------------------------
     Row { name: "b6_a_count_of_entries_that_lies", file: "x.bc", make: |s| Ok(put64(&s.bundle, 24, 1 << 60)), verdicts: &bundle("past the end") },
     Row { name: "b6_a_later_entry_past_the_end", file: "x.bc", make: |s| Ok(put64(&s.bundle, SECOND + SIZE, 1 << 40)), verdicts: &bundle("code object past the end") },

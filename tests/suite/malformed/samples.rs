@@ -9,7 +9,7 @@ use crate::kit::Image;
 use crate::support::{Work, llvm};
 
 /// Good files.
-pub struct Samples {
+pub(super) struct Samples {
     /// A binary bundle of three: host, [`TARGET`], and another; no alignment.
     pub bundle: Vec<u8>,
     /// The same as text, with `//`.
@@ -33,7 +33,7 @@ pub struct Samples {
 }
 
 /// The good files.
-pub fn samples() -> Result<&'static Samples, Failed> {
+pub(super) fn samples() -> Result<&'static Samples, Failed> {
     static SAMPLES: OnceLock<Result<Samples, String>> = OnceLock::new();
     let made = SAMPLES.get_or_init(|| make().map_err(|failed| failed.message().unwrap_or("failed").to_owned()));
     made.as_ref().map_err(Failed::from)
@@ -84,25 +84,25 @@ fn make() -> Result<Samples, Failed> {
 }
 
 /// `good` with `bytes` at `at`.
-pub fn put(good: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
+pub(super) fn put(good: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
     let mut bad = good.to_vec();
     bad.splice(at..at + bytes.len(), bytes.iter().copied());
     bad
 }
 
 /// `good` with the number `value` of 8 bytes at `at`.
-pub fn put64(good: &[u8], at: usize, value: u64) -> Vec<u8> {
+pub(super) fn put64(good: &[u8], at: usize, value: u64) -> Vec<u8> {
     put(good, at, &value.to_le_bytes())
 }
 
 /// Where `part` is in `whole`.
-pub fn find(whole: &[u8], part: &[u8]) -> Result<usize, Failed> {
+pub(super) fn find(whole: &[u8], part: &[u8]) -> Result<usize, Failed> {
     let at = whole.windows(part.len()).position(|window| window == part);
     at.ok_or_else(|| format!("{:?} is not in the sample", String::from_utf8_lossy(part)).into())
 }
 
 /// Where the header of the section `name` stands in a 64-bit little-endian ELF file.
-pub fn section(elf: &[u8], name: &str) -> Result<usize, Failed> {
+pub(super) fn section(elf: &[u8], name: &str) -> Result<usize, Failed> {
     let number = |at: usize, len: usize| elf[at..at + len].iter().rev().fold(0, |value, byte| value << 8 | usize::from(*byte));
     let (start, count, names) = (number(40, 8), number(60, 2), number(62, 2));
     let names = number(start + 64 * names + 24, 8);

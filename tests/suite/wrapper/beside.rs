@@ -7,7 +7,7 @@ use crate::kit::Image;
 use crate::support::{Outcome, Release, Work, expect_equal, expect_in, llvm, made, missing, passed, run, test, with_llvm};
 
 /// A test for each release that has a wrapper.
-pub fn trials() -> Vec<Trial> {
+pub(super) fn trials() -> Vec<Trial> {
     let mut all = vec![with_llvm("wrapper::w1_w2_w3_modules_beside_llvm_22", beside_22)];
     for major in [14, 15] {
         let name = format!("releases::wrapper::wr_01_wr_13_wr_14_od_01_od_09_od_10_beside::{major}");

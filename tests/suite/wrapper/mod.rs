@@ -12,7 +12,7 @@ use crate::support::{
 };
 
 /// Every test here.
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     let mut all = vec![
         with_llvm("wrapper::wr_07_wr_08_wr_09_wr_17_wr_18_wr_19_wr_20_wr_23_od_02_od_12_od_13_programs", programs),
         with_llvm("wrapper::wr_10_wr_11_od_03_od_11_collected_sections", collected),

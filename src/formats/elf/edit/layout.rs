@@ -19,7 +19,7 @@ pub(in crate::formats) struct Edited<'a> {
 }
 
 impl<'a> Edited<'a> {
-    pub fn unchanged(section: &Section<'a>) -> Self {
+    pub(crate) fn unchanged(section: &Section<'a>) -> Self {
         Edited { header: section.header, body: Cow::Borrowed(section.body) }
     }
 }

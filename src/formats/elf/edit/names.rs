@@ -22,7 +22,7 @@ struct Tail {
 
 impl Names {
     /// The offset of `name` in string table `table`, which has `len` bytes of its own. `at` is where the old name was read.
-    pub fn add(&mut self, table: usize, len: usize, mut name: Vec<u8>, at: u64) -> Result<u32, Malformed> {
+    pub(super) fn add(&mut self, table: usize, len: usize, mut name: Vec<u8>, at: u64) -> Result<u32, Malformed> {
         let tail = self.0.entry(table).or_default();
         if let Some(offset) = tail.offsets.get(&name) {
             return Ok(*offset);
@@ -35,11 +35,11 @@ impl Names {
         Ok(offset)
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub fn append_to(self, edited: &mut [Edited<'_>]) -> Result<(), Malformed> {
+    pub(super) fn append_to(self, edited: &mut [Edited<'_>]) -> Result<(), Malformed> {
         for (table, tail) in self.0 {
             let Some(table) = edited.get_mut(table) else { continue };
             // Otherwise the first new name would be the end of the last old one.

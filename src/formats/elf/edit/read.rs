@@ -33,7 +33,7 @@ pub(in crate::formats) struct Object<'a> {
 
 impl<'a> Object<'a> {
     /// Reads a relocatable object.
-    pub fn parse(data: &'a [u8]) -> Result<Self, Malformed> {
+    pub(crate) fn parse(data: &'a [u8]) -> Result<Self, Malformed> {
         let (_, head) = FileHeader::read(data)?;
         if head.kind != elf::ET_REL {
             return Err(Malformed::new("not a relocatable object", 16));
@@ -45,7 +45,7 @@ impl<'a> Object<'a> {
     }
 
     /// Reads an object, a library or a program.
-    pub fn parse_any(data: &'a [u8]) -> Result<Self, Malformed> {
+    pub(crate) fn parse_any(data: &'a [u8]) -> Result<Self, Malformed> {
         let (class, head) = FileHeader::read(data)?;
         let at = head.shoff;
         let headers = headers(data, class, &head)?;
@@ -77,7 +77,7 @@ impl<'a> Object<'a> {
 
     /// That no bytes are in more than one section: each would be copied and written as often as it is lent, so that a small file
     /// could ask for terabytes.
-    pub fn check_overlap(&self) -> Result<(), Malformed> {
+    pub(crate) fn check_overlap(&self) -> Result<(), Malformed> {
         let lent: u64 = self.sections.iter().map(|section| section.body.len() as u64).sum();
         if lent > self.size {
             return Err(Malformed::new("sections overlap", self.head.shoff));

@@ -134,7 +134,7 @@ impl Head {
 }
 
 impl<'a> Object<'a> {
-    pub fn parse(data: &'a [u8]) -> Result<Self, Malformed> {
+    pub(super) fn parse(data: &'a [u8]) -> Result<Self, Malformed> {
         let head = Head::read(data)?;
         let strings = head.strings(data)?;
         let table = slice(data, head.sections_at, u64::from(head.sections) * 40, "section headers past the end", 0)?;
@@ -155,7 +155,7 @@ impl<'a> Object<'a> {
     }
 
     /// The size of a symbol's record in the file.
-    pub fn symbol_size(&self) -> usize {
+    pub(super) fn symbol_size(&self) -> usize {
         if self.big { 20 } else { 18 }
     }
 }

@@ -22,7 +22,7 @@ use crate::sys::session::{self, Session};
 
 /// A tool as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tool {
+pub(crate) struct Tool {
     /// Stands for all of it.
     pub digest: Digest,
     files: Vec<Part>,
@@ -41,7 +41,7 @@ struct Part {
 
 impl Tool {
     /// The tool at `path`, which must be an executable by itself and no script, or why it cannot be told.
-    pub fn of(path: &Path, cache: &Arc<Cache>) -> Result<Tool, String> {
+    pub(crate) fn of(path: &Path, cache: &Arc<Cache>) -> Result<Tool, String> {
         let real = path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))?;
         let now = cache.clock().now();
         let files = match known(&real, cache).and_then(|files| checked(files, now)) {
