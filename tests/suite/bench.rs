@@ -97,7 +97,7 @@ fn beyond() -> Outcome {
     let ended = output(command.env("BOUNDS", few))?;
     expect_equal("status", "Some(1)", &format!("{:?}", ended.status.code()))?;
     let marks: Vec<String> = rows(&text(&ended.stdout)).into_iter().filter_map(|mut row| row.pop()).collect();
-    expect_equal("marks", ";**misses its bound**;**too much memory**;", &marks.join(";"))?;
+    expect_equal("marks", ";**misses its bound**;**too much memory**;;;;", &marks.join(";"))?;
     work.expect_no_temps()?;
     passed()
 }

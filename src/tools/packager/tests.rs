@@ -186,6 +186,16 @@ fn containers_that_share_bytes_do_not_multiply() {
 }
 
 #[test]
+fn od_07_images_embedded_in_bitcode_are_found() -> Outcome {
+    let module = include_bytes!("../../formats/bitcode/tests/clang14-host.bc");
+    let found = images(Path::new("host.bc"), &Piece::owned(module.to_vec()), &session())?;
+    let triples: Vec<_> = found.iter().map(|image| String::from_utf8_lossy(image.get(b"triple")).into_owned()).collect();
+    assert_eq!(triples, ["x86_64-unknown-linux-gnu"]);
+    assert!(found.iter().all(|image| !image.contents.bytes().is_empty()));
+    Ok(())
+}
+
+#[test]
 fn damaged_bitcode_is_an_error_with_its_place() {
     let found = images(Path::new("in.bc"), &Piece::owned(b"BC\xc0\xde....".to_vec()), &session());
     assert!(found.is_err_and(|error| crate::error::chain(&error).starts_with("in.bc+0x")));
