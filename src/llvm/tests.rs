@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::Generation;
-use crate::registration::{ImagePlace, Images, PlannedImage};
+use crate::registration::{ImagePlace, Images, PlannedImage, openmp};
 use crate::sys::session::SessionOptions;
 use crate::sys::shell::Shell;
 use std::path::Path;
@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 fn plan() -> Plan {
-    let image = PlannedImage { place: ImagePlace::Inline(vec![0, 127, 128, 255]), parts: vec![0..4], offload_arch: None };
+    let image =
+        PlannedImage { place: ImagePlace::Inline(vec![0, 127, 128, 255]), parts: openmp::whole(0, 4), offload_arch: None };
     Plan {
         host_triple: "x86_64-unknown-linux-gnu".to_owned(),
         generation: Generation::Llvm21,
