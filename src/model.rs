@@ -1,5 +1,5 @@
-//! The nouns of the offload world that every stage shares: kinds of programming model, kinds of image, where an image came
-//! from, and which generation of entry table a host object was built for. Plain values; nothing here reads or runs anything.
+//! Types that every stage shares: kinds of programming model, kinds of image, where an image came from, and which generation of
+//! entry table a host object was built for. Plain values; nothing here reads files or runs programs.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub enum OffloadKind {
 }
 
 impl OffloadKind {
-    /// All kinds, in the order they are bundled, wrapped and placed on the host line: one order, whatever that of the inputs.
+    /// All kinds, in the order in which they are bundled, registered and added to the host link, whatever the order of the inputs.
     pub const ALL: [OffloadKind; 4] = [OffloadKind::OpenMp, OffloadKind::Cuda, OffloadKind::Hip, OffloadKind::Sycl];
 
     /// The name used on command lines and in file names: `openmp`, `cuda`, `hip`, `sycl`.
@@ -41,8 +41,8 @@ impl OffloadKind {
 pub struct OffloadKinds(u16);
 
 impl OffloadKinds {
-    /// The set an image's stored kind stands for. HIP was 3 up to LLVM 20, so `amdgcn` with 3 is HIP, never
-    /// OpenMP and CUDA at once (docs/spec/faults.md F19).
+    /// The set for an image's stored kind. HIP was 3 up to LLVM 20, so 3 means HIP for an AMD triple; elsewhere it is OpenMP and
+    /// CUDA together (docs/spec/faults.md F19).
     pub fn from_stored(raw: u16, triple: &str) -> Self {
         let amd = triple.starts_with("amdgcn") || triple.starts_with("spirv64-amd");
         if raw == 3 && amd { OffloadKinds(OffloadKind::Hip as u16) } else { OffloadKinds(raw & 0xf) }
@@ -53,7 +53,7 @@ impl OffloadKinds {
         OffloadKinds(self.0 | kind as u16)
     }
 
-    /// Everything in either set.
+    /// The kinds in either set.
     pub fn union(self, other: Self) -> Self {
         OffloadKinds(self.0 | other.0)
     }
@@ -69,10 +69,10 @@ impl OffloadKinds {
     }
 }
 
-/// What the bytes of an image are (docs/spec/link-driver.md 4.1). Anything newer than we know stays `Other`.
+/// The format of an image's bytes (docs/spec/link-driver.md 4.1). Unknown values are kept as `Other`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ImageKind {
-    /// Not said.
+    /// The producer gave no format.
     None,
     /// A native object or shared object of the device.
     Object,
@@ -120,7 +120,7 @@ impl ImageKind {
     }
 }
 
-/// How a host object's entry table looks, and with it what its runtime reads (docs/spec/link-driver.md 8.1, 11;
+/// The layout of a host object's entry table, which its runtime expects (docs/spec/link-driver.md 8.1, 11;
 /// docs/spec/containers.md 5.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Generation {
@@ -136,12 +136,13 @@ pub enum Generation {
 }
 
 impl Generation {
-    /// The section the OpenMP entries of this generation are in, which also names the linker's `__start_`/`__stop_` symbols.
+    /// The section of this generation's OpenMP entries. The linker's `__start_` and `__stop_` symbols are named after it.
     pub fn openmp_entry_section(self) -> &'static str {
         self.entry_section(OffloadKind::OpenMp)
     }
 
-    /// The section the entries of `kind` are in: one for all since LLVM 21, to each its own before. SYCL came later than that.
+    /// The section of the entries of `kind`: one for all kinds since LLVM 21, one for each kind before. SYCL's was never another, as
+    /// support for it came after that.
     pub fn entry_section(self, kind: OffloadKind) -> &'static str {
         match kind {
             _ if self == Generation::Llvm21 => "llvm_offload_entries",
@@ -158,7 +159,7 @@ impl Generation {
     }
 }
 
-/// The release of LLVM whose tools offld stands in for: what they say of themselves, and what they write into files.
+/// The release of LLVM whose tools offld replaces. It is what `--version` reports and what is written into files.
 pub const LLVM_RELEASE: &str = "22.1.8";
 /// Its major version.
 pub const LLVM_MAJOR: u32 = 22;
@@ -177,7 +178,7 @@ pub struct Origin {
     pub file: PathBuf,
     /// Members within it, outermost archive first.
     pub members: Vec<String>,
-    /// The section within the object, when one is meant.
+    /// The section within the object, if the origin is a section.
     pub section: Option<String>,
 }
 
@@ -222,19 +223,19 @@ impl fmt::Display for Origin {
     }
 }
 
-/// What kind of objects a host has.
+/// The format of a host's object files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ObjectFormat {
     /// ELF.
     Elf,
-    /// COFF, which Windows and UEFI have, with the environment of either toolchain.
+    /// COFF, for Windows (Microsoft's toolchain and GNU's) and UEFI.
     Coff,
-    /// Mach-O, Apple's.
+    /// Mach-O, for Apple's systems.
     MachO,
 }
 
 impl ObjectFormat {
-    /// That of the host `triple`: what its last component says, else its system's own.
+    /// The format for the host `triple`: the one its last component names (`-elf`, `-macho`), else the default of its system.
     pub fn of(triple: &str) -> ObjectFormat {
         let names =
             |systems: &[&str]| triple.split('-').skip(1).any(|part| systems.iter().any(|system| part.starts_with(system)));
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_triple_says_what_objects_its_host_has() {
+    fn the_triple_gives_the_object_format() {
         for triple in ["x86_64-pc-windows-msvc", "i686-w64-mingw32", "x86_64-w64-windows-gnu", "aarch64-unknown-uefi"] {
             assert_eq!(ObjectFormat::of(triple), ObjectFormat::Coff, "{triple}");
         }

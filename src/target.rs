@@ -1,12 +1,12 @@
-//! Device targets: a triple and an architecture or AMDGPU target id. Which image may serve which request, and the one total
-//! order of images (ARCHITECTURE.md, "One total order of images"; target ids: docs/spec/containers.md 3).
+//! Device targets: a triple and an architecture or AMDGPU target id. Decides which image may be used for which target, and defines
+//! the total order of images (ARCHITECTURE.md, "One total order of images"; target ids: docs/spec/containers.md 3).
 
 use std::cmp::Ordering;
 use std::fmt;
 
 use crate::formats::gpu::TargetId;
 
-/// What a device image is for. Equal when triple and target id are; `""` and `generic` are the same architecture (any).
+/// The device that an image is for. `""` and `generic` are the same architecture, which means any.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Target {
     /// The triple, without trailing dashes.
@@ -27,34 +27,35 @@ impl Target {
         self.triple.split('-').next().unwrap_or_default()
     }
 
-    /// AMD GPUs, whose architectures are target ids.
+    /// Whether this is an AMD GPU, whose architecture is a target id.
     pub fn is_amdgcn(&self) -> bool {
         self.arch_name() == "amdgcn"
     }
 
-    /// NVIDIA GPUs.
+    /// Whether this is an NVIDIA GPU.
     pub fn is_nvptx(&self) -> bool {
         self.arch_name().starts_with("nvptx")
     }
 
-    /// SPIR-V of any vendor.
+    /// Whether this is SPIR-V, of any vendor.
     pub fn is_spirv(&self) -> bool {
         self.arch_name().starts_with("spirv")
     }
 
-    /// A device that is a CPU with shared objects: what is neither GPU nor an intermediate language (docs/spec/faults.md F35).
+    /// Whether this is a CPU, whose images are shared objects: any target that is neither a GPU nor an intermediate language
+    /// (docs/spec/faults.md F35).
     pub fn is_cpu(&self) -> bool {
         const NOT_CPU: [&str; 8] = ["amdgcn", "r600", "nvptx", "spir", "wasm", "dxil", "hsail", "amdil"];
         !self.triple.is_empty() && !NOT_CPU.iter().any(|prefix| self.arch_name().starts_with(prefix))
     }
 
-    /// SPIR-V for Intel's OpenMP runtime, which wants it in a container of its own (docs/spec/link-driver.md 6.4).
+    /// Whether this is SPIR-V for Intel's OpenMP runtime, which needs it in a container of its own (docs/spec/link-driver.md 6.4).
     pub fn is_intel_spirv(&self) -> bool {
         self.is_spirv() && self.triple.split('-').nth(1) == Some("intel")
     }
 
-    /// Whether an image for `self` may be linked into the image for `request`: the same target, or a less specific one. Never the
-    /// other way round, so that the order of inputs means nothing (docs/spec/faults.md F15).
+    /// Whether an image for `self` may be linked into the image for `request`: if the targets are equal, or `self` is less specific.
+    /// Never the other way round, so that the result does not depend on the order of inputs (docs/spec/faults.md F15).
     pub fn serves(&self, request: &Target) -> bool {
         if self.triple != request.triple {
             return false;
@@ -67,8 +68,8 @@ impl Target {
         }
         match (TargetId::parse(&self.arch), TargetId::parse(&request.arch)) {
             (Some(mine), Some(wanted)) => {
-                let fixed_likewise = |(name, on)| wanted.features.get(name) == Some(on);
-                mine.processor == wanted.processor && mine.features.iter().all(fixed_likewise)
+                let same_setting = |(name, on)| wanted.features.get(name) == Some(on);
+                mine.processor == wanted.processor && mine.features.iter().all(same_setting)
             }
             _ => false,
         }
@@ -76,7 +77,7 @@ impl Target {
 }
 
 /// Triple descending, then architecture descending: a runtime takes the first image that fits, so the most specific target id of
-/// a processor comes before the plain one (docs/spec/faults.md F16).
+/// a processor must come before the plain one (docs/spec/faults.md F16).
 impl Ord for Target {
     fn cmp(&self, other: &Self) -> Ordering {
         other.triple.cmp(&self.triple).then_with(|| other.arch.cmp(&self.arch))

@@ -1,5 +1,5 @@
-//! `clang-offload-bundler`: LLVM's options, and what it checks of a command line before it looks at any file, in its order and words
-//! (docs/spec/containers.md 2.1 to 2.3).
+//! `clang-offload-bundler`: LLVM's options, and LLVM's checks of a command line, in LLVM's order and words. They run before any file
+//! is opened (docs/spec/containers.md 2.1 to 2.3).
 
 mod compression;
 
@@ -17,7 +17,7 @@ use crate::sys::shell::Shell;
 use crate::tools::bundler::{self, Request, Task};
 
 const NAME: &str = "clang-offload-bundler";
-/// The one name that LLVM's `-debug-only` has for this tool.
+/// The only category that LLVM's `-debug-only` has for this tool.
 const COMPATIBILITY: &str = "CodeObjectCompatibility";
 
 static TOOL: cl::Tool = cl::Tool {
@@ -45,7 +45,7 @@ static TOOL: cl::Tool = cl::Tool {
         ),
         Opt::new("compress", Kind::Flag, "", "Compress output file when bundling."),
         Opt::new("compression-level", Kind::Int, "<n>", "Specify the compression level (integer)"),
-        // LLVM's help does not tell of it either.
+        // LLVM's help does not list it either.
         Opt::new("debug-only", Kind::CommaList, "", ""),
         Opt::new(
             "hip-openmp-compatible",
@@ -83,11 +83,11 @@ Current supported types are:
   gch  - precompiled-header
   ast  - clang AST file";
 
-/// LLVM's tool, by its own options.
+/// Runs as `clang-offload-bundler`.
 pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
     let line = match cl::parse(&TOOL, shell.name(), argv)? {
         Outcome::Print(text) => {
-            // A closed pipe is no failure.
+            // A reader that has closed the pipe is not an error.
             let _ = std::io::stdout().write_all(text.as_bytes());
             return Ok(());
         }
@@ -97,7 +97,7 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
     bundler::run(&request, &Session::new(Arc::clone(shell), SessionOptions::default()))
 }
 
-/// What `line` asks for.
+/// The work that `line` asks for, after LLVM's checks.
 fn request(line: &Line, shell: &Shell) -> Result<Request> {
     let settings = compression::Settings::new(line, shell);
     let on = |name: &str| line.flag(name) == Some(true);
@@ -124,7 +124,7 @@ fn request(line: &Line, shell: &Shell) -> Result<Request> {
     })
 }
 
-/// The files, which may be given in two ways.
+/// The input and output files. Each can be given by a repeated option (`-input`) or by a deprecated list (`-inputs`).
 struct Files {
     inputs: Vec<PathBuf>,
     outputs: Vec<PathBuf>,
@@ -147,7 +147,7 @@ impl Files {
     }
 }
 
-/// LLVM's checks of what goes together, in its order. What is wrong with a target is found later, and then what is wrong with a file.
+/// LLVM's checks of which options can be combined, in LLVM's order. Targets are checked after this, and files after the targets.
 fn check(line: &Line, files: &Files) -> Result<Task> {
     let on = |name: &str| line.flag(name) == Some(true);
     let (inputs, outputs, targets) = (files.inputs.len(), files.outputs.len(), line.list("targets").len());

@@ -1,4 +1,4 @@
-//! `offld cache …`: what is in the cache of device links, where it is, and making it smaller. The cache is the one that a link in this
+//! `offld cache …`: shows, locates, trims and empties the cache of device links. It works on the cache that a link in the same
 //! environment would use.
 
 use std::ffi::{OsStr, OsString};
@@ -15,11 +15,11 @@ use crate::store::settings::{self, Setting};
 use crate::store::{Event, Stats, remote};
 use crate::tools::inspect::table::{self, Style};
 
-/// What stands below the options in the help.
+/// The text below the options in the help.
 pub(super) const AFTER_HELP: &str = "The cache is where a link would have it: in the folder OFFLD_CACHE, else in XDG_CACHE_HOME/offld, \
     else in ~/.cache/offld.\nOFFLD_CACHE=off or --wrapper-cache=off turns it off, OFFLD_CACHE_SIZE says how large it may be (docs/cache.md).";
 
-/// How long another process that collects is waited for. It takes a moment, but for very large caches.
+/// How long to wait for another process that is removing files from the cache. That takes long only for very large caches.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The options of `offld cache`.
@@ -49,7 +49,7 @@ enum Command {
     },
 }
 
-/// Does it.
+/// Runs `offld cache`.
 pub(super) fn run(options: &Options) -> Result<()> {
     let Setting { root, limit, why_off } = settings::resolve(None);
     let root = root.ok_or_else(|| anyhow!("the cache is off: {}", why_off.unwrap_or_default()))?;
@@ -61,26 +61,26 @@ pub(super) fn run(options: &Options) -> Result<()> {
             print(root.as_os_str().as_bytes());
             print(b"\n");
         }
-        Command::Clear => report(&done(&store, Store::clear)?),
+        Command::Clear => report(&collected(&store, Store::clear)?),
         Command::Gc { max_size } => {
-            let limit = max_size.as_deref().map_or(Ok(limit), given)?;
-            report(&done(&store, |store| store.gc(limit))?);
+            let limit = max_size.as_deref().map_or(Ok(limit), parse_max_size)?;
+            report(&collected(&store, |store| store.gc(limit))?);
         }
     }
     Ok(())
 }
 
-fn given(size: &OsStr) -> Result<u64> {
+fn parse_max_size(size: &OsStr) -> Result<u64> {
     settings::parse_size(size).context("--max-size")
 }
 
-/// A closed pipe is no failure.
+/// Writes to stdout. A reader that has closed the pipe is not an error.
 fn print(text: &[u8]) {
     let _ = std::io::stdout().write_all(text);
 }
 
-/// Collects as `collect` does, after whoever is at it.
-fn done(store: &Store, collect: impl Fn(&Store) -> Result<Option<Collected>>) -> Result<Collected> {
+/// Runs `collect`, which returns none while another process is removing files; waits for that process.
+fn collected(store: &Store, collect: impl Fn(&Store) -> Result<Option<Collected>>) -> Result<Collected> {
     if !store.root().exists() {
         return Ok(Collected::default());
     }
@@ -126,7 +126,7 @@ fn text(store: &Store) -> String {
     let remote = [(Event::RemoteHit, "remote hits"), (Event::RemoteMiss, "remote misses"), (Event::RemoteFault, "remote faults")];
     let counted = |(event, name): &(Event, &'static str)| (*name, stats.get(*event).to_string());
     lines.extend(named.iter().map(counted));
-    // Most caches are this machine's alone.
+    // Most caches have no remote side, and then there is nothing to show.
     if let Some(shared) = remote::shown_of_environment() {
         lines.insert(1, ("shared at", shared));
     }
@@ -136,7 +136,7 @@ fn text(store: &Store) -> String {
     lines.iter().map(|(name, value)| format!("{name:<14} {value}\n")).collect()
 }
 
-/// How often a link had its images from the cache, and how often of the times that it could have.
+/// The number of hits, and the percentage of lookups that were hits.
 fn hits(stats: &Stats) -> String {
     let (hits, misses) = (stats.get(Event::Hit), stats.get(Event::Miss));
     match hits.saturating_add(misses) {

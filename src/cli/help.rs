@@ -1,4 +1,4 @@
-//! Help and version of the linker personalities, made from the option table.
+//! `--help` and `--version` of `clang-linker-wrapper` and `ld.offld`. The help is made from the option table.
 
 use std::io::Write;
 
@@ -19,12 +19,12 @@ pub(super) fn linker(role: Role, hidden: bool) -> Result<()> {
             text.push_str(&format!("  {:<40} {}\n", spelling(row), row.help));
         }
     }
-    // A closed pipe is no failure.
+    // A reader that has closed the pipe is not an error.
     let _ = std::io::stdout().write_all(text.as_bytes());
     Ok(())
 }
 
-/// `--version`. Build systems look for `GNU ld` to know which options a linker takes.
+/// `--version`. `ld.offld` mentions `GNU ld` because build systems search for it to learn which options a linker takes.
 pub(super) fn version(role: Role) -> Result<()> {
     let version = env!("CARGO_PKG_VERSION");
     let line = match role {
@@ -35,7 +35,7 @@ pub(super) fn version(role: Role) -> Result<()> {
     Ok(())
 }
 
-/// `--version` of a tool that LLVM 22 has as well: scripts look for what follows `version`.
+/// `--version` of a tool that LLVM 22 has as well. Scripts read LLVM's release from the word after `version`.
 pub(super) fn llvm_version(tool: &str) -> String {
     format!("offld {tool} version {LLVM_RELEASE} (offld {})\n", env!("CARGO_PKG_VERSION"))
 }
@@ -47,7 +47,7 @@ fn name(role: Role) -> &'static str {
     }
 }
 
-/// `--opt=<value>`: the first way to write an option.
+/// An option as the help shows it: `--opt=<value>`, or another form if it takes its value otherwise.
 fn spelling(row: &Row) -> String {
     let dashes = if row.dashes == Dashes::One { "-" } else { "--" };
     let value = match row.shape {

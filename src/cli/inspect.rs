@@ -1,4 +1,4 @@
-//! `offld inspect FILE…`: what device code is in files, as a table or as JSON; the exit status tells whether there is any.
+//! `offld inspect FILE…`: lists the device code in files, as a table or as JSON. The exit status says whether there is any.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -16,10 +16,10 @@ use crate::tools::inspect::{Request, inspect};
 
 /// The exit status for files without device code.
 const NONE_FOUND: u8 = 1;
-/// The exit status where a file, or part of one, could not be read.
-const TROUBLE: u8 = 2;
+/// The exit status when a file, or part of one, could not be read.
+const UNREADABLE: u8 = 2;
 
-/// What stands below the options in the help.
+/// The text below the options in the help.
 pub(super) const AFTER_HELP: &str = "Exit status: 0 where there is device code, 1 where there is none, 2 where something could not be read\n\
     (stderr says what; what could be read is shown all the same).\n\n\
     Examples:\n  offld inspect --kernels program\n  offld inspect --json *.a | jq '.files[].images[].target'\n  \
@@ -48,12 +48,12 @@ pub(super) struct Options {
     bytes: bool,
 }
 
-/// Does it.
+/// Runs `offld inspect`.
 pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
     let Options { files, kernels, json, extract, headers_only, bytes } = options;
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
     let request = Request { files, kernels, headers_only, extract };
-    let report = inspect(&request, &session).map_err(trouble)?;
+    let report = inspect(&request, &session).map_err(with_status)?;
     let text = if json {
         let mut text = serde_json::to_string_pretty(&report).context("cannot write the report as JSON")?;
         text.push('\n');
@@ -61,7 +61,7 @@ pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
     } else {
         table::text(&report, Style { bytes })
     };
-    // A closed pipe is no failure.
+    // A reader that has closed the pipe is not an error.
     let _ = std::io::stdout().write_all(text.as_bytes());
     report.files.iter().flat_map(|file| &file.errors).for_each(|error| shell.error(error));
     match status(&report) {
@@ -70,11 +70,11 @@ pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
     }
 }
 
-/// What grep's would be: 0 where something was found, 1 where nothing was, 2 where something could not be read.
+/// The exit status, with grep's meanings: 0 if device code was found, 1 if none was, 2 if something could not be read.
 fn status(report: &Report) -> u8 {
     let mut files = report.files.iter();
     if files.clone().any(|file| !file.errors.is_empty()) {
-        TROUBLE
+        UNREADABLE
     } else if files.any(|file| file.images.iter().any(|image| image.is_device())) {
         0
     } else {
@@ -82,10 +82,10 @@ fn status(report: &Report) -> u8 {
     }
 }
 
-/// An error as one that ends with the status for trouble; one that has a status of its own keeps it.
-pub(super) fn trouble(error: anyhow::Error) -> anyhow::Error {
+/// Makes an error end the program with `UNREADABLE`, because 1 means "no device code" here. An error with a status of its own keeps it.
+pub(super) fn with_status(error: anyhow::Error) -> anyhow::Error {
     match error::exit_status(&error) {
-        1 => StepFailed { report: error::chain(&error), status: TROUBLE }.into(),
+        1 => StepFailed { report: error::chain(&error), status: UNREADABLE }.into(),
         _ => error,
     }
 }

@@ -1,4 +1,4 @@
-//! `clang-linker-wrapper` and `ld.offld`: the same request from two kinds of command line.
+//! `clang-linker-wrapper`, `ld.offld` and `ld`: all three read their command line into a link request and run it.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -13,17 +13,18 @@ use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::Shell;
 use crate::sys::trace::span;
 
-/// LLVM's tool, by its own options.
+/// Runs as `clang-linker-wrapper`: offld's options first, then the host linker's arguments.
 pub(super) fn clang_linker_wrapper(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
     run(argv, shell, Role::Wrapper, false)
 }
 
-/// The linker of `-fuse-ld=offld`.
+/// Runs as `ld.offld`, which compilers call for `-fuse-ld=offld`.
 pub(super) fn ld_offld(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
     run(argv, shell, Role::Ld, false)
 }
 
-/// The linker where only `ld` is looked for: whoever calls it expects the system's `ld` to do the work.
+/// Runs as `ld`, for compiler drivers that look for no other name. Their users expect the system's `ld` to do the host link, so it
+/// is the first choice.
 pub(super) fn ld(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
     run(argv, shell, Role::Ld, true)
 }
@@ -47,6 +48,6 @@ fn run(argv: &[OsString], shell: &Arc<Shell>, role: Role, ld_first: bool) -> Res
     let whole = session.trace.span(span::WHOLE, 0);
     let result = pipeline::link(&ledger, &request, &session, ld_first);
     drop(whole);
-    // A link that failed is worth a look as well.
+    // The trace is written for a failed link as well.
     result.and(session.trace.write())
 }

@@ -1,4 +1,4 @@
-//! `offld links DIR`: the names by which compilers find us, as symlinks in a folder.
+//! `offld links DIR`: makes symlinks to offld with the names that compilers look for.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use super::PERSONALITIES;
 
-/// Makes the links in `folder`, in place of links (never of files) that are there. Returns their paths.
+/// Makes the symlinks in `folder` and returns their paths. Existing symlinks are replaced; an existing file is an error.
 pub(super) fn make(folder: &Path, as_ld: bool) -> Result<Vec<PathBuf>> {
     let me = std::env::current_exe().context("cannot find our own executable")?;
     fs::create_dir_all(folder).with_context(|| format!("cannot make the folder `{}`", folder.display()))?;

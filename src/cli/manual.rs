@@ -1,5 +1,5 @@
-//! `offld man DIR`: manual pages. Those of offld and its commands are made of their command lines; the names that offld is called by have
-//! a page each that tells what it is and what to ask for its options.
+//! `offld man DIR`: manual pages. Those of offld and its commands are generated from their command lines. Each personality gets a
+//! short page that says what it is and how to list its options.
 
 use std::fs;
 use std::path::Path;
@@ -19,12 +19,12 @@ pub(super) fn write(command: clap::Command, folder: &Path) -> Result<()> {
     for own in command.get_subcommands() {
         let name = format!("offld-{}", own.get_name());
         page(folder, &name, |out| Man::new(own.clone()).render(out))?;
-        for part in own.get_subcommands().filter(|part| part.get_name() != "help") {
-            page(folder, &format!("{name}-{}", part.get_name()), |out| Man::new(part.clone()).render(out))?;
+        for sub in own.get_subcommands().filter(|sub| sub.get_name() != "help") {
+            page(folder, &format!("{name}-{}", sub.get_name()), |out| Man::new(sub.clone()).render(out))?;
         }
     }
     for personality in PERSONALITIES.iter().filter(|personality| !personality.only_as_ld) {
-        // LLVM has pages of its own for its tools, and they stay what `man` finds.
+        // The prefix `offld-` keeps `man clang-linker-wrapper` showing LLVM's own page.
         let name = personality.name;
         let name = if name.contains("offld") { name.to_owned() } else { format!("offld-{name}") };
         page(folder, &name, |out| of_personality(personality, &name).to_writer(out))?;

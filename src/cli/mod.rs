@@ -1,5 +1,5 @@
-//! What the binary is called by, and what it then is. A personality turns its command line into a request to the library; the
-//! one function here that turns a result into an exit status is `main`.
+//! The program's personalities: offld behaves as a different tool for each name it is called by. Each personality turns its command
+//! line into a request to the library. Only `main` turns a result into an exit status.
 
 mod bundler;
 mod cache;
@@ -21,18 +21,18 @@ use crate::args::cl::Refused;
 use crate::error;
 use crate::sys::shell::Shell;
 
-/// What one of the tools does with its arguments (without `argv[0]`).
-type Tool = fn(&[OsString], &Arc<Shell>) -> anyhow::Result<()>;
+/// Runs a personality with its arguments (without `argv[0]`).
+type RunFn = fn(&[OsString], &Arc<Shell>) -> anyhow::Result<()>;
 
-/// One of the names that offld answers to.
+/// A tool that offld behaves as when it is called by the tool's name.
 pub(crate) struct Personality {
     /// The name: of the executable, or the first word after `offld`.
     pub name: &'static str,
-    /// What it is, for the help text.
+    /// One line for the help text.
     pub about: &'static str,
-    /// Whether `offld links` makes it only when asked to (`--as-ld`).
+    /// Whether `offld links` makes it only with `--as-ld`.
     pub only_as_ld: bool,
-    run: Tool,
+    run: RunFn,
 }
 
 /// All names, in the order the help text lists them.
@@ -87,7 +87,7 @@ pub(crate) const PERSONALITIES: [Personality; 8] = [
     },
 ];
 
-/// The program: picks the personality by `argv[0]`, else by the first word, runs it and prints its error.
+/// The program: selects the personality by `argv[0]`, else by the first word, runs it, and prints its error if it fails.
 pub fn main(argv: Vec<OsString>) -> ExitCode {
     let called = argv.first().cloned().unwrap_or_else(|| "offld".into());
     let shell = Arc::new(Shell::stderr(&called.to_string_lossy()));
@@ -108,8 +108,8 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// The personality of an executable's name: without folder, `.exe`, a version suffix (`-22`) and a target prefix
-/// (`x86_64-pc-linux-gnu-clang-linker-wrapper`, which clang looks for on `PATH`).
+/// The personality for the executable's name. Its folder, `.exe`, a version suffix (`-22`) and a target prefix are ignored; clang
+/// looks for names with a target prefix on `PATH` (`x86_64-pc-linux-gnu-clang-linker-wrapper`).
 fn by_name(called: &OsStr) -> Option<&'static Personality> {
     let name = Path::new(called).file_name()?.to_str()?;
     let name = name.strip_suffix(".exe").unwrap_or(name);
@@ -119,7 +119,7 @@ fn by_name(called: &OsStr) -> Option<&'static Personality> {
         .find(|personality| name.strip_suffix(personality.name).is_some_and(|prefix| prefix.is_empty() || prefix.ends_with('-')))
 }
 
-/// The personality whose name is the first word after `offld`; `offld ld` is the linker.
+/// The personality whose name is the first word after `offld`. `offld ld` is `ld.offld`.
 fn by_word(word: &OsStr) -> Option<&'static Personality> {
     let word = if word == "ld" { OsStr::new("ld.offld") } else { word };
     PERSONALITIES.iter().find(|personality| personality.name == word)
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_decides() {
+    fn the_name_selects_the_personality() {
         let name = |called: &str| by_name(OsStr::new(called)).map(|personality| personality.name);
         assert_eq!(name("/x/clang-linker-wrapper"), Some("clang-linker-wrapper"));
         assert_eq!(name("clang-linker-wrapper-22"), Some("clang-linker-wrapper"));

@@ -1,4 +1,4 @@
-//! `offld` by its own name: `offld links DIR`, and every personality as a first word.
+//! `offld` called by its own name: its own commands (`offld inspect FILE`), and every personality as a first word (`offld ld …`).
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -53,7 +53,7 @@ enum Command {
     },
 }
 
-/// Runs `argv`.
+/// Runs the command or personality that the first word of `argv` (after the program's name) selects.
 pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
     if let Some(personality) = argv.get(1).and_then(|word| by_word(word)) {
         return (personality.run)(&argv[2..], shell);
@@ -68,12 +68,12 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
         Err(error) if error.use_stderr() => {
             let text = error.render().to_string();
             let refused = anyhow::anyhow!("{}", text.trim_start_matches("error: ").trim_end());
-            // There, 1 has a meaning of its own.
+            // `offld inspect` uses exit status 1 for "no device code".
             let inspects = argv.get(1).is_some_and(|word| word == "inspect");
-            return Err(if inspects { inspect::trouble(refused) } else { refused });
+            return Err(if inspects { inspect::with_status(refused) } else { refused });
         }
         Err(help) => {
-            // Help and version go to stdout; a closed pipe is no failure.
+            // Help and version go to stdout. A reader that has closed the pipe is not an error.
             let _ = write!(std::io::stdout(), "{}", help.render());
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! `llvm-offload-binary` and, by its old name, `clang-offload-packager`: packs device images, and extracts them.
+//! `llvm-offload-binary`, called `clang-offload-packager` up to LLVM 21: packs device images into a file and extracts them.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -39,17 +39,17 @@ static TOOL: cl::Tool = cl::Tool {
     version: || format!("offld {} LLVM version {LLVM_MAJOR} (compatible)\n", env!("CARGO_PKG_VERSION")),
 };
 
-/// The release of LLVM that calls the packager by another name.
-const DEPRECATED: u32 = 22;
-/// The release of LLVM since which kinds are bits: HIP is 4.
+/// The release of LLVM that renamed the packager.
+const RENAMED_IN: u32 = 22;
+/// The first release of LLVM that stores kinds as bits, with 4 for HIP.
 const KINDS_ARE_BITS: u32 = 21;
 
-/// LLVM's tool, by its name.
+/// Runs as `llvm-offload-binary`.
 pub(super) fn llvm_offload_binary(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
     run(argv, shell, false)
 }
 
-/// LLVM's tool, by the name it had up to LLVM 21.
+/// Runs as `clang-offload-packager`.
 pub(super) fn clang_offload_packager(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
     run(argv, shell, true)
 }
@@ -59,13 +59,13 @@ fn run(argv: &[OsString], shell: &Arc<Shell>, old_name: bool) -> Result<()> {
         Outcome::Print(text) => return print(&text),
         Outcome::Run(line) => line,
     };
-    // What a compiler packs is read by the tools of its own release: those before LLVM 21 number kinds otherwise, and none before 22
-    // says that the name is old.
+    // A compiler's output is read by the tools of the same release, so its release decides: before LLVM 21 kinds have other numbers,
+    // and before LLVM 22 the old name is not deprecated.
     let caller = if old_name { toolchain::calling_release() } else { None };
-    if old_name && is_deprecated(shell.name()) && caller.is_none_or(|release| release >= DEPRECATED) {
+    if old_name && is_deprecated(shell.name()) && caller.is_none_or(|release| release >= RENAMED_IN) {
         shell.line("warning: 'clang-offload-packager' is deprecated. Use 'llvm-offload-binary' instead.");
     }
-    // An empty name is none, for LLVM as well.
+    // LLVM treats an empty name as no name.
     let output = line.text("o").filter(|name| !name.is_empty()).map(PathBuf::from);
     let input = line.positionals().first().filter(|name| !name.is_empty()).map(PathBuf::from);
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
@@ -98,14 +98,15 @@ fn format(line: &Line) -> Result<Format> {
     }
 }
 
-/// LLVM warns of the plain name alone: `clang-offload-packager-22` is as old, and silent.
+/// Whether LLVM prints the deprecation warning for this program name. It prints none for a name with a version suffix, such as
+/// `clang-offload-packager-22`.
 fn is_deprecated(called: &str) -> bool {
     let stem = Path::new(called).file_stem().unwrap_or_default().to_string_lossy();
     stem.ends_with("clang-offload-packager") || !stem.contains("clang-offload-packager")
 }
 
 fn print(text: &str) -> Result<()> {
-    // A closed pipe is no failure.
+    // A reader that has closed the pipe is not an error.
     let _ = std::io::stdout().write_all(text.as_bytes());
     Ok(())
 }
@@ -115,7 +116,7 @@ mod tests {
     use super::is_deprecated;
 
     #[test]
-    fn only_the_plain_old_name_is_told_of() {
+    fn only_the_plain_old_name_is_warned_of() {
         let names = ["/x/clang-offload-packager", "clang-offload-packager.exe", "offld", "x86_64-clang-offload-packager"];
         assert!(names.into_iter().all(is_deprecated));
         assert!(!is_deprecated("/usr/bin/clang-offload-packager-22"));

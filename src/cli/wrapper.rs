@@ -1,4 +1,4 @@
-//! `llvm-offload-wrapper` and `clang-offload-wrapper`: two command lines for the same work.
+//! `llvm-offload-wrapper` and `clang-offload-wrapper`: two command lines that both make registration code.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -58,7 +58,7 @@ static CLANG_TOOL: Tool = Tool {
     version,
 };
 
-/// LLVM 22's tool.
+/// Runs as `llvm-offload-wrapper`, the tool of LLVM 22.
 pub(super) fn llvm_offload_wrapper(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
     let Some(line) = read(&LLVM_TOOL, argv, shell)? else { return Ok(()) };
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
@@ -88,7 +88,7 @@ pub(super) fn llvm_offload_wrapper(argv: &[OsString], shell: &Arc<Shell>) -> Res
     wrap(&request, &llvm, &session)
 }
 
-/// The tool of LLVM 14 and 15, with what AMD's has besides.
+/// Runs as `clang-offload-wrapper`, the tool of LLVM 14 and 15, with the options that AMD's version adds.
 pub(super) fn clang_offload_wrapper(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
     let Some(line) = read(&CLANG_TOOL, argv, shell)? else { return Ok(()) };
     let output = output(&line);
@@ -107,20 +107,20 @@ pub(super) fn clang_offload_wrapper(argv: &[OsString], shell: &Arc<Shell>) -> Re
     wrap(&request, &Llvm::new(&session), &session)
 }
 
-/// What the line asks for; none if it was to print something, which is done.
+/// Reads the command line. None if it asked for help or the version, which is printed here.
 fn read(tool: &Tool, argv: &[OsString], shell: &Shell) -> Result<Option<Line>> {
     match cl::parse(tool, shell.name(), argv)? {
         Outcome::Run(line) => Ok(Some(line)),
         Outcome::Print(text) => {
-            // A closed pipe is no failure.
+            // A reader that has closed the pipe is not an error.
             let _ = std::io::stdout().write_all(text.as_bytes());
             Ok(None)
         }
     }
 }
 
-/// Each input with the `--offload-arch` before it. What the reader of the infos counts on is one for each image, so one without is an
-/// error, as is one that no input follows.
+/// Each input with the `--offload-arch` before it. The runtime expects an architecture for every image or for none, so an input
+/// without one among others that have one is an error, and so is an architecture that no input follows.
 fn paired(line: &Line) -> Result<Vec<Input>> {
     let mut inputs: Vec<Input> = Vec::new();
     let mut waiting: Option<String> = None;

@@ -1,20 +1,20 @@
-//! What the environment says to the bundler, where the command line does not (docs/spec/containers.md 2.14).
+//! Environment variables that set what the bundler's command line leaves open (docs/spec/containers.md 2.14).
 
 use crate::args::cl::Line;
 use crate::formats::compressed::{Options, Version};
 use crate::sys::session;
 use crate::sys::shell::Shell;
 
-/// Settings that options give, else variables, else LLVM's defaults.
+/// Settings, taken from options, else from environment variables, else from LLVM's defaults.
 pub(super) struct Settings {
     compress: bool,
     options: Options,
-    /// Whether to tell of compressing and decompressing.
+    /// Whether to print sizes and times of compression and decompression.
     pub(super) verbose: bool,
 }
 
 impl Settings {
-    /// Those of `line`; variables that make no sense are warned of, in LLVM's words.
+    /// The settings for `line`. A variable with an invalid value is ignored with a warning in LLVM's words.
     pub(super) fn new(line: &Line, shell: &Shell) -> Settings {
         let variable = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
         let ignored = variable(session::OFFLOAD_BUNDLER_IGNORE_ENV_VAR).is_some_and(|value| value == "1");
@@ -35,13 +35,13 @@ impl Settings {
         }
     }
 
-    /// How to compress, if at all.
+    /// How to compress the output; none if it is not compressed.
     pub(super) fn compression(&self) -> Option<Options> {
         self.compress.then_some(self.options)
     }
 }
 
-/// A decimal number that may be negative; a sign otherwise is none of LLVM's.
+/// A decimal number, with an optional `-`. A leading `+` is invalid, as it is for LLVM.
 fn level(text: &str, shell: &Shell) -> Option<i32> {
     let level = decimal(text.strip_prefix('-').unwrap_or(text)).and_then(|_| text.parse().ok());
     if level.is_none() {
@@ -66,7 +66,7 @@ fn version(text: &str, shell: &Shell) -> Option<Version> {
     }
 }
 
-/// `text`, if it is digits.
+/// `text`, if it is one or more decimal digits.
 fn decimal(text: &str) -> Option<&str> {
     (!text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())).then_some(text)
 }
