@@ -1,6 +1,6 @@
-//! LLVM's command line engine, as the container tools' users know it (docs/spec/containers.md 1): named options with one dash or
-//! two, values after `=` or in the next word, LLVM's messages for what is wrong, and its help text. A tool is a table (`Tool`);
-//! what was given is a `Line`, in which positions are kept.
+//! Command lines as LLVM's `cl::opt` reads them, for the drop-ins of LLVM's container tools (docs/spec/containers.md 1): named options
+//! with one dash or two, values after `=` or in the next word, LLVM's error messages and help text. A table (`ToolSpec`) describes a
+//! tool; a `ParsedLine` has what was given, in order.
 
 mod help;
 mod parse;
@@ -12,20 +12,20 @@ use std::fmt;
 
 pub use parse::parse;
 
-/// A tool's command line.
+/// The description of a tool's command line.
 #[derive(Debug)]
-pub struct Tool {
-    /// What it is called by where `argv[0]` does not say.
+pub struct ToolSpec {
+    /// The name used in messages if `argv[0]` is empty.
     pub name: &'static str,
     /// The first paragraph of its help, without `OVERVIEW: `.
     pub overview: &'static str,
-    /// What its usage line says after `[options]`; empty for nothing.
+    /// The text after `[options]` in its usage line; may be empty.
     pub usage: &'static str,
-    /// What the help calls its options: `clang-offload-bundler options`.
+    /// The heading above its options in the help: `clang-offload-bundler options`.
     pub category: &'static str,
     /// Its options, in any order.
     pub options: &'static [Opt],
-    /// What stands on the line by itself.
+    /// How many positional arguments it takes.
     pub positional: Positional,
     /// What `--version` prints.
     pub version: fn() -> String,
@@ -36,62 +36,62 @@ pub struct Tool {
 pub struct Opt {
     /// Its name, without dashes.
     pub name: &'static str,
-    /// What it takes.
+    /// What value it takes.
     pub kind: Kind,
-    /// What the help calls its value: `<string>`; empty for a flag.
+    /// The placeholder of its value in the help: `<string>`; empty for a flag.
     pub value: &'static str,
-    /// The help; further lines are indented as they are here. No help tells of an option without one.
+    /// The help text; further lines keep their indentation. An option without a text is in no help.
     pub help: &'static str,
-    /// Whether the tool cannot work without it.
+    /// Whether leaving it out is an error.
     pub required: bool,
-    /// Whether only `--help-hidden` tells of it.
+    /// Whether only `--help-hidden` lists it.
     pub hidden: bool,
 }
 
 impl Opt {
-    /// An option that need not be given, and that the help lists.
+    /// An optional option that the help lists.
     pub const fn new(name: &'static str, kind: Kind, value: &'static str, help: &'static str) -> Opt {
         Opt { name, kind, value, help, required: false, hidden: false }
     }
 
-    /// The same, but the tool cannot work without it.
+    /// The same option, but leaving it out is an error.
     pub const fn required(self) -> Opt {
         Opt { required: true, ..self }
     }
 
-    /// The same, but only `--help-hidden` lists it.
+    /// The same option, but only `--help-hidden` lists it.
     pub const fn hidden(self) -> Opt {
         Opt { hidden: true, ..self }
     }
 }
 
-/// What an option takes.
+/// What value an option takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Nothing, or `=true`, `=0` and the like.
+    /// None, or a boolean: `=true`, `=0`.
     Flag,
-    /// A value; the last one given counts.
+    /// Text. If the option is repeated, the last value counts.
     Text,
-    /// A number of 32 bits without a sign.
+    /// An unsigned number of 32 bits.
     Uint,
-    /// A number of 32 bits with a sign.
+    /// A signed number of 32 bits.
     Int,
-    /// A value, each time it is given.
+    /// Text. If the option is repeated, all values count.
     List,
-    /// Values apart by commas, each time it is given.
+    /// Texts separated by commas. If the option is repeated, all values count.
     CommaList,
-    /// One of these names, each with its help.
+    /// One of these names; each comes with its help text.
     Choice(&'static [(&'static str, &'static str)]),
 }
 
-/// How many words may stand on the line by themselves.
+/// How many positional arguments a tool takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Positional {
     /// None.
     None,
     /// At most one.
     One,
-    /// One at least.
+    /// At least one.
     Many,
 }
 
@@ -101,18 +101,18 @@ pub enum Outcome {
     /// To print this (help, version) and do nothing else.
     Print(String),
     /// To do the tool's work.
-    Run(Line),
+    Run(ParsedLine),
 }
 
-/// What was given, in order; every value has the form its option wants.
+/// The arguments of a command line without errors, in order. Every value has the form that its option requires.
 #[derive(Debug)]
-pub struct Line {
+pub struct ParsedLine {
     given: Vec<(&'static str, Kind, OsString)>,
     help: String,
 }
 
-impl Line {
-    /// Everything given: the option's name (empty for what stands by itself) and its value.
+impl ParsedLine {
+    /// All arguments in order: the option's name (empty for a positional argument) and the value.
     pub fn given(&self) -> impl Iterator<Item = (&'static str, &OsStr)> {
         self.given.iter().map(|(name, _, value)| (*name, value.as_os_str()))
     }
@@ -126,12 +126,12 @@ impl Line {
         self.all(name).count()
     }
 
-    /// The value of an option; the last one, where there are several.
+    /// The last value of an option.
     pub fn text(&self, name: &str) -> Option<&OsStr> {
         self.all(name).next_back()
     }
 
-    /// What a flag was set to last, if it was given.
+    /// The last value of a flag, if it was given.
     pub fn flag(&self, name: &str) -> Option<bool> {
         self.text(name).and_then(parse::boolean)
     }
@@ -154,21 +154,21 @@ impl Line {
             .collect()
     }
 
-    /// What stands on the line by itself.
+    /// The positional arguments.
     pub fn positionals(&self) -> Vec<&OsStr> {
         self.list("")
     }
 
-    /// The text of `--help`, for tools that print it when there is nothing to do.
+    /// The text of `--help`, for tools that print it if no work was asked for.
     pub fn help(&self) -> &str {
         &self.help
     }
 }
 
-/// A command line that LLVM's engine refuses: lines that are printed as they are.
+/// The error for a command line that LLVM's parser would reject. Its lines are printed as they are, without `error:`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// The lines.
+    /// The messages, one or more lines each, with the program's name.
     pub lines: Vec<String>,
 }
 

@@ -1,5 +1,4 @@
-//! What is peculiar to a line in the spelling of link.exe and lld-link: how it is told from the others, and what such a linker takes
-//! for granted.
+//! Command lines of link.exe and lld-link: how they are told from those of GNU ld, their own options, and such a linker's defaults.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -7,17 +6,18 @@ use std::path::Path;
 use super::request::{LinkRequest, text};
 use super::{Id, Role};
 
-/// Which linker's spelling the host arguments are in.
+/// Which family of linkers the host arguments are spelled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Dialect {
     /// GNU ld, gold, ld.lld, mold, wild.
     #[default]
     Gnu,
-    /// link.exe and lld-link: `/opt:value`, and none of the single letters.
+    /// link.exe and lld-link: `/opt:value`, and no single-letter options.
     LinkExe,
 }
 
-/// link.exe's spelling, when the host is a Windows with its toolchain or the host linker is one of its kind.
+/// The dialect of a line: link.exe's if the host linker is link.exe or lld-link, or if the host triple is Windows with Microsoft's
+/// toolchain.
 pub(super) fn dialect_of(role: Role, tokens: &[OsString]) -> Dialect {
     let is_link_exe = tokens.iter().any(|token| {
         let token = token.to_string_lossy();
@@ -31,20 +31,20 @@ pub(super) fn dialect_of(role: Role, tokens: &[OsString]) -> Dialect {
     if is_link_exe { Dialect::LinkExe } else { Dialect::Gnu }
 }
 
-/// Whether a linker is of Microsoft's kind, by its file name.
+/// Whether the file name of a linker is that of link.exe or lld-link.
 fn is_link_exe(linker: &str) -> bool {
     let name = linker.rsplit(['/', '\\']).next().unwrap_or_default().to_ascii_lowercase();
     let stem = name.strip_suffix(".exe").unwrap_or(&name);
     stem == "link" || stem == "lld-link" || stem.starts_with("lld-link-")
 }
 
-/// Whether a triple is a Windows with Microsoft's linker: `-windows` without an environment means that one.
+/// Whether a triple is Windows with Microsoft's toolchain, which is the default if `-windows` has no environment.
 pub(super) fn is_msvc(triple: &str) -> bool {
     triple.contains("-windows") && !["gnu", "cygnus", "itanium", "elf", "macho"].iter().any(|e| triple.contains(e))
 }
 
-/// Where the program may start when nothing on the line says so: the linker looks for these, and the C library's start code, which
-/// need not be where we look for libraries, for the first few. On i386 names have a `_` before them.
+/// The functions that a program may start at if no option names its entry. The linker looks for them, and the C library's start
+/// code, which may be in no library that offld finds, calls the first few. On i386 their names start with `_`.
 pub fn default_entries() -> impl Iterator<Item = String> {
     const NAMES: [&str; 10] = [
         "main",
@@ -62,18 +62,18 @@ pub fn default_entries() -> impl Iterator<Item = String> {
     NAMES.iter().flat_map(|name| plain_and_i386(name)).chain(stdcall.map(str::to_owned))
 }
 
-/// A name of C as it is, and as it is on i386: the line may say neither machine.
+/// The symbols of a C function: its name, and its name on i386. The machine may not be known from the command line.
 fn plain_and_i386(name: &str) -> [String; 2] {
     [name.to_owned(), format!("_{name}")]
 }
 
-/// `name[=internal][,@ordinal][,flags]`, the value of `/export:`: the symbol that must be there.
+/// The symbol that must be defined for `/export:name[=internal][,@ordinal][,flags]`.
 fn exported(value: &str) -> &str {
     let name = value.split(',').next().unwrap_or_default();
     name.split_once('=').map_or(name, |(_, internal)| internal)
 }
 
-/// Whether `/nodefaultlib:without` means the library `name`: without regard to case, and to a missing `.lib`.
+/// Whether `/nodefaultlib:without` leaves out the library `name`. Case does not matter, nor whether `.lib` is written.
 pub fn is_left_out(name: &OsStr, without: &OsStr) -> bool {
     let full = |name: &OsStr| {
         let lower = name.to_string_lossy().to_ascii_lowercase();
@@ -83,7 +83,7 @@ pub fn is_left_out(name: &OsStr, without: &OsStr) -> bool {
 }
 
 impl LinkRequest {
-    /// Takes in an option that only link.exe has.
+    /// Applies an option that only link.exe has.
     pub(super) fn link_exe_option(&mut self, id: Id, value: &OsStr) {
         match id {
             Id::LinkAlternateName => {

@@ -1,6 +1,6 @@
-//! The command line of a link as a ledger: the user's tokens, each tagged with what it is and who gets it, never rewritten
-//! and never lost. What the host linker is given is read off the ledger token for token; what the tags mean
-//! for offld is `request`. Nothing here opens an input, searches a library or runs anything.
+//! The command line of a link as a ledger: the user's tokens, each tagged with what it is and who gets it. Tokens are never
+//! rewritten or dropped, so the host linker gets its arguments exactly as the user wrote them. `request` turns the tags into
+//! settings for offld. Nothing here opens an input, searches for a library or runs a program.
 
 pub mod cl;
 pub mod link_exe;
@@ -22,29 +22,29 @@ use anyhow::Result;
 
 pub use link_exe::Dialect;
 use state::Walk;
-pub use table::{Dashes, Id, Route, Row, Scope, Shape, own_rows};
+pub use table::{Dashes, Id, OptionRow, Route, Scope, Shape, own_rows};
 pub use table_ld::{host_rows, link_exe_rows};
 pub use target_arg::{TargetArg, is_llvm_arch};
 
-/// Whose command line this is.
+/// Which tool's command line this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Role {
-    /// A drop-in `clang-linker-wrapper`: our options, then the host linker's arguments.
+    /// `clang-linker-wrapper`: offld's options, then the host linker's arguments.
     #[default]
     Wrapper,
-    /// A drop-in linker, `ld.offld`: raw linker arguments.
+    /// `ld.offld`: the arguments of a linker, with offld's options among them.
     Ld,
 }
 
 /// What a command line asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Our help. Only when it is the sole argument: on a link line it is the linker's (docs/spec/faults.md F23).
+    /// offld's help. Only if it is the sole argument: on a link line it belongs to the linker (docs/spec/faults.md F23).
     Help {
-        /// `--help-hidden`: options of earlier releases as well.
+        /// `--help-hidden`: also lists options of earlier releases.
         hidden: bool,
     },
-    /// Our version, likewise only alone.
+    /// offld's version, also only if it is the sole argument.
     Version,
     /// A link.
     Link,
@@ -52,14 +52,14 @@ pub enum Mode {
 
 /// What an argument is.
 #[derive(Debug, Clone, Copy)]
-pub enum What {
+pub enum ArgKind {
     /// An option with a row in the tables.
-    Known(&'static Row),
-    /// The `--` that LLVM 14 to 16 place between our options and the linker's.
+    Known(&'static OptionRow),
+    /// The `--` that clang 14 to 16 places between the wrapper's options and the linker's arguments.
     Separator,
     /// A file.
     Input,
-    /// Anything else: an option no table has, `--`, `-`, an empty argument.
+    /// Anything else: an option that is in no table, `--`, `-`, an empty argument.
     Unknown,
 }
 
@@ -67,31 +67,31 @@ pub enum What {
 #[derive(Debug, Clone)]
 pub struct Arg {
     /// What it is.
-    pub what: What,
+    pub kind: ArgKind,
     /// Its tokens, as a range of [`Ledger::tokens`].
     pub tokens: Range<usize>,
     /// Who gets it.
     pub route: Route,
-    /// The operand, joined or separate; the path of an input.
+    /// The operand of an option, from the same token or the next; the path of an input.
     pub value: Option<OsString>,
 }
 
 impl Arg {
-    /// Which option it is, if the tables know it.
+    /// Which option it is, if it is in the tables.
     pub fn id(&self) -> Option<Id> {
-        match self.what {
-            What::Known(row) => Some(row.id),
+        match self.kind {
+            ArgKind::Known(row) => Some(row.id),
             _ => None,
         }
     }
 
     /// Whether it brings a file or library into the link.
     pub fn is_input(&self) -> bool {
-        match self.what {
-            What::Input => true,
-            What::Known(row) if row.id == Id::LinkWholeArchive => self.value.is_some(),
-            What::Known(row) => row.id == Id::Library,
-            What::Separator | What::Unknown => false,
+        match self.kind {
+            ArgKind::Input => true,
+            ArgKind::Known(row) if row.id == Id::LinkWholeArchive => self.value.is_some(),
+            ArgKind::Known(row) => row.id == Id::Library,
+            ArgKind::Separator | ArgKind::Unknown => false,
         }
     }
 }
@@ -113,7 +113,7 @@ impl Ledger {
     pub fn read(role: Role, argv: Vec<OsString>) -> Result<Ledger> {
         let style = response::style_of(role, &argv);
         let given = argv.clone();
-        let (tokens, response_files) = response::expand_and_tell(argv, style)?;
+        let (tokens, response_files) = response::expand_with_files(argv, style)?;
         Ok(Ledger { given, response_files, ..Ledger::parse(role, tokens)? })
     }
 
@@ -123,7 +123,7 @@ impl Ledger {
         Ok(Ledger { role, mode, dialect, given: tokens.clone(), response_files: Vec::new(), tokens, args })
     }
 
-    /// Whose command line this is.
+    /// Which tool's command line this is.
     pub fn role(&self) -> Role {
         self.role
     }
@@ -133,7 +133,7 @@ impl Ledger {
         self.mode
     }
 
-    /// Which linker's spelling the host arguments are in.
+    /// Which family of linkers the host arguments are spelled for.
     pub fn dialect(&self) -> Dialect {
         self.dialect
     }
@@ -158,11 +158,10 @@ impl Ledger {
         &self.args
     }
 
-    /// The host linker's arguments: the user's tokens minus ours, with `objects` after the last output option, or before the
-    /// first input where there is none, and `libraries` after the last input and
-    /// after the objects.
+    /// The host linker's arguments: the user's tokens without offld's options, plus `objects` and `libraries`. Objects go after the
+    /// last output option, or before the first input if there is none. Libraries go after the last input and after the objects.
     pub fn host_line(&self, objects: &[OsString], libraries: &[OsString]) -> Vec<OsString> {
-        let (objects_at, libraries_at) = self.places();
+        let (objects_at, libraries_at) = self.insertion_points();
         let mut line = Vec::with_capacity(self.tokens.len() + objects.len() + libraries.len());
         for (index, arg) in self.args.iter().enumerate() {
             if index == objects_at {
@@ -184,14 +183,14 @@ impl Ledger {
         line
     }
 
-    /// Before which argument the wrapper objects go, and before which the extra libraries.
-    fn places(&self) -> (usize, usize) {
+    /// The indices of the arguments before which the wrapper objects and the extra libraries go.
+    fn insertion_points(&self) -> (usize, usize) {
         let (mut output, mut link_output, mut first_input) = (None, None, None);
         let mut libraries = self.args.len();
         let mut walk = Walk::new(&self.args);
         for (index, arg) in self.args.iter().enumerate() {
-            // An object between --start-lib and --end-lib is dropped unless something pulls it, and one after -b binary is
-            // data: a wrapper object must be in neither place.
+            // The linker drops an object between --start-lib and --end-lib that nothing refers to, and takes one after -b binary
+            // for data. A wrapper object must be in neither place.
             let takes_objects = |walk: &Walk| !walk.state.lazy && !walk.state.binary;
             if arg.is_input() {
                 first_input = first_input.or(Some((index, takes_objects(&walk))));
@@ -211,7 +210,7 @@ impl Ledger {
         let objects = clean(output.or(link_output)).or_else(|| clean(first_input));
         let nothing_to_precede = output.or(link_output).or(first_input).is_none();
         let objects = objects.unwrap_or(if nothing_to_precede { self.args.len() } else { 0 });
-        // The libraries serve the objects, and linkers look for a symbol in what follows.
+        // The libraries define symbols that the objects use, and linkers search only the libraries that follow an object.
         (objects, libraries.max(objects))
     }
 }

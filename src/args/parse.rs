@@ -1,4 +1,4 @@
-//! Tokens to arguments: which row of the tables a token is, and whether the next one is its operand.
+//! Groups tokens into arguments: finds the table row for each token, and whether the next token is its operand.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -6,19 +6,19 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use anyhow::{Result, anyhow};
 
 use super::link_exe::{Dialect, dialect_of};
-use super::table::{self, Dashes, Route, Row, Shape, own_rows};
+use super::table::{self, Dashes, OptionRow, Route, Shape, own_rows};
 use super::table_ld::{host_rows, link_exe_rows};
-use super::{Arg, Id, Mode, Role, What};
+use super::{Arg, ArgKind, Id, Mode, Role};
 
-/// What a command line asks for, how it is spelled, and its arguments.
+/// The mode, dialect and arguments of a command line.
 pub(super) fn arguments(role: Role, tokens: &[OsString]) -> Result<(Mode, Dialect, Vec<Arg>)> {
     let mut args = Vec::new();
     let dialect = dialect_of(role, tokens);
-    let mut parser = Parser { role, dialect, old: false, tokens };
+    let mut parser = Parser { role, dialect, before_separator: false, tokens };
     let mut at = 0;
     if let Some(separator) = parser.separator(&mut args) {
         let tokens = separator..separator + 1;
-        args.push(Arg { what: What::Separator, tokens, route: Route::Wrapper, value: None });
+        args.push(Arg { kind: ArgKind::Separator, tokens, route: Route::Wrapper, value: None });
         at = separator + 1;
     }
     while at < tokens.len() {
@@ -48,30 +48,30 @@ fn to_os(bytes: &[u8]) -> OsString {
 /// How a token spells an option.
 enum Spelling {
     /// Complete in one token.
-    Alone(&'static Row),
+    Alone(&'static OptionRow),
     /// With its operand in the same token.
-    Joined(&'static Row, OsString),
+    Joined(&'static OptionRow, OsString),
     /// The next token is its operand.
-    Separate(&'static Row),
+    Separate(&'static OptionRow),
 }
 
 struct Parser<'a> {
     role: Role,
     dialect: Dialect,
-    /// Before the separator of LLVM 14 to 16, where a few more of our options are known.
-    old: bool,
+    /// Whether the token is before the separator of clang 14 to 16, where some options of those releases are accepted.
+    before_separator: bool,
     tokens: &'a [OsString],
 }
 
 impl Parser<'_> {
-    /// The place of the `--` before which only our options stand, and those options. Clang 14 to 16 write it; LLVM 22 knows
-    /// no separator, so any other `--` is the linker's.
+    /// The index of the `--` that separates offld's options from the linker's arguments, if there is one; the options before it are
+    /// put into `args`. Clang 14 to 16 write it. LLVM 22 has no separator, so any other `--` belongs to the linker.
     fn separator(&mut self, args: &mut Vec<Arg>) -> Option<usize> {
         let place = self.tokens.iter().position(|token| token == "--")?;
         if self.role != Role::Wrapper {
             return None;
         }
-        self.old = true;
+        self.before_separator = true;
         let mut ours = Vec::new();
         let mut at = 0;
         while at < place {
@@ -83,7 +83,7 @@ impl Parser<'_> {
                 _ => break,
             }
         }
-        self.old = false;
+        self.before_separator = false;
         if at < place {
             return None;
         }
@@ -94,22 +94,22 @@ impl Parser<'_> {
     /// The argument that starts at token `at`.
     fn arg(&self, at: usize) -> Result<Arg> {
         let token = &self.tokens[at];
-        let one = |what, route, value| Ok(Arg { what, tokens: at..at + 1, route, value });
+        let one = |kind, route, value| Ok(Arg { kind, tokens: at..at + 1, route, value });
         match self.spelling(at) {
-            Some(Spelling::Alone(row)) => one(What::Known(row), row.route, None),
-            Some(Spelling::Joined(row, value)) => one(What::Known(row), row.route, Some(value)),
+            Some(Spelling::Alone(row)) => one(ArgKind::Known(row), row.route, None),
+            Some(Spelling::Joined(row, value)) => one(ArgKind::Known(row), row.route, Some(value)),
             Some(Spelling::Separate(row)) => match self.tokens.get(at + 1) {
                 Some(value) => {
-                    Ok(Arg { what: What::Known(row), tokens: at..at + 2, route: row.route, value: Some(value.clone()) })
+                    Ok(Arg { kind: ArgKind::Known(row), tokens: at..at + 2, route: row.route, value: Some(value.clone()) })
                 }
-                // The linker says itself what is wrong with its own options, but without an output there is no link to do.
+                // The linker reports a missing operand of its own options, but without an output offld cannot link.
                 None if row.route == Route::Wrapper || row.id == Id::Output => {
                     Err(anyhow!("{}: missing argument", token.to_string_lossy()))
                 }
-                None => one(What::Unknown, Route::Host, None),
+                None => one(ArgKind::Unknown, Route::Host, None),
             },
-            None if self.is_input(token) => one(What::Input, Route::Both, Some(token.clone())),
-            None => one(What::Unknown, Route::Host, None),
+            None if self.is_input(token) => one(ArgKind::Input, Route::Both, Some(token.clone())),
+            None => one(ArgKind::Unknown, Route::Host, None),
         }
     }
 
@@ -166,16 +166,16 @@ impl Parser<'_> {
         })
     }
 
-    /// The rows of a name that hold in this place, ours before the linker's.
-    fn rows(&self, name: &[u8], dashes: Dashes) -> impl Iterator<Item = &'static Row> {
-        let (role, old) = (self.role, self.old);
+    /// The rows with this name that apply here: offld's options first, then the linker's.
+    fn rows(&self, name: &[u8], dashes: Dashes) -> impl Iterator<Item = &'static OptionRow> {
+        let (role, before_separator) = (self.role, self.before_separator);
         let host = if self.dialect == Dialect::Gnu { host_rows() } else { &[] };
         let both = table::named(own_rows(), name).iter().chain(table::named(host, name));
-        both.filter(move |row| row.dashes.accept(dashes) && row.scope.holds(role, old))
+        both.filter(move |row| row.dashes.accept(dashes) && row.scope.holds(role, before_separator))
     }
 
-    /// `/out:P`, `-out:P`, `/?out:P` and `-?out:P`: LLVM's four prefixes. Among GNU options only the few that LLVM's wrapper knows
-    /// there, and those in lower case.
+    /// An option of link.exe with one of LLVM's four prefixes: `/out:P`, `-out:P`, `/?out:P`, `-?out:P`. On a GNU line only the few
+    /// that LLVM's wrapper accepts there count, in lower case.
     fn link_exe_spelling(&self, token: &[u8]) -> Option<Spelling> {
         let body = match token {
             [b'/' | b'-', b'?', body @ ..] | [b'/' | b'-', body @ ..] => body,

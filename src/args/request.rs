@@ -1,5 +1,5 @@
-//! What a command line asks of offld, as plain data: our options with their values checked, and the inputs in command-line order
-//! with the linker state that holds where each stands. Nothing is looked up on disk; `inputs` does that.
+//! The settings that a command line gives offld, as plain data: offld's options with their values checked, and the inputs in
+//! command-line order with the linker state at each. Nothing is looked up on disk; `inputs` does that.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 use super::state::{State, Walk};
-use super::{Arg, Dialect, Id, Ledger, Role, TargetArg, What};
+use super::{Arg, ArgKind, Dialect, Id, Ledger, Role, TargetArg};
 
 /// How many device links run at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -17,14 +17,14 @@ pub enum Jobs {
     Auto,
     /// `--wrapper-jobs=N`.
     N(usize),
-    /// `--wrapper-jobs=jobserver`: as many as the jobserver of the environment grants.
+    /// `--wrapper-jobs=jobserver`: as many as make's jobserver, found through the environment, allows.
     Jobserver,
 }
 
-/// An argument for LLVM. Both kinds reach the device link's LTO; their common order is kept.
+/// An argument for LLVM. Both kinds reach the LTO of the device link, in the order in which they were given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LlvmOption {
-    /// `-mllvm X`, which the device compiler is given as well.
+    /// `-mllvm X`, which is passed to the device compiler as well.
     Mllvm(OsString),
     /// `--offload-opt=X`.
     OffloadOpt(OsString),
@@ -64,20 +64,20 @@ pub enum InputName {
     Library(OsString),
 }
 
-/// One input of the host link, with what holds where it stands.
+/// One input of the host link, with the linker state at its place on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InputSpec {
     /// What it names.
     pub name: InputName,
-    /// `--whole-archive` holds: every member of an archive is linked.
+    /// `--whole-archive` is in effect: every member of an archive is linked.
     pub whole_archive: bool,
-    /// Between `--start-lib` and `--end-lib`: an object is a member of an archive.
+    /// Between `--start-lib` and `--end-lib`: an object is treated like a member of an archive.
     pub lazy: bool,
-    /// `-Bstatic` or `-static` holds: `-l` finds archives only.
+    /// `-Bstatic` or `-static` is in effect: `-l` finds archives only.
     pub prefer_static: bool,
-    /// `--as-needed` holds.
+    /// `--as-needed` is in effect.
     pub as_needed: bool,
-    /// `--format=binary` holds: the file is data and is not scanned.
+    /// `--format=binary` is in effect: the file is data and is not scanned.
     pub binary: bool,
     /// The `--start-group` it is in, counted from 0.
     pub group: Option<usize>,
@@ -86,7 +86,7 @@ pub struct InputSpec {
 }
 
 impl InputSpec {
-    /// A library that no argument of the line brings in: an object names it.
+    /// A library that no argument names but an object asks for.
     pub fn library(name: OsString) -> InputSpec {
         InputSpec {
             name: InputName::Library(name),
@@ -104,9 +104,9 @@ impl InputSpec {
 /// A link, as asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LinkRequest {
-    /// Whose command line it was.
+    /// Which tool's command line it was.
     pub role: Role,
-    /// Which linker's spelling its host arguments are in.
+    /// Which family of linkers its host arguments are spelled for.
     pub dialect: Dialect,
     /// `--host-triple`.
     pub host_triple: Option<String>,
@@ -136,7 +136,7 @@ pub struct LinkRequest {
     pub save_temps: bool,
     /// `--compress`.
     pub compress: bool,
-    /// `--compression-level`, not checked: whoever compresses knows the range.
+    /// `--compression-level`, not checked here: the code that compresses knows the range.
     pub compression_level: Option<String>,
     /// `--wrapper-time-trace`.
     pub time_trace: Option<PathBuf>,
@@ -182,13 +182,13 @@ pub struct LinkRequest {
     pub relocatable: bool,
     /// `-shared`.
     pub shared: bool,
-    /// `-static`; `-Bstatic` is no more than a state of the inputs.
+    /// `-static`. `-Bstatic` only changes the state of the inputs after it.
     pub static_link: bool,
-    /// `--gc-sections`, the last word on it.
+    /// `--gc-sections` or `--no-gc-sections`, whichever is last.
     pub gc_sections: bool,
     /// `-m`, the last one.
     pub emulation: Option<String>,
-    /// Symbols the link starts from: of `-e`, `-u`, `--require-defined`, and every name in the expression of a `--defsym`.
+    /// Symbols that the command line requires: of `-e`, `-u`, `--require-defined`, and every name in the expression of a `--defsym`.
     pub undefined: Vec<String>,
     /// `--wrap`.
     pub wrapped_symbols: Vec<String>,
@@ -198,11 +198,11 @@ pub struct LinkRequest {
     pub default_libraries: Vec<OsString>,
     /// link.exe's `/nodefaultlib:`.
     pub without_libraries: Vec<OsString>,
-    /// link.exe's `/nodefaultlib`, for all of them.
+    /// link.exe's `/nodefaultlib` without a value, which leaves out all of them.
     pub no_default_libraries: bool,
-    /// link.exe's `/alternatename:from=to`: what a symbol nobody defines stands for.
+    /// link.exe's `/alternatename:from=to`: `to` is used for `from` if nothing defines `from`.
     pub alternate_names: Vec<(String, String)>,
-    /// Whether the line says where the program starts (link.exe's `/entry:` and `/noentry`).
+    /// Whether an option names the program's entry or says there is none (link.exe's `/entry:` and `/noentry`).
     pub entry_is_named: bool,
     /// The inputs in order.
     pub inputs: Vec<InputSpec>,
@@ -236,7 +236,7 @@ impl LinkRequest {
         Ok(request)
     }
 
-    /// Whether device code for `arch` is taken from archives without being asked for.
+    /// Whether `--should-extract` makes archive members with device code for `arch` part of the link.
     pub fn extracts(&self, arch: &str) -> bool {
         self.should_extract.iter().any(|wanted| wanted == arch)
     }
@@ -257,7 +257,7 @@ impl LinkRequest {
             Id::NoGcSections => self.gc_sections = false,
             Id::Relocatable => self.relocatable = true,
             Id::Shared => self.shared = true,
-            // Without a number, GNU ld and gold read -G as -shared.
+            // GNU ld and gold read -G without a number as -shared.
             Id::GpSize => self.shared |= arg.value.is_none(),
             Id::Static => self.static_link = true,
             _ => {}
@@ -298,7 +298,7 @@ impl LinkRequest {
         Ok(())
     }
 
-    /// Options of LLVM 14 to 20. `--clang-backend` and `-strip-sections` ask for what is always so and leave no trace.
+    /// Options of LLVM 14 to 20. `--clang-backend` and `-strip-sections` are ignored: offld always does what they ask for.
     fn old_device_option(&mut self, id: Id, value: &OsStr) -> Result<()> {
         let mut remarks = |option: &str| {
             let mut text = OsString::from(option);
@@ -341,17 +341,17 @@ impl LinkRequest {
 /// The input an argument brings in.
 fn input(arg: &Arg, state: State) -> Option<InputSpec> {
     let value = arg.value.as_ref()?;
-    let (name, whole_archive) = match arg.what {
-        What::Known(row) if row.id == Id::Library => (InputName::Library(value.clone()), state.whole_archive),
+    let (name, whole_archive) = match arg.kind {
+        ArgKind::Known(row) if row.id == Id::Library => (InputName::Library(value.clone()), state.whole_archive),
         // `/wholearchive:lib` names the library and takes all of it.
-        What::Known(_) => (InputName::File(PathBuf::from(value)), true),
+        ArgKind::Known(_) => (InputName::File(PathBuf::from(value)), true),
         _ => (InputName::File(PathBuf::from(value)), state.whole_archive),
     };
     let State { lazy, prefer_static, as_needed, binary, group, .. } = state;
     Some(InputSpec { name, whole_archive, lazy, prefer_static, as_needed, binary, group, token: arg.tokens.start })
 }
 
-/// Names and numbers that are compared with ASCII ones only; what is not UTF-8 in them equals none.
+/// A value as text. Invalid UTF-8 is replaced, which is harmless as such values are only compared with ASCII text or parsed.
 pub(super) fn text(value: &OsStr) -> String {
     value.to_string_lossy().into_owned()
 }
@@ -375,7 +375,7 @@ fn granularity(value: &OsStr) -> Result<u32> {
     }
 }
 
-/// `<name>=<path>`, both there.
+/// Splits `<name>=<path>`; both must be there.
 fn pair(option: &str, form: &str, value: &OsStr) -> Result<(String, PathBuf)> {
     use std::os::unix::ffi::OsStrExt;
     let bytes = value.as_bytes();
@@ -388,8 +388,8 @@ fn pair(option: &str, form: &str, value: &OsStr) -> Result<(String, PathBuf)> {
     }
 }
 
-/// The symbols a `--defsym name=expression` may refer to: every name in the expression, functions of the script language too,
-/// as one symbol too many does no harm.
+/// The symbols that a `--defsym name=expression` may refer to: every name in the expression. This includes functions of the script
+/// language, but an extra name does no harm.
 fn expression_names(defsym: &str) -> Vec<String> {
     let expression = defsym.split_once('=').map_or("", |(_, expression)| expression);
     let in_name = |c: char| c.is_alphanumeric() || "_.$@".contains(c);

@@ -1,5 +1,5 @@
-//! Response files: `@file` on our command line replaced by the arguments in it, and arguments written to one for a child whose
-//! command line would be too long for the system (docs/spec/faults.md F21).
+//! Response files: replaces `@file` on a command line by the arguments in the file, and writes arguments to such a file for a child
+//! process whose command line would be too long for the system (docs/spec/faults.md F21).
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -15,15 +15,15 @@ use super::{Dialect, Role};
 /// How arguments are quoted in a response file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Style {
-    /// GNU tools, clang, ld.lld: quotes of both kinds, and a backslash takes the meaning of what follows.
+    /// GNU tools, clang, ld.lld: single and double quotes; a backslash makes the next character literal.
     #[default]
     Gnu,
-    /// lld-link and other tools of Windows: double quotes, and a backslash is one unless a quote follows.
+    /// lld-link and other tools of Windows: double quotes; a backslash is an ordinary character unless a quote follows.
     Windows,
 }
 
-/// The style of the response files a command line names: Windows rules for a link with Microsoft's linker, and where
-/// `--rsp-quoting=` (an option of lld) asks for them.
+/// The style of the response files on a command line: Windows rules for a link with Microsoft's linker, unless lld's option
+/// `--rsp-quoting=` chooses.
 pub fn style_of(role: Role, argv: &[OsString]) -> Style {
     let mut style = Style::Gnu;
     for token in argv {
@@ -40,7 +40,7 @@ pub fn style_of(role: Role, argv: &[OsString]) -> Style {
 }
 
 impl Style {
-    /// That of a linker with this kind of command line.
+    /// The style that a linker of this dialect reads.
     pub fn of_linker(dialect: Dialect) -> Style {
         match dialect {
             Dialect::Gnu => Style::Gnu,
@@ -49,20 +49,20 @@ impl Style {
     }
 }
 
-/// Replaces every `@file` by the arguments in it, and those in them. An `@file` that does not exist stays as it is: it may be a
-/// file's own name, and the linker reports it if not.
+/// Replaces every `@file` by the arguments in the file, recursively. An `@file` that does not exist is kept: a file may have that
+/// name, and if not, the linker reports it.
 pub fn expand(args: Vec<OsString>, style: Style) -> Result<Vec<OsString>> {
-    Ok(expand_and_tell(args, style)?.0)
+    Ok(expand_with_files(args, style)?.0)
 }
 
-/// The same, and the files that were read.
-pub(super) fn expand_and_tell(args: Vec<OsString>, style: Style) -> Result<(Vec<OsString>, Vec<PathBuf>)> {
+/// Does the same as [`expand`], and also returns the files that were read.
+pub(super) fn expand_with_files(args: Vec<OsString>, style: Style) -> Result<(Vec<OsString>, Vec<PathBuf>)> {
     let mut expanded = (Vec::with_capacity(args.len()), Vec::new());
     expand_into(args, style, &mut Vec::new(), &mut expanded)?;
     Ok(expanded)
 }
 
-/// `open` are the files being read, outermost first; `expanded` are the arguments and the files read so far.
+/// `open` has the files being read, outermost first; `expanded` has the arguments and the files read so far.
 fn expand_into(
     args: Vec<OsString>,
     style: Style,
@@ -91,7 +91,7 @@ fn expand_into(
     Ok(())
 }
 
-/// The file `name` stands for: as seen from the current directory, else from the folder of the file that names it.
+/// Path and contents of the file `name`, relative to the current directory, else to the folder of the file that names it.
 fn find(name: &Path, outer: Option<&PathBuf>) -> Result<Option<(PathBuf, Vec<u8>)>> {
     let beside = outer.and_then(|outer| outer.parent()).map(|folder| folder.join(name));
     for path in [Some(name.to_owned()), beside].into_iter().flatten() {
@@ -117,7 +117,7 @@ fn is_open(path: &Path, open: &[PathBuf]) -> bool {
     open.iter().any(|other| real(other) == this)
 }
 
-/// The bytes as text: Microsoft's tools write UTF-16 with a byte order mark, and a mark may precede UTF-8.
+/// The text as UTF-8 without a byte order mark. Microsoft's tools write UTF-16 with such a mark.
 fn decode(bytes: &[u8]) -> Result<Cow<'_, [u8]>> {
     let (units, order): (_, fn([u8; 2]) -> u16) = match bytes {
         [0xef, 0xbb, 0xbf, text @ ..] => return Ok(Cow::Borrowed(text)),
@@ -148,7 +148,7 @@ pub fn tokenize(text: &[u8], style: Style) -> Vec<OsString> {
 struct Tokens {
     done: Vec<OsString>,
     token: Vec<u8>,
-    /// A quote was seen, so that the token counts even if it stays empty.
+    /// Whether the token has a quote: then it counts even if it is empty.
     quoted: bool,
 }
 
@@ -161,7 +161,7 @@ impl Tokens {
     }
 }
 
-/// As LLVM and libiberty both read it: within quotes of either kind a backslash takes the meaning of the next byte too.
+/// Reads the text as LLVM and libiberty do: a backslash makes the next byte literal, within quotes of either kind as well.
 fn tokenize_gnu(text: &[u8], tokens: &mut Tokens) {
     let mut quote = None;
     let mut bytes = text.iter().copied();
@@ -180,8 +180,8 @@ fn tokenize_gnu(text: &[u8], tokens: &mut Tokens) {
     }
 }
 
-/// As `CommandLineToArgvW` reads it: backslashes before a quote count half, an odd one makes the quote literal; elsewhere they are
-/// backslashes. Two quotes within quotes are one.
+/// Reads the text as `CommandLineToArgvW` does: before a quote two backslashes stand for one, and an odd one makes the quote literal;
+/// elsewhere they are ordinary. Two quotes within quotes are one literal quote.
 fn tokenize_windows(text: &[u8], tokens: &mut Tokens) {
     let mut in_quotes = false;
     let mut at = 0;
@@ -219,16 +219,17 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | 0x0b | 0x0c | 0)
 }
 
-/// Arguments as the text of a response file, one a line, which a child reads back byte for byte. (LLVM's tools drop an empty one.)
+/// The text of a response file with these arguments, one per line. A child reads them back byte for byte, but LLVM's tools drop an
+/// empty one.
 ///
-/// Every argument is in double quotes: that is what all readers agree on, and the file then never starts with what would be taken
-/// for a byte order mark.
+/// Every argument is in double quotes: all readers agree on these, and the file then cannot start with bytes that would be taken for
+/// a byte order mark.
 pub fn spill(args: &[OsString], style: Style) -> Vec<u8> {
     let mut text = Vec::new();
     for arg in args {
         text.push(b'"');
         match style {
-            // Within double quotes a backslash is special to all of them before these two only.
+            // Within double quotes these are the only bytes before which every reader drops a backslash.
             Style::Gnu => arg.as_bytes().iter().for_each(|byte| {
                 if matches!(byte, b'"' | b'\\') {
                     text.push(b'\\');
@@ -251,7 +252,7 @@ fn quote_windows(arg: &[u8], text: &mut Vec<u8>) {
         backslashes = if *byte == b'\\' { backslashes + 1 } else { 0 };
         text.push(*byte);
     }
-    // The closing quote follows.
+    // The closing quote follows, before which backslashes must be doubled.
     text.extend(std::iter::repeat_n(b'\\', backslashes));
 }
 
@@ -261,7 +262,7 @@ fn quote_windows(arg: &[u8], text: &mut Vec<u8>) {
 /// 128 KiB together (`ARG_MAX`'s floor). Some room is left below both for the program's name and the environment.
 pub fn needs_spill(args: &[OsString]) -> bool {
     const ROOM: usize = 96 * 1024;
-    // Each argument costs its closing zero and a pointer as well.
+    // Each argument also takes a terminating zero and a pointer.
     let total: usize = args.iter().map(|arg| arg.len() + 1 + size_of::<usize>()).sum();
     total > ROOM
 }

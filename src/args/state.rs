@@ -1,35 +1,35 @@
-//! The state a linker carries from left to right along its command line. It ends here: an input leaves the parser with the
-//! state that holds where it stands, and nobody asks later (docs/spec/faults.md F4, F6, F18).
+//! The options of a linker that change how later inputs are treated, such as `--whole-archive`. Each input gets a copy of the state at
+//! its place, so no later stage has to look at these options (docs/spec/faults.md F4, F6, F18).
 
 use super::{Arg, Id};
 
-/// What holds for an input because of where it stands.
+/// The options in effect at one place of a command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct State {
     /// `--whole-archive`.
     pub whole_archive: bool,
-    /// Between `--start-lib` and `--end-lib`: an object is a member of an archive.
+    /// Between `--start-lib` and `--end-lib`: an object is treated like a member of an archive.
     pub lazy: bool,
     /// `-Bstatic`: `-l` finds archives only.
     pub prefer_static: bool,
     /// `--as-needed`.
     pub as_needed: bool,
-    /// `--format=binary`: a file is data, whatever is in it.
+    /// `--format=binary`: a file is data, whatever its contents look like.
     pub binary: bool,
     /// The `--start-group` it is in, counted from 0.
     pub group: Option<usize>,
 }
 
-/// A walk along the arguments.
+/// Follows the state from left to right along the arguments.
 pub(super) struct Walk {
-    /// What holds after the last step.
+    /// The state after the last step.
     pub state: State,
     pushed: Vec<State>,
     groups: usize,
 }
 
 impl Walk {
-    /// The state before the first argument. link.exe's `/wholearchive` holds for the whole line wherever it stands.
+    /// The state before the first argument. link.exe's `/wholearchive` applies to the whole line wherever it stands.
     pub(super) fn new(args: &[Arg]) -> Walk {
         let whole_archive = args.iter().any(|arg| arg.id() == Some(Id::LinkWholeArchive) && arg.value.is_none());
         Walk { state: State { whole_archive, ..State::default() }, pushed: Vec::new(), groups: 0 }
@@ -54,7 +54,7 @@ impl Walk {
             }
             Some(Id::EndGroup) => state.group = None,
             Some(Id::PushState) => self.pushed.push(*state),
-            // GNU ld and lld both save these three and nothing else. A pop too many is the linker's to report.
+            // GNU ld and lld both save these three and nothing else. The linker reports a --pop-state without a --push-state.
             Some(Id::PopState) => {
                 if let Some(saved) = self.pushed.pop() {
                     state.whole_archive = saved.whole_archive;

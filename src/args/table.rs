@@ -1,16 +1,16 @@
-//! Options as rows: spelling, shape, who gets it, what it is, help. This file has the shape of a row and our own options;
-//! `table_ld` has the host linkers'. The parser, the help text and the tests read nothing else.
+//! The table of offld's own options and the types of its rows: spelling, form of the operand, who gets the option, help. `table_ld` has
+//! the host linkers' options. The parser, the help text and the tests use only these tables.
 
 use super::Role;
 
 /// Who gets an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
-    /// The host linker; offld has no use for it.
+    /// The host linker only.
     Host,
-    /// offld; the host linker never sees it.
+    /// offld only; it is not passed to the host linker.
     Wrapper,
-    /// The host linker, and offld reads it as well.
+    /// The host linker and offld.
     Both,
 }
 
@@ -42,13 +42,13 @@ pub enum Shape {
     Separate,
     /// `--opt V` or `--opt=V`
     Either,
-    /// `--opt N`, `--opt=N`, or `--opt` alone where no number follows: to one linker a flag, to another not.
+    /// `--opt N`, `--opt=N`, or `--opt` alone if no number follows: it is a flag for some linkers and takes a value for others.
     EitherNumber,
     /// `--opt` or `--opt=V`
     OptionalEquals,
     /// `-xV` or `-x V`
     Letter,
-    /// `-xN`, `-x N`, or `-x` alone where no number follows.
+    /// `-xN`, `-x N`, or `-x` alone if no number follows.
     LetterNumber,
     /// `/opt:V`
     Colon,
@@ -62,14 +62,14 @@ impl Shape {
     }
 }
 
-/// Where a row holds.
+/// Where a row applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
     /// On every command line.
     Everywhere,
-    /// Of `clang-linker-wrapper` only: the linker has another meaning for it, or it is of an earlier release.
+    /// Only for `clang-linker-wrapper`: linkers have another meaning for the option, or it is from an earlier release of LLVM.
     Wrapper,
-    /// Of `clang-linker-wrapper` only, before the `--` of LLVM 14 to 16.
+    /// Only for `clang-linker-wrapper`, before the `--` that clang 14 to 16 writes.
     BeforeSeparator,
 }
 
@@ -85,7 +85,7 @@ impl Scope {
 
 /// One option.
 #[derive(Debug)]
-pub struct Row {
+pub struct OptionRow {
     /// Its name, without dashes.
     pub name: &'static str,
     /// The dashes it is written with.
@@ -94,11 +94,11 @@ pub struct Row {
     pub shape: Shape,
     /// Who gets it.
     pub route: Route,
-    /// Where it holds.
+    /// Where it applies.
     pub scope: Scope,
     /// What it is.
     pub id: Id,
-    /// One line for `--help`; empty for options that only `--help-hidden` lists, and for the linkers' own.
+    /// One line for `--help`; empty for options that only `--help-hidden` lists, and for those of linkers.
     pub help: &'static str,
 }
 
@@ -106,7 +106,7 @@ pub struct Row {
 #[expect(missing_docs, reason = "each is named after the option it stands for")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Id {
-    // Ours, of LLVM 22.
+    // Options of clang-linker-wrapper in LLVM 22.
     Compress,
     CompressionLevel,
     CudaPath,
@@ -129,7 +129,7 @@ pub enum Id {
     TimeTraceGranularity,
     Verbose,
     Version,
-    // Ours, of LLVM 14 to 20.
+    // Options of clang-linker-wrapper in LLVM 14 to 20.
     BitcodeLibrary,
     BuiltinBitcode,
     ClangBackend,
@@ -141,14 +141,14 @@ pub enum Id {
     PtxasArg,
     StripSections,
     TargetFeature,
-    // Ours alone.
+    // Options that only offld has.
     Cache,
     NoOffloadRuntime,
     OffldClang,
     OffldLinker,
     Reproduce,
     Why,
-    // The host linker's, read by offld.
+    // Options of host linkers that offld reads.
     AsNeeded,
     Bdynamic,
     Bstatic,
@@ -186,47 +186,47 @@ pub enum Id {
     WholeArchive,
     Wrap,
     Z,
-    // The host linker's, known so that an operand is not taken for an input nor a long name for a letter with a value.
+    // Other options of host linkers: listed so that an operand is not taken for an input, nor a long name for a letter with a value.
     Flag,
     Operand,
 }
 
 /// The rows with a name, in a table ordered by name.
-pub(super) fn named(table: &'static [Row], name: &[u8]) -> &'static [Row] {
+pub(super) fn named(table: &'static [OptionRow], name: &[u8]) -> &'static [OptionRow] {
     let start = table.partition_point(|row| row.name.as_bytes() < name);
     let end = table.partition_point(|row| row.name.as_bytes() <= name);
     &table[start..end]
 }
 
-/// Our options, ordered by name.
-pub fn own_rows() -> &'static [Row] {
+/// offld's options, ordered by name.
+pub fn own_rows() -> &'static [OptionRow] {
     OWN
 }
 
-const fn own(name: &'static str, dashes: Dashes, shape: Shape, id: Id, help: &'static str) -> Row {
-    Row { name, dashes, shape, route: Route::Wrapper, scope: Scope::Everywhere, id, help }
+const fn own(name: &'static str, dashes: Dashes, shape: Shape, id: Id, help: &'static str) -> OptionRow {
+    OptionRow { name, dashes, shape, route: Route::Wrapper, scope: Scope::Everywhere, id, help }
 }
 
-/// An option of an earlier release, or one that is ours only where we stand in for the wrapper.
-const fn wrapper(name: &'static str, dashes: Dashes, shape: Shape, id: Id, help: &'static str) -> Row {
-    Row { name, dashes, shape, route: Route::Wrapper, scope: Scope::Wrapper, id, help }
+/// An option that only `clang-linker-wrapper` takes: one of an earlier release, or one that linkers read differently.
+const fn wrapper(name: &'static str, dashes: Dashes, shape: Shape, id: Id, help: &'static str) -> OptionRow {
+    OptionRow { name, dashes, shape, route: Route::Wrapper, scope: Scope::Wrapper, id, help }
 }
 
-/// A spelling of LLVM 14 or 15 that means something else, or nothing, to later ones and to linkers.
-const fn before(name: &'static str, dashes: Dashes, id: Id) -> Row {
-    Row { name, dashes, shape: Shape::Flag, route: Route::Wrapper, scope: Scope::BeforeSeparator, id, help: "" }
+/// A spelling of LLVM 14 or 15 that later releases and linkers do not know or read differently.
+const fn before(name: &'static str, dashes: Dashes, id: Id) -> OptionRow {
+    OptionRow { name, dashes, shape: Shape::Flag, route: Route::Wrapper, scope: Scope::BeforeSeparator, id, help: "" }
 }
 
-/// Ours only when alone (`Mode`); among others the linker's.
-const fn alone(name: &'static str, dashes: Dashes, id: Id, help: &'static str) -> Row {
-    Row { name, dashes, shape: Shape::Flag, route: Route::Host, scope: Scope::Everywhere, id, help }
+/// An option that is offld's only as the sole argument (`Mode`) and the linker's otherwise.
+const fn alone(name: &'static str, dashes: Dashes, id: Id, help: &'static str) -> OptionRow {
+    OptionRow { name, dashes, shape: Shape::Flag, route: Route::Host, scope: Scope::Everywhere, id, help }
 }
 
 use Dashes::{Any, One, Two};
 use Shape::{Either, Equals, Flag, Separate};
 
 #[rustfmt::skip]
-const OWN: &[Row] = &[
+const OWN: &[OptionRow] = &[
     wrapper("bitcode-library", Two, Equals, Id::BitcodeLibrary, ""),
     wrapper("builtin-bitcode", Two, Equals, Id::BuiltinBitcode, ""),
     wrapper("clang-backend", Two, Flag, Id::ClangBackend, ""),

@@ -1,41 +1,41 @@
-//! The host linkers' options as rows: GNU ld, gold, ld.lld, mold and wild in one table, link.exe and lld-link in another.
+//! The tables of host linkers' options: one for GNU ld, gold, ld.lld, mold and wild, one for link.exe and lld-link.
 //!
 //! A row is here for one of three reasons: offld reads the option (`both`); it takes its operand from the next token, which must
 //! not be taken for an input (`operand`); or its name with one dash would be read as a letter with a value, as
 //! `-emit-relocs` as `-e mit-relocs` (`flag`). Any other option is forwarded without a row. Which linker takes what was found by
-//! asking each of them. Where two disagree, an option takes an operand if one of them says so, as the other knows no such option.
+//! running each of them. Where two disagree, the option takes an operand if it does for one of them, as the other knows no such option.
 
-use super::table::{Dashes, Id, Route, Row, Scope, Shape};
+use super::table::{Dashes, Id, OptionRow, Route, Scope, Shape};
 use Dashes::{Any, One, Two};
 use Shape::{Colon, Either, EitherNumber, Flag, Letter, LetterNumber, OptionalColon, OptionalEquals, Separate};
 
 /// Options of the linkers with GNU ld's command line, ordered by name.
-pub fn host_rows() -> &'static [Row] {
+pub fn host_rows() -> &'static [OptionRow] {
     HOST
 }
 
 /// Options of link.exe and lld-link, ordered by name.
-pub fn link_exe_rows() -> &'static [Row] {
+pub fn link_exe_rows() -> &'static [OptionRow] {
     LINK_EXE
 }
 
-const fn row(name: &'static str, dashes: Dashes, shape: Shape, route: Route, id: Id) -> Row {
-    Row { name, dashes, shape, route, scope: Scope::Everywhere, id, help: "" }
+const fn row(name: &'static str, dashes: Dashes, shape: Shape, route: Route, id: Id) -> OptionRow {
+    OptionRow { name, dashes, shape, route, scope: Scope::Everywhere, id, help: "" }
 }
 
-const fn both(name: &'static str, dashes: Dashes, shape: Shape, id: Id) -> Row {
+const fn both(name: &'static str, dashes: Dashes, shape: Shape, id: Id) -> OptionRow {
     row(name, dashes, shape, Route::Both, id)
 }
 
-const fn operand(name: &'static str, dashes: Dashes, shape: Shape) -> Row {
+const fn operand(name: &'static str, dashes: Dashes, shape: Shape) -> OptionRow {
     row(name, dashes, shape, Route::Host, Id::Operand)
 }
 
-const fn flag(name: &'static str, dashes: Dashes, shape: Shape) -> Row {
+const fn flag(name: &'static str, dashes: Dashes, shape: Shape) -> OptionRow {
     row(name, dashes, shape, Route::Host, Id::Flag)
 }
 
-const LINK_EXE: &[Row] = &[
+const LINK_EXE: &[OptionRow] = &[
     both("alternatename", Any, Colon, Id::LinkAlternateName),
     both("defaultlib", Any, Colon, Id::LinkDefaultLib),
     both("dll", Any, Flag, Id::Shared),
@@ -56,7 +56,7 @@ const LINK_EXE: &[Row] = &[
 
 // GNU ld: a long name takes one dash or two, but with one dash `-o…` is always the output; so for names that begin with `o`
 // only two dashes count.
-const HOST: &[Row] = &[
+const HOST: &[OptionRow] = &[
     both("(", One, Flag, Id::StartGroup),
     both(")", One, Flag, Id::EndGroup),
     operand("A", One, Letter),

@@ -1,4 +1,4 @@
-//! The values of `--device-linker=` and `--device-compiler=`, addressed to one target or to all (docs/spec/link-driver.md 2.2).
+//! The values of `--device-linker=` and `--device-compiler=`, which apply to one target or to all (docs/spec/link-driver.md 2.2).
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +15,7 @@ impl TargetArg {
         TargetArg { raw }
     }
 
-    /// What a device link for `triple` is given of it, if anything.
+    /// The argument that a device link for `triple` gets from this value, if any.
     pub fn for_triple(&self, triple: &str) -> Option<&OsStr> {
         let bytes = self.raw.as_bytes();
         let (head, tail) = match bytes.iter().position(|byte| *byte == b'=') {
@@ -35,7 +35,7 @@ impl TargetArg {
     }
 }
 
-/// Whether `name` is the architecture of a triple, as LLVM 22 reads one: only then is `name-…=value` addressed to a target.
+/// Whether LLVM 22 reads `name` as the architecture of a triple. Only then does `name-…=value` apply to one target.
 pub fn is_llvm_arch(name: &str) -> bool {
     #[rustfmt::skip]
     const PLAIN: &[&str] = &[

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use anyhow::{Result, anyhow, bail};
 
 use super::help;
-use crate::args::cl::{self, Kind, Line, Opt, Outcome, Positional};
+use crate::args::cl::{self, Kind, Opt, Outcome, ParsedLine, Positional};
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::Shell;
 use crate::tools::bundler::{self, Request, Task};
@@ -20,7 +20,7 @@ const NAME: &str = "clang-offload-bundler";
 /// The only category that LLVM's `-debug-only` has for this tool.
 const COMPATIBILITY: &str = "CodeObjectCompatibility";
 
-static TOOL: cl::Tool = cl::Tool {
+static TOOL: cl::ToolSpec = cl::ToolSpec {
     name: NAME,
     // The first two lines end in a blank.
     overview: "A tool to bundle several input files of the specified type <type> \nreferring to the same source file but different \
@@ -98,7 +98,7 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
 }
 
 /// The work that `line` asks for, after LLVM's checks.
-fn request(line: &Line, shell: &Shell) -> Result<Request> {
+fn request(line: &ParsedLine, shell: &Shell) -> Result<Request> {
     let settings = compression::Settings::new(line, shell);
     let on = |name: &str| line.flag(name) == Some(true);
     let files = Files::new(line, shell)?;
@@ -131,12 +131,12 @@ struct Files {
 }
 
 impl Files {
-    fn new(line: &Line, shell: &Shell) -> Result<Files> {
+    fn new(line: &ParsedLine, shell: &Shell) -> Result<Files> {
         let inputs = Files::given(line, "input", "inputs", shell)?;
         Ok(Files { inputs, outputs: Files::given(line, "output", "outputs", shell)? })
     }
 
-    fn given(line: &Line, name: &str, old: &str, shell: &Shell) -> Result<Vec<PathBuf>> {
+    fn given(line: &ParsedLine, name: &str, old: &str, shell: &Shell) -> Result<Vec<PathBuf>> {
         if line.count(name) > 0 && line.count(old) > 0 {
             bail!("-{old} and -{name} cannot be used together, use only -{name} instead");
         }
@@ -148,7 +148,7 @@ impl Files {
 }
 
 /// LLVM's checks of which options can be combined, in LLVM's order. Targets are checked after this, and files after the targets.
-fn check(line: &Line, files: &Files) -> Result<Task> {
+fn check(line: &ParsedLine, files: &Files) -> Result<Task> {
     let on = |name: &str| line.flag(name) == Some(true);
     let (inputs, outputs, targets) = (files.inputs.len(), files.outputs.len(), line.list("targets").len());
     let rules = |rules: &[(bool, &str)]| match rules.iter().find(|(broken, _)| *broken) {

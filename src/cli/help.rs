@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use crate::args::{Dashes, Role, Row, Scope, Shape, own_rows};
+use crate::args::{Dashes, OptionRow, Role, Scope, Shape, own_rows};
 use crate::model::{LLVM_MAJOR, LLVM_RELEASE};
 
 /// `--help` and `--help-hidden`, to stdout.
@@ -48,7 +48,7 @@ fn name(role: Role) -> &'static str {
 }
 
 /// An option as the help shows it: `--opt=<value>`, or another form if it takes its value otherwise.
-fn spelling(row: &Row) -> String {
+fn spelling(row: &OptionRow) -> String {
     let dashes = if row.dashes == Dashes::One { "-" } else { "--" };
     let value = match row.shape {
         Shape::Flag => "",

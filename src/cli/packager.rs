@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 
-use crate::args::cl::{self, Kind, Line, Opt, Outcome, Positional};
+use crate::args::cl::{self, Kind, Opt, Outcome, ParsedLine, Positional};
 use crate::model::LLVM_MAJOR;
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::Shell;
 use crate::sys::toolchain;
 use crate::tools::packager::{self, Extract, Format, ImageArguments, Pack};
 
-static TOOL: cl::Tool = cl::Tool {
+static TOOL: cl::ToolSpec = cl::ToolSpec {
     name: "llvm-offload-binary",
     overview: "A utility for bundling several object files into a single binary.\n\
                The output binary can then be embedded into the host section table\n\
@@ -90,7 +90,7 @@ fn run(argv: &[OsString], shell: &Arc<Shell>, old_name: bool) -> Result<()> {
     }
 }
 
-fn format(line: &Line) -> Result<Format> {
+fn format(line: &ParsedLine) -> Result<Format> {
     match line.uint("format-version") {
         None | Some(1) => Ok(Format::Separate),
         Some(2) => Ok(Format::Shared),

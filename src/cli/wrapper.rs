@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 
-use crate::args::cl::{self, Kind, Line, Opt, Outcome, Positional, Tool};
+use crate::args::cl::{self, Kind, Opt, Outcome, ParsedLine, Positional, ToolSpec};
 use crate::llvm::Llvm;
 use crate::model::{Generation, LLVM_RELEASE, OffloadKind};
 use crate::sys::session::{Session, SessionOptions};
@@ -24,7 +24,7 @@ const FORMS: &[(&str, &str)] =
     &[("bc", "LLVM bitcode (default)"), ("ll", "LLVM IR (default for .ll)"), ("s", "Assembly (.s)"), ("o", "Object (.o, .obj)")];
 const EMIT: Opt = Opt::new("emit", Kind::Choice(FORMS), "<value>", "What to write, whatever the output is called:");
 
-static LLVM_TOOL: Tool = Tool {
+static LLVM_TOOL: ToolSpec = ToolSpec {
     name: "llvm-offload-wrapper",
     overview: "Generate runtime registration code for a device binary image",
     usage: "Wrap input from <file>",
@@ -39,7 +39,7 @@ static LLVM_TOOL: Tool = Tool {
     version,
 };
 
-static CLANG_TOOL: Tool = Tool {
+static CLANG_TOOL: ToolSpec = ToolSpec {
     name: "clang-offload-wrapper",
     overview: "A tool to create a wrapper bitcode for offload target binaries. Takes offload\n\
                target binaries as input and produces bitcode file containing target binaries packaged\n\
@@ -108,7 +108,7 @@ pub(super) fn clang_offload_wrapper(argv: &[OsString], shell: &Arc<Shell>) -> Re
 }
 
 /// Reads the command line. None if it asked for help or the version, which is printed here.
-fn read(tool: &Tool, argv: &[OsString], shell: &Shell) -> Result<Option<Line>> {
+fn read(tool: &ToolSpec, argv: &[OsString], shell: &Shell) -> Result<Option<ParsedLine>> {
     match cl::parse(tool, shell.name(), argv)? {
         Outcome::Run(line) => Ok(Some(line)),
         Outcome::Print(text) => {
@@ -121,7 +121,7 @@ fn read(tool: &Tool, argv: &[OsString], shell: &Shell) -> Result<Option<Line>> {
 
 /// Each input with the `--offload-arch` before it. The runtime expects an architecture for every image or for none, so an input
 /// without one among others that have one is an error, and so is an architecture that no input follows.
-fn paired(line: &Line) -> Result<Vec<Input>> {
+fn paired(line: &ParsedLine) -> Result<Vec<Input>> {
     let mut inputs: Vec<Input> = Vec::new();
     let mut waiting: Option<String> = None;
     for (name, value) in line.given() {
@@ -149,11 +149,11 @@ fn paired(line: &Line) -> Result<Vec<Input>> {
     Ok(inputs)
 }
 
-fn output(line: &Line) -> PathBuf {
+fn output(line: &ParsedLine) -> PathBuf {
     line.text("o").unwrap_or_default().into()
 }
 
-fn emit(line: &Line, output: &Path) -> Emit {
+fn emit(line: &ParsedLine, output: &Path) -> Emit {
     match line.text("emit").and_then(OsStr::to_str) {
         Some("bc") => Emit::Bitcode,
         Some("ll") => Emit::Text,

@@ -20,7 +20,7 @@ use anyhow::{Context, Result};
 
 use crate::args::request::{InputName, InputSpec, LinkRequest};
 use crate::args::response;
-use crate::args::{Ledger, Role, What};
+use crate::args::{ArgKind, Ledger, Role};
 use crate::formats::bitcode;
 use crate::formats::magic::{Magic, magic};
 use crate::io::bytes::Bytes;
@@ -161,8 +161,8 @@ fn complete(line: &mut Line<'_>, link: &Link<'_>, tools: &Tools, opened: &Files,
 
 /// Where GNU ld looks first for the libraries that libraries need.
 fn run_time_folders(link: &Link<'_>) -> Vec<PathBuf> {
-    let is_link_path = |what: What| matches!(what, What::Known(row) if row.name == "rpath-link");
-    let link_paths = link.ledger.args().iter().filter(|arg| is_link_path(arg.what)).filter_map(|arg| arg.value.as_ref());
+    let is_link_path = |kind: ArgKind| matches!(kind, ArgKind::Known(row) if row.name == "rpath-link");
+    let link_paths = link.ledger.args().iter().filter(|arg| is_link_path(arg.kind)).filter_map(|arg| arg.value.as_ref());
     link_paths.chain(&link.request.rpaths).flat_map(|folders| loader::split(folders)).collect()
 }
 

@@ -1,9 +1,9 @@
 //! The help text of a tool, laid out as LLVM lays it out.
 
-use super::{Kind, Opt, Tool};
+use super::{Kind, Opt, ToolSpec};
 
-/// A line of the help: what stands left, and its help text.
-struct Row {
+/// An option in the help: the left column and the help text.
+struct HelpRow {
     name: &'static str,
     left: String,
     help: &'static str,
@@ -20,14 +20,14 @@ const GENERIC: [(&str, &str, bool); 7] = [
     ("version", "Display the version of this program", false),
 ];
 
-/// `--help`; with `hidden`, all options; with `flat`, without their categories.
-pub(super) fn text(tool: &Tool, program: &str, hidden: bool, flat: bool) -> String {
-    let generic: Vec<Row> = GENERIC
+/// The text of `--help`. `hidden` adds the hidden options (`--help-hidden`); `flat` leaves out the headings (`--help-list`).
+pub(super) fn text(tool: &ToolSpec, program: &str, hidden: bool, flat: bool) -> String {
+    let generic: Vec<HelpRow> = GENERIC
         .into_iter()
         .filter(|(_, _, is_hidden)| hidden || !is_hidden)
-        .map(|(name, help, _)| Row { name, left: format!("--{name}"), help, choices: &[] })
+        .map(|(name, help, _)| HelpRow { name, left: format!("--{name}"), help, choices: &[] })
         .collect();
-    let mut own: Vec<Row> =
+    let mut own: Vec<HelpRow> =
         tool.options.iter().filter(|option| (hidden || !option.hidden) && !option.help.is_empty()).map(row).collect();
     own.sort_by_key(|row| row.name);
     let rights = own.iter().flat_map(|row| row.choices).map(|(name, _)| name.len() + 3);
@@ -48,14 +48,14 @@ pub(super) fn text(tool: &Tool, program: &str, hidden: bool, flat: bool) -> Stri
     text
 }
 
-fn row(option: &Opt) -> Row {
+fn row(option: &Opt) -> HelpRow {
     let (dashes, between) = if option.name.len() == 1 { ("-", " ") } else { ("--", "=") };
     let value = if option.value.is_empty() { String::new() } else { format!("{between}{}", option.value) };
     let choices = if let Kind::Choice(choices) = option.kind { choices } else { &[] };
-    Row { name: option.name, left: format!("{dashes}{}{value}", option.name), help: option.help, choices }
+    HelpRow { name: option.name, left: format!("{dashes}{}{value}", option.name), help: option.help, choices }
 }
 
-fn push(text: &mut String, row: &Row, width: usize) {
+fn push(text: &mut String, row: &HelpRow, width: usize) {
     let mut lines = row.help.lines();
     text.push_str(&format!("  {:<width$} - {}\n", row.left, lines.next().unwrap_or_default()));
     for line in lines {

@@ -1,42 +1,42 @@
-//! From words to a `Line`, with LLVM's messages for what is wrong. All faults of a line are told, not the first alone.
+//! Parses a tool's arguments into a `ParsedLine`, with LLVM's error messages. All errors of a line are reported, not only the first.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::{Kind, Line, Opt, Outcome, Positional, Refused, Tool, help};
+use super::{Kind, Opt, Outcome, ParsedLine, Positional, Refused, ToolSpec, help};
 use crate::args::response::{self, Style};
 
-/// Reads `args` (without `argv[0]`, which is `called`), response files included.
-pub fn parse(tool: &Tool, called: &str, args: &[OsString]) -> anyhow::Result<Outcome> {
+/// Parses `args` after expanding response files. `called` is `argv[0]`, which `args` does not have.
+pub fn parse(tool: &ToolSpec, called: &str, args: &[OsString]) -> anyhow::Result<Outcome> {
     let args = response::expand(args.to_vec(), Style::Gnu)?;
     let program = Path::new(called).file_name().map_or(tool.name.into(), OsStr::to_string_lossy).into_owned();
-    let mut reader = Reader { tool, called, program, given: Vec::new(), faults: Vec::new(), wants_help: false };
+    let mut parser = Parser { tool, called, program, given: Vec::new(), faults: Vec::new(), wants_help: false };
     let mut words = args.into_iter();
     let mut only_words = false;
     while let Some(word) = words.next() {
         if only_words || word == "-" || !word.as_bytes().starts_with(b"-") {
-            reader.word(word);
+            parser.word(word);
         } else if word == "--" {
             only_words = true;
-        } else if let Some(print) = reader.option(&word, &mut words) {
+        } else if let Some(print) = parser.option(&word, &mut words) {
             return Ok(Outcome::Print(print));
         }
     }
-    reader.check_missing();
-    // Where nobody asks for it, LLVM prints it without categories.
-    let text = help::text(tool, &reader.program, false, true);
-    if !reader.faults.is_empty() {
-        return Err(Refused { lines: reader.faults }.into());
+    parser.check_missing();
+    // Where a tool prints its help without being asked, LLVM leaves out the headings.
+    let text = help::text(tool, &parser.program, false, true);
+    if !parser.faults.is_empty() {
+        return Err(Refused { lines: parser.faults }.into());
     }
-    if reader.wants_help {
+    if parser.wants_help {
         return Ok(Outcome::Print(text));
     }
-    Ok(Outcome::Run(Line { given: reader.given, help: text }))
+    Ok(Outcome::Run(ParsedLine { given: parser.given, help: text }))
 }
 
-struct Reader<'a> {
-    tool: &'a Tool,
+struct Parser<'a> {
+    tool: &'a ToolSpec,
     called: &'a str,
     program: String,
     given: Vec<(&'static str, Kind, OsString)>,
@@ -44,12 +44,12 @@ struct Reader<'a> {
     wants_help: bool,
 }
 
-impl Reader<'_> {
+impl Parser<'_> {
     fn fault(&mut self, text: &str) {
         self.faults.push(format!("{}: {text}", self.program));
     }
 
-    /// A word by itself.
+    /// A positional argument.
     fn word(&mut self, word: OsString) {
         if self.tool.positional == Positional::None {
             self.unknown(&word);
@@ -62,7 +62,7 @@ impl Reader<'_> {
         self.fault(&format!("Unknown command line argument '{}'.  Try: '{} --help'", word.to_string_lossy(), self.called));
     }
 
-    /// An option; the text to print, where it is one that ends everything.
+    /// An option. Returns the text to print if it is `--help` or the like, which end parsing.
     fn option(&mut self, word: &OsStr, words: &mut impl Iterator<Item = OsString>) -> Option<String> {
         let bytes = word.as_bytes();
         let bytes = bytes.strip_prefix(b"--").or(bytes.strip_prefix(b"-")).unwrap_or(bytes);
@@ -97,7 +97,7 @@ impl Reader<'_> {
         generic.contains(&name) && !self.tool.options.iter().any(|option| option.name == name)
     }
 
-    /// An option of every tool.
+    /// An option that every tool has, such as `--help`. Returns the text to print, if any.
     fn generic(&mut self, name: &str, value: Option<OsString>) -> Option<String> {
         let set = match (name, &value) {
             (_, None) => true,
@@ -117,7 +117,7 @@ impl Reader<'_> {
             "help-list" => text(false, true),
             "help-list-hidden" => text(true, true),
             "version" => Some((self.tool.version)()),
-            // In LLVM's release builds, too, the other two print nothing.
+            // The other two print nothing, as in LLVM's release builds.
             "h" if set => {
                 self.wants_help = true;
                 None
@@ -160,7 +160,7 @@ impl Reader<'_> {
         self.given.push((option.name, option.kind, value));
     }
 
-    /// The option that may have been meant.
+    /// Reports the option with the most similar name, if one is similar enough.
     fn suggest(&mut self, name: &str, value: Option<&OsStr>) {
         let name = name.trim_start_matches('-');
         let names = self.tool.options.iter().filter(|option| !option.hidden).map(|option| option.name).chain(["help", "version"]);
@@ -171,7 +171,7 @@ impl Reader<'_> {
         self.fault(&format!("Did you mean '{dashes}{other}{value}'?"));
     }
 
-    /// What must be on a line and is not, and what is there too often.
+    /// Reports required arguments that are missing, and positional arguments that are too many.
     fn check_missing(&mut self) {
         let count = self.given.iter().filter(|(name, ..)| name.is_empty()).count();
         let more = |text: &str| format!("{text}: See: {} --help", self.called);
@@ -195,7 +195,7 @@ impl Reader<'_> {
     }
 }
 
-/// A flag's value.
+/// The value of a flag; none if it is not a boolean.
 pub(super) fn boolean(value: &OsStr) -> Option<bool> {
     match value.to_str()? {
         "" | "true" | "TRUE" | "True" | "1" => Some(true),
@@ -216,7 +216,7 @@ pub(super) fn number(value: &OsStr) -> Option<i64> {
         [b'0', digit, ..] if digit.is_ascii_digit() => (&lower[1..], 8),
         _ => (lower.as_str(), 10),
     };
-    // `from_str_radix` would take a sign of its own.
+    // `from_str_radix` would accept a sign here.
     let digits = Some(digits).filter(|digits| digits.chars().all(|digit| digit.is_digit(base)))?;
     let number = i64::from_str_radix(digits, base).ok()?;
     Some(if negative { -number } else { number })

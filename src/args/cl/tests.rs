@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 
-use super::{Kind, Line, Opt, Outcome, Positional, Refused, Tool, parse};
+use super::{Kind, Opt, Outcome, ParsedLine, Positional, Refused, ToolSpec, parse};
 
-static TOOL: Tool = Tool {
+static TOOL: ToolSpec = ToolSpec {
     name: "tool",
     overview: "Does something",
     usage: "<files>",
@@ -28,7 +28,7 @@ fn words(line: &str) -> Vec<OsString> {
     line.split_whitespace().map(OsString::from).collect()
 }
 
-fn run(line: &str) -> Line {
+fn run(line: &str) -> ParsedLine {
     match parse(&TOOL, "/x/tool", &words(line)) {
         Ok(Outcome::Run(line)) => line,
         other => panic!("{line}: {other:?}"),

@@ -4,14 +4,14 @@ use std::ptr;
 
 use proptest::prelude::*;
 
-use super::super::{Arg, Dashes, Route, Row, Scope, Shape, What, host_rows, link_exe_rows, own_rows};
+use super::super::{Arg, ArgKind, Dashes, OptionRow, Route, Scope, Shape, host_rows, link_exe_rows, own_rows};
 use super::*;
 
 #[test]
 fn rows_are_in_order_and_unique() {
     for table in [own_rows(), host_rows(), link_exe_rows()] {
         for pair in table.windows(2) {
-            let key = |row: &Row| (row.name.as_bytes(), row.dashes);
+            let key = |row: &OptionRow| (row.name.as_bytes(), row.dashes);
             assert!(key(&pair[0]) < key(&pair[1]), "{} and {}", pair[0].name, pair[1].name);
             let both_hold = pair[0].dashes.accept(pair[1].dashes) || pair[1].dashes == Dashes::Any;
             assert!(pair[0].name != pair[1].name || !both_hold || pair[0].scope != pair[1].scope, "{}", pair[0].name);
@@ -30,7 +30,7 @@ fn names_fit_their_shape() {
 }
 
 /// The ways to write a row's option, with the operand expected.
-fn spellings(row: &Row) -> Vec<(Vec<String>, Option<&'static str>)> {
+fn spellings(row: &OptionRow) -> Vec<(Vec<String>, Option<&'static str>)> {
     let dashes = match row.dashes {
         Dashes::One => &["-"][..],
         Dashes::Two => &["--"],
@@ -67,7 +67,7 @@ fn every_row_is_found_by_each_of_its_spellings() {
             let ledger = ledger(Role::Wrapper, &line);
             let arg = &ledger.args()[0];
             // `mllvm` with one dash is ours here, and has a row in both tables.
-            assert!(matches!(arg.what, What::Known(found) if ptr::eq(found, row) || row.name == "mllvm"), "{line}");
+            assert!(matches!(arg.kind, ArgKind::Known(found) if ptr::eq(found, row) || row.name == "mllvm"), "{line}");
             assert_eq!(arg.value.as_deref(), operand.map(std::ffi::OsStr::new), "{line}");
             assert_eq!(arg.tokens.len(), tokens.len(), "{line}");
             assert_eq!(ledger.args().iter().filter(|arg| arg.is_input()).count(), 1 + usize::from(arg.is_input()), "{line}");
@@ -82,7 +82,7 @@ fn every_link_exe_row_is_found_with_each_prefix() {
             let value = if row.shape == Shape::Flag { "" } else { ":v" };
             let line = format!("--host-triple=x86_64-pc-windows-msvc {prefix}{}{value}", row.name);
             let ledger = ledger(Role::Wrapper, &line);
-            assert!(matches!(ledger.args()[1].what, What::Known(found) if ptr::eq(found, row)), "{line}");
+            assert!(matches!(ledger.args()[1].kind, ArgKind::Known(found) if ptr::eq(found, row)), "{line}");
         }
     }
 }
@@ -94,7 +94,7 @@ fn covers(args: &[Arg], tokens: usize) -> bool {
 
 /// A token: an option of any table in any spelling, or anything at all.
 fn token() -> impl Strategy<Value = OsString> {
-    let names: Vec<&'static Row> = own_rows().iter().chain(host_rows()).chain(link_exe_rows()).collect();
+    let names: Vec<&'static OptionRow> = own_rows().iter().chain(host_rows()).chain(link_exe_rows()).collect();
     let option = (proptest::sample::select(names), "-{0,2}", "(=|:|)", "[a-z0-9./=]{0,4}")
         .prop_map(|(row, dashes, mid, value)| OsString::from(format!("{dashes}{}{mid}{value}", row.name)));
     let bytes = proptest::collection::vec(1u8.., 0..6).prop_map(std::os::unix::ffi::OsStringExt::from_vec);

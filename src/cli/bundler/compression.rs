@@ -1,6 +1,6 @@
 //! Environment variables that set what the bundler's command line leaves open (docs/spec/containers.md 2.14).
 
-use crate::args::cl::Line;
+use crate::args::cl::ParsedLine;
 use crate::formats::compressed::{Options, Version};
 use crate::sys::session;
 use crate::sys::shell::Shell;
@@ -15,7 +15,7 @@ pub(super) struct Settings {
 
 impl Settings {
     /// The settings for `line`. A variable with an invalid value is ignored with a warning in LLVM's words.
-    pub(super) fn new(line: &Line, shell: &Shell) -> Settings {
+    pub(super) fn new(line: &ParsedLine, shell: &Shell) -> Settings {
         let variable = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
         let ignored = variable(session::OFFLOAD_BUNDLER_IGNORE_ENV_VAR).is_some_and(|value| value == "1");
         let variable = |name: &str| if ignored { None } else { variable(name) };

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::root::Root;
-use crate::args::{Arg, Id, Ledger, What};
+use crate::args::{Arg, ArgKind, Id, Ledger};
 use crate::link::inputs::search::Search;
 
 /// The folder for what the link writes.
@@ -100,7 +100,7 @@ impl<'a> Line<'a> {
     pub(super) fn append(&mut self, ledger: &Ledger) {
         for arg in ledger.args() {
             self.argument(arg, &ledger.tokens()[arg.tokens.clone()]);
-            if matches!(arg.what, What::Separator) {
+            if matches!(arg.kind, ArgKind::Separator) {
                 self.front = self.words.len();
             }
         }
@@ -191,11 +191,11 @@ impl<'a> Line<'a> {
 
 /// What becomes of an argument, and its value: of an option without a row, what follows its `=`.
 fn treat(arg: &Arg, tokens: &[OsString]) -> (Treat, Option<OsString>) {
-    let row = match arg.what {
-        What::Input => return (Treat::Input, arg.value.clone()),
-        What::Separator => return (Treat::Keep, None),
-        What::Unknown => return unknown(tokens),
-        What::Known(row) => row,
+    let row = match arg.kind {
+        ArgKind::Input => return (Treat::Input, arg.value.clone()),
+        ArgKind::Separator => return (Treat::Keep, None),
+        ArgKind::Unknown => return unknown(tokens),
+        ArgKind::Known(row) => row,
     };
     let treat = match row.id {
         Id::Cache | Id::DryRun | Id::HostTriple | Id::LinkerPath | Id::OffldClang | Id::OffldLinker | Id::Reproduce => {
