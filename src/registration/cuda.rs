@@ -1,17 +1,17 @@
-//! What the CUDA runtime must be handed: the output of `fatbinary`, then each kernel and variable (docs/spec/link-driver.md 8.3).
+//! Registration with the CUDA runtime: the output of `fatbinary`, then each kernel and variable (docs/spec/link-driver.md 8.3).
 
 use super::ImageSection;
 use super::entries;
 use super::fatbin::{self, Becomes, Contract, NARROW_READS, WIDE_READS};
 use crate::model::{Generation, OffloadKind};
 
-/// The section that `cuobjdump` looks in. LLVM leaves the alignment to its code generator, which gives files of 16 bytes and
-/// more these 16; the fatbinary's header has fields of 8.
+/// The section that `cuobjdump` searches. The alignment is the one that LLVM's code generator chooses for arrays of 16 bytes and more;
+/// the fields of a fatbinary's header need 8.
 pub const IMAGE_SECTION: ImageSection = ImageSection { name: ".nv_fatbin", align: 16, listed: false };
 
-/// How `generation` registers CUDA code on a host whose objects are COFF or ELF.
+/// How `generation` registers CUDA code; `coff` selects a host with COFF instead of ELF objects.
 pub fn contract(generation: Generation, coff: bool) -> Contract {
-    let wide = generation.wide_entries();
+    let has_wide_entries = generation.wide_entries();
     Contract {
         image_section: IMAGE_SECTION,
         wrapper_section: ".nvFatBinSegment",
@@ -25,15 +25,15 @@ pub fn contract(generation: Generation, coff: bool) -> Contract {
         unregister_binary: "__cudaUnregisterFatBinary",
         bounds: entries::bounds(OffloadKind::Cuda, generation, coff),
         entry: entries::entry(generation),
-        reads: if wide { WIDE_READS } else { NARROW_READS },
-        // Older tables hold nothing else.
+        reads: if has_wide_entries { WIDE_READS } else { NARROW_READS },
+        // Since LLVM 21 all kinds share one table; an older table has CUDA's entries only.
         kind: (generation == Generation::Llvm21).then_some(OffloadKind::Cuda as u16),
         becomes: Becomes {
             function: fatbin::register_function("__cudaRegisterFunction"),
             global: fatbin::register_var("__cudaRegisterVar"),
-            // 32-byte entries have no room for the pointer to it.
-            managed: wide.then_some(fatbin::register_managed("__cudaRegisterManagedVar")),
-            // CUDA 12 has no functions for them any more.
+            // 32-byte entries have no field for the pointer to a managed variable.
+            managed: has_wide_entries.then_some(fatbin::register_managed("__cudaRegisterManagedVar")),
+            // CUDA 12 removed the functions that register surfaces and textures.
             surface: None,
             texture: None,
         },

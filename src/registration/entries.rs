@@ -1,9 +1,10 @@
-//! The table of entries that host objects bring along, which every registration but SYCL's walks: how an entry looks in each
-//! generation, and the symbols around the table (docs/spec/link-driver.md 8.1 and 11). Data only; `llvm/` emits it.
+//! The table of offload entries that compilers put into host objects and that every registration but SYCL's goes through: the layout of
+//! an entry in each generation, and the symbols around the table (docs/spec/link-driver.md 8.1 and 11). Data only; `offld-llvm` emits
+//! the code.
 
 use crate::model::{Generation, OffloadKind};
 
-/// Of a struct, what an emitter needs to know about a field.
+/// The type of a field of a struct.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Field {
     /// 8 bits.
@@ -14,7 +15,7 @@ pub enum Field {
     U32,
     /// 64 bits.
     U64,
-    /// As wide as the host's addresses (docs/spec/faults.md F31).
+    /// The host's `size_t` (docs/spec/faults.md F31).
     Size,
     /// An address.
     Pointer,
@@ -31,7 +32,7 @@ pub const WIDE_ENTRY: &[Field] =
 /// `{ptr addr, ptr name, size_t size, i32 flags, i32 data}`, up to LLVM 19.
 pub const NARROW_ENTRY: &[Field] = &[Field::Pointer, Field::Pointer, Field::Size, Field::U32, Field::U32];
 
-/// The entries of `generation`, which is not LLVM 14's.
+/// The entry type of `generation`. Not for LLVM 14, whose type has another name.
 pub fn entry(generation: Generation) -> Struct {
     (ENTRY, if generation.wide_entries() { WIDE_ENTRY } else { NARROW_ENTRY })
 }
@@ -43,49 +44,49 @@ pub struct Bounds {
     pub start: String,
     /// Name of the symbol after the last entry.
     pub stop: String,
-    /// Whether their type is an array of no entries, rather than one entry.
+    /// Whether they are declared as an array of no entries instead of as one entry.
     pub array: bool,
-    /// Who defines them.
+    /// What defines them.
     pub defined: BoundsDefined,
 }
 
-/// Who defines the symbols around the table.
+/// What defines the symbols around the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BoundsDefined {
-    /// The linker, because the section's name is a C identifier; the dummy sees to it that there is such a section.
+    /// The linker, because the section's name is a C identifier. The dummy makes sure that the section exists.
     ByLinker(Dummy),
-    /// We do, in sections that the linker sorts around the entries' (COFF).
+    /// The registration module, in sections that the linker sorts before and after the entries (COFF).
     ///
-    /// In objects, they are alternatives of which the linker keeps one (COMDAT). LLVM's wrapper has them as mere weak definitions,
-    /// each of which brings along a strong one of another name, so that the registrations of two kinds in one program clash.
+    /// In objects they are COMDATs, of which the linker keeps one. LLVM's wrapper makes them weak definitions; on COFF each of these
+    /// comes with a strong definition of another name, so that the registrations of two kinds in one program clash.
     BySortedSections {
         /// The section of the first symbol.
         start: String,
         /// The section of the last symbol.
         stop: String,
-        /// A section after it and the symbol of the byte in it, in objects alone. Linkers drop a table of nothing but empty sections,
-        /// and the bounds of a program without entries with it, which is then an error; LLVM's wrapper runs into it.
+        /// In objects only: a section after the last symbol's, and the symbol of the one byte in it. Linkers drop a table whose
+        /// sections are all empty together with its bounds, so that a program without entries fails to link, as with LLVM's wrapper.
         after: (String, String),
     },
 }
 
-/// An entry table of no entries, there so that its section is.
+/// An array of no entries that makes its section exist.
 ///
-/// It is not `llvm.used` (SHF_GNU_RETAIN): `ld.lld --gc-sections` would then keep it and drop the program's own entries, and
-/// what is an error now would be a program that registers nothing. That link needs `-z nostart-stop-gc`.
+/// It is not in `llvm.used` (SHF_GNU_RETAIN): `ld.lld --gc-sections` would then keep it and drop the program's own entries. What is a
+/// link error now would become a program that registers nothing. That link needs `-z nostart-stop-gc`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dummy {
     /// Its name.
     pub name: String,
-    /// Its section: the entries'.
+    /// Its section, which is that of the entries.
     pub section: &'static str,
-    /// Its alignment, where one is said.
+    /// Its alignment, if it is not the type's.
     pub align: Option<u32>,
     /// What keeps the compiler from dropping it.
     pub kept: Kept,
 }
 
-/// What keeps a symbol that nothing refers to.
+/// What keeps the compiler from dropping a symbol that nothing refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
     /// It is internal, and listed in `llvm.compiler.used`.
@@ -94,7 +95,7 @@ pub enum Kept {
     External,
 }
 
-/// The bounds of the table that the entries of `kind` are in, since LLVM 15, on a host whose objects are COFF or ELF.
+/// The bounds of the table with the entries of `kind`, for LLVM 15 and later; `coff` selects a host with COFF instead of ELF objects.
 pub fn bounds(kind: OffloadKind, generation: Generation, coff: bool) -> Bounds {
     let section = generation.entry_section(kind);
     let defined = if coff {

@@ -1,160 +1,161 @@
-//! What the CUDA and HIP runtimes have in common: one file with the code for all devices, handed over by a constructor that then
-//! registers each kernel and variable of the entry table (docs/spec/link-driver.md 8.3). The two contracts are `cuda` and `hip`.
+//! Registration as the CUDA and HIP runtimes have it in common: a constructor registers one file with the code for all devices, then
+//! each kernel and variable of the entry table (docs/spec/link-driver.md 8.3). `cuda` and `hip` have what differs.
 
 use self::Argument::{Address, AuxAddress, Data, Flag, Handle, Int, Name, Null, Size};
 use super::ImageSection;
 use super::entries::{Bounds, Field, Struct};
 
-/// The name of the file's bytes.
+/// The name of the variable with the file's bytes.
 pub const IMAGE: &str = ".fatbin_image";
-/// The name of what the runtime is handed.
+/// The name of the struct that is passed to the runtime.
 pub const WRAPPER: &str = ".fatbin_wrapper";
 /// `{i32 magic, i32 version, ptr data, ptr unused}`.
 pub const WRAPPER_TYPE: Struct = ("fatbin_wrapper", &[Field::U32, Field::U32, Field::Pointer, Field::Pointer]);
-/// The version in it.
+/// The version in that struct.
 pub const WRAPPER_VERSION: u64 = 1;
-/// Its alignment.
+/// The alignment of that struct.
 pub const WRAPPER_ALIGN: u32 = 8;
-/// The constructor's priority. What it did is undone by `atexit`: CUDA since 9.2 is gone when destructors run.
+/// The constructor's priority. A function registered with `atexit` undoes the registration, because CUDA 9.2 and later has shut down
+/// before destructors run.
 pub const PRIORITY: u32 = 101;
 
-/// How one of the two runtimes is handed its file.
+/// How code is registered with one of the two runtimes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contract {
-    /// The section the runtime's tools look for the file in.
+    /// The section in which the runtime's tools look for the file.
     pub image_section: ImageSection,
-    /// The section of the wrapper.
+    /// The section of the struct that is passed to the runtime.
     pub wrapper_section: &'static str,
-    /// The first word of the wrapper.
+    /// The first word of that struct.
     pub magic: u32,
     /// The name of the variable that keeps the runtime's handle.
     pub handle: &'static str,
     /// The constructor.
     pub register: &'static str,
-    /// What undoes it.
+    /// The function that undoes what the constructor did.
     pub unregister: &'static str,
     /// The function that registers the entries.
     pub globals: &'static str,
-    /// Takes the wrapper, returns a handle.
+    /// The runtime's function that takes the struct and returns a handle.
     pub register_binary: &'static str,
-    /// Takes the handle, once all entries are registered.
+    /// The runtime's function that takes the handle after all entries are registered.
     pub register_end: Option<&'static str>,
-    /// Takes the handle, at exit.
+    /// The runtime's function that takes the handle at exit.
     pub unregister_binary: &'static str,
     /// Where the entries are.
     pub bounds: Bounds,
-    /// How they look.
+    /// The type of an entry.
     pub entry: Struct,
-    /// What is read of each, in this order.
+    /// The fields that are read of each entry, in this order.
     pub reads: &'static [Read],
-    /// Which entries are this runtime's, where several share the table.
+    /// The kind of this runtime's entries, if several runtimes share the table.
     pub kind: Option<u16>,
-    /// What each entry becomes.
+    /// The call that registers each sort of entry.
     pub becomes: Becomes,
 }
 
 /// A field of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum EntryField {
     /// The host's address of the kernel or variable.
     Address,
-    /// A second address: of a managed variable the pointer to it.
+    /// A second address: for a managed variable, that of the pointer to it.
     AuxAddress,
     /// The programming model.
     Kind,
     /// The name in device code.
     Name,
-    /// Of a kernel 0.
+    /// The size of a variable; 0 for a kernel.
     Size,
-    /// What kind of variable it is.
+    /// The sort of variable.
     Flags,
-    /// More of that: the alignment of a managed variable, the type of a texture.
+    /// The alignment of a managed variable, or the type of a surface or texture.
     Data,
 }
 
-/// A field that is read, the name of its value, and its place in the entry.
+/// A field that is read from an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Read {
-    /// Which.
-    pub part: Part,
-    /// The name its value gets.
+    /// Which field.
+    pub field: EntryField,
+    /// The name of its value in the LLVM module.
     pub name: &'static str,
-    /// The index of the field.
-    pub field: u32,
+    /// The index of the field in the struct.
+    pub index: u32,
 }
 
-const fn read(part: Part, name: &'static str, field: u32) -> Read {
-    Read { part, name, field }
+const fn read(field: EntryField, name: &'static str, index: u32) -> Read {
+    Read { field, name, index }
 }
 
 /// The fields of 56-byte entries, in the order in which LLVM 22 reads them.
 pub const WIDE_READS: &[Read] = &[
-    read(Part::Address, "addr", 4),
-    read(Part::AuxAddress, "aux_addr", 8),
-    read(Part::Kind, "kind", 2),
-    read(Part::Name, "name", 5),
-    read(Part::Size, "size", 6),
-    read(Part::Flags, "flags", 3),
-    read(Part::Data, "data", 7),
+    read(EntryField::Address, "addr", 4),
+    read(EntryField::AuxAddress, "aux_addr", 8),
+    read(EntryField::Kind, "kind", 2),
+    read(EntryField::Name, "name", 5),
+    read(EntryField::Size, "size", 6),
+    read(EntryField::Flags, "flags", 3),
+    read(EntryField::Data, "data", 7),
 ];
-/// Those of 32-byte entries, as LLVM 19 does.
+/// The fields of 32-byte entries, in the order in which LLVM 19 reads them.
 pub const NARROW_READS: &[Read] = &[
-    read(Part::Address, "addr", 0),
-    read(Part::Name, "name", 1),
-    read(Part::Size, "size", 2),
-    read(Part::Flags, "flags", 3),
-    read(Part::Data, "textype", 4),
+    read(EntryField::Address, "addr", 0),
+    read(EntryField::Name, "name", 1),
+    read(EntryField::Size, "size", 2),
+    read(EntryField::Flags, "flags", 3),
+    read(EntryField::Data, "textype", 4),
 ];
 
-/// The bits of an entry's flags that say what a variable is.
+/// The bits of an entry's flags with the sort of variable.
 pub const TYPE_MASK: u64 = 7;
-/// Each of those bits, and what the value made of it is called: `(flags & bit) >> shift`.
+/// The other flags: the name of the value in the LLVM module, and the number of the bit.
 pub const FLAGS: [(&str, u64); 3] = [("extern", 3), ("constant", 4), ("normalized", 5)];
 
-/// What an entry becomes: a call, or nothing.
+/// The calls that register the sorts of entry; none for a sort that the runtime cannot register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Becomes {
-    /// Of size 0: a kernel.
+    /// Size 0: a kernel.
     pub function: Call,
     /// Type 0: a variable.
     pub global: Call,
     /// Type 1: a managed variable.
     pub managed: Option<Call>,
-    /// Type 2.
+    /// Type 2: a surface.
     pub surface: Option<Call>,
-    /// Type 3.
+    /// Type 3: a texture.
     pub texture: Option<Call>,
 }
 
-/// A function of the runtime, its arguments, and with them its prototype.
+/// A call of a function of the runtime. The arguments also give its prototype.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call {
     /// The function.
     pub name: &'static str,
-    /// What it is given.
+    /// The arguments.
     pub arguments: &'static [Argument],
-    /// Whether it returns an `int`, which nobody looks at.
+    /// Whether it returns an `int`, which is ignored.
     pub returns: bool,
 }
 
-/// What a function is given.
+/// An argument of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Argument {
     /// The runtime's handle.
     Handle,
     /// The entry's address.
     Address,
-    /// Its second address.
+    /// The entry's second address.
     AuxAddress,
-    /// Its name.
+    /// The entry's name.
     Name,
-    /// Its size, a `size_t` of the host (docs/spec/faults.md F31).
+    /// The entry's size, a `size_t` of the host (docs/spec/faults.md F31).
     Size,
-    /// Its data, an `int`.
+    /// The entry's data, an `int`.
     Data,
     /// The flag of this index in `FLAGS`.
     Flag(usize),
-    /// An `int` of our own.
+    /// A constant `int`.
     Int(i32),
     /// A null pointer.
     Null,
@@ -190,7 +191,7 @@ pub const fn register_texture(name: &'static str) -> Call {
 }
 
 impl Becomes {
-    /// What variables become, by the type in their flags: 0, 1, 2, 3.
+    /// The calls for variables, by the type in their flags: 0, 1, 2, 3.
     pub fn variables(&self) -> [(&'static str, Option<Call>); 4] {
         [("global", Some(self.global)), ("managed", self.managed), ("surface", self.surface), ("texture", self.texture)]
     }

@@ -1,4 +1,4 @@
-//! The hosts that registration code can be made for: what their triples begin with, and what of their objects matters to it.
+//! The hosts that registration code can be made for: the architectures in their triples, and the features and ABI of their objects.
 
 use anyhow::{Result, bail};
 
@@ -21,7 +21,7 @@ pub enum Family {
     LoongArch,
 }
 
-/// The first components of triples, as LLVM 22 reads them (`Triple::parseArch`), that name a family.
+/// The architectures of each family: the first components of triples, as LLVM 22 reads them (`Triple::parseArch`).
 pub const FAMILIES: [(Family, &[&str]); 6] = [
     (Family::X86, &["x86_64", "amd64", "x86_64h", "i386", "i486", "i586", "i686", "i786", "i886", "i986"]),
     (Family::AArch64, &["aarch64", "arm64", "aarch64_be", "arm64e", "arm64ec", "aarch64_32", "arm64_32"]),
@@ -53,8 +53,8 @@ pub fn family(triple: &str) -> Option<Family> {
     FAMILIES.iter().find(|(_, names)| names.contains(&arch)).map(|(family, _)| *family)
 }
 
-/// The target features and the ABI of a host whose triple leaves them open while linkers compare them: what Linux distributions use.
-/// An ABI is named where its siblings share the triple.
+/// The target features and the ABI of the host. Linkers reject objects that differ in these, but the triple does not say them, so these
+/// are the ones that Linux distributions use. The ABI is given only if the triple allows several.
 pub fn features_and_abi(triple: &str) -> (&'static str, Option<&'static str>) {
     match triple.split('-').next().unwrap_or_default() {
         "riscv64" => ("+m,+a,+f,+d,+c", Some("lp64d")),
@@ -65,7 +65,7 @@ pub fn features_and_abi(triple: &str) -> (&'static str, Option<&'static str>) {
     }
 }
 
-/// An error unless registration code can be made for the host `triple`, in LLVM's words where LLVM has any.
+/// Fails if no registration code can be made for the host `triple`, with LLVM's message if LLVM has one.
 pub fn check(triple: &str) -> Result<()> {
     if family(triple).is_none() {
         bail!("No available targets are compatible with triple \"{triple}\"");

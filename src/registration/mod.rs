@@ -1,5 +1,5 @@
-//! What a runtime must be handed, as plain data: no LLVM types here, so that a plan can be printed and compared.
-//! `llvm/` turns a plan into a module; `image_object` writes images too large to pass through LLVM.
+//! How images are registered with each offload runtime, as plain data without LLVM types, so that a plan can be printed and compared.
+//! `offld-llvm` turns a plan into an LLVM module; `image_object` writes images that are too large to pass through LLVM.
 
 pub mod cuda;
 pub mod entries;
@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 use crate::model::{Generation, ImageKind, OffloadKind};
 use std::ops::Range;
 
-/// The module's name, which is its source file name too; only LLVM 14's was another.
+/// The name of the module and its source file. LLVM 14 used another one.
 pub const MODULE: &str = "offload.wrapper.module";
-/// The section that registration code is in.
+/// The section of the registration functions.
 pub const FUNCTION_SECTION: &str = ".text.startup";
 
 /// The registration of the images of one kind and one generation of entry table with one runtime.
@@ -24,11 +24,12 @@ pub const FUNCTION_SECTION: &str = ".text.startup";
 pub struct Plan {
     /// The host's triple, as given: it becomes the module's target triple.
     pub host_triple: String,
-    /// Which entry table and which registration functions. SYCL has had only one way so far and does not look at it.
+    /// Selects the layout of the entry table and the registration functions. SYCL has only one layout and ignores it.
     pub generation: Generation,
-    /// What is registered, and with it the runtime.
+    /// The images; their variant also selects the runtime.
     pub images: Images,
-    /// `-r`: images go where no later link looks for them (docs/spec/faults.md F17). Only OpenMP's are elsewhere otherwise.
+    /// `-r`: images go into a section that later links do not scan (docs/spec/faults.md F17). This only matters for OpenMP, as the
+    /// other runtimes' sections are never scanned.
     pub relocatable: bool,
 }
 
@@ -62,11 +63,11 @@ impl Images {
 pub struct PlannedImage {
     /// Where the bytes are.
     pub place: ImagePlace,
-    /// What of the bytes the runtime is handed, each part as an image by itself: not the headers of OffloadBinaries, of which the
-    /// bytes may be several (docs/spec/faults.md W3).
+    /// The ranges of the bytes that are registered, each as an image of its own. If the bytes are OffloadBinaries, their headers are
+    /// in no range (docs/spec/faults.md W3).
     pub parts: Vec<Range<u64>>,
-    /// The target id for `__tgt_register_image_info` and `.offload_arch_list` (`--offload-arch`), of every part;
-    /// none means that they get no info objects.
+    /// The target id of every range for `__tgt_register_image_info` and `.offload_arch_list` (`--offload-arch`); without one there are
+    /// no info objects.
     pub offload_arch: Option<String>,
 }
 
@@ -75,41 +76,41 @@ pub struct PlannedImage {
 pub struct SyclImage {
     /// Where the bytes are.
     pub place: ImagePlace,
-    /// What they are.
+    /// Their format.
     pub image_kind: ImageKind,
-    /// The triple of what they are for.
+    /// The triple of the device.
     pub triple: String,
     /// The names of the kernels in them.
     pub symbols: Vec<String>,
 }
 
-/// Where the bytes of an image are when the module is made.
+/// Where the bytes of an image are while LLVM makes the module.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ImagePlace {
     /// In the module itself.
     Inline(#[serde(with = "serde_bytes")] Vec<u8>),
-    /// In an object of their own, under this hidden symbol, `size` bytes long: large images never pass through LLVM.
+    /// In an object of their own, so that a large image does not pass through LLVM. The module refers to them by a symbol.
     External {
         /// The hidden symbol's name.
         symbol: String,
         /// Size in bytes.
         size: u64,
     },
-    /// In the module itself, but put there once LLVM is done with it (`wrapper`): LLVM sees zeros. In an object they are a section
+    /// In the output itself, but inserted after LLVM has written it (`wrapper`): LLVM sees zeros. In an object the zeros are a section
     /// without contents, whose name starts with `LATER`.
     Later {
         /// Size in bytes.
         size: u64,
-        /// The length of the array that the module has in its place; in objects it must be the size.
+        /// The length of the array of zeros in the module; for objects it must be the size.
         length: u64,
     },
 }
 
-/// Where an image that LLVM does not see is in an object, if the plan names no section: with the constants, by itself.
+/// The section, on ELF and on COFF, of an image that LLVM does not see, if the plan names none: one of its own among the constants.
 const CONSTANTS: [&str; 2] = [".rodata.offload", ".rdata$offload"];
 
-/// The COFF section that LLVM gives no contents. On ELF it is what the names of such sections start with, of which there may be many;
-/// the rest is the name that the section shall have in the end.
+/// The name of the section that LLVM writes without contents. On ELF every section whose name starts so is one; the rest of the name
+/// is the one that the section gets in the end. COFF has only the one.
 pub const LATER: &str = ".bss";
 
 impl ImagePlace {
@@ -121,7 +122,7 @@ impl ImagePlace {
         }
     }
 
-    /// The length of the array that a module has for them.
+    /// The length of the array in the module that stands for the bytes.
     pub fn array_length(&self) -> u64 {
         match self {
             ImagePlace::Later { length, .. } => *length,
@@ -135,13 +136,13 @@ impl ImagePlace {
 pub struct ImageSection {
     /// Its name.
     pub name: &'static str,
-    /// How each image is aligned.
+    /// The alignment of each image, in bytes.
     pub align: u32,
-    /// Whether image tools, and later links, are to find the images in it: ELF has a section type for that.
+    /// Whether tools and later links shall find the images in it. On ELF it then has the section type for offload images.
     pub listed: bool,
 }
 
-/// The section that images of a plan which LLVM does not see are in, in an object of a host whose objects are COFF or ELF.
+/// The section of a plan's images that LLVM does not see (`ImagePlace::Later`), in an object; `coff` selects COFF instead of ELF.
 pub fn deferred_section(plan: &Plan, coff: bool) -> ImageSection {
     let section = image_section(plan.images.kind(), plan.relocatable);
     match plan.images {

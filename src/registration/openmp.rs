@@ -1,6 +1,5 @@
-//! What libomptarget must be handed, per generation of entry table, as plain data: names, sections, types, priorities
-//! (docs/spec/link-driver.md 8.1, 8.2 and 11; docs/spec/containers.md 5.1). Nothing is emitted here; `llvm/` does, from this and
-//! a `Plan`.
+//! Registration with libomptarget for each generation of entry table, as plain data: names, sections, types, priorities
+//! (docs/spec/link-driver.md 8.1, 8.2 and 11; docs/spec/containers.md 5.1). `offld-llvm` emits the code from this and a `Plan`.
 
 use super::entries::{self, Bounds, BoundsDefined, Dummy, Field, Kept, NARROW_ENTRY, Struct};
 use super::{ImagePlace, ImageSection, MODULE, PlannedImage};
@@ -9,24 +8,24 @@ use crate::formats::{offload_binary, offload_sections};
 use crate::model::{Generation, OffloadKind};
 use std::ops::Range;
 
-/// The name of an image's bytes; the k-th one's has a suffix (`numbered`).
+/// The name of the variable with an image's bytes; further images have a suffix (`numbered`).
 pub const IMAGE: &str = ".omp_offloading.device_image";
 /// The name of the array that lists the images.
 pub const IMAGES: &str = ".omp_offloading.device_images";
-/// The name of what the runtime is handed.
+/// The name of the struct that is passed to the runtime.
 pub const DESCRIPTOR: &str = ".omp_offloading.descriptor";
 /// The constructor.
 pub const REGISTER: &str = ".omp_offloading.descriptor_reg";
-/// What undoes it.
+/// The function that undoes what the constructor did.
 pub const UNREGISTER: &str = ".omp_offloading.descriptor_unreg";
-/// The name of an image's target id, and the section that lists them all: readers split it at NULs. Its strings must not be
-/// `unnamed_addr`: the linker would merge equal ones, and two images of one target need two strings.
+/// The name of the variable with an image's target id, and the section of all of them, which readers split at NULs. The variables must
+/// not be `unnamed_addr`: the linker would merge equal strings, but two images for one target need two strings.
 pub const OFFLOAD_ARCH: (&str, &str) = ("__offload_arch", ".offload_arch_list");
 /// The name of an image's info object.
 pub const IMAGE_INFO: &str = ".offload_image_info";
 /// The version of info objects.
 pub const IMAGE_INFO_VERSION: u64 = 1;
-/// The section of image bytes in what `-r` makes.
+/// The section of image bytes in the output of `-r`.
 pub const RELOCATABLE_SECTION: &str = offload_sections::RELOCATABLE;
 
 /// `{ptr ImageStart, ptr ImageEnd, ptr EntriesBegin, ptr EntriesEnd}`.
@@ -39,15 +38,15 @@ pub const IMAGE_INFO_TYPE: Struct = ("__tgt_image_info", &[Field::U32, Field::U3
 /// How one generation registers OpenMP images.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registration {
-    /// The module's name, which is its source file name too.
+    /// The name of the module and its source file.
     pub module: &'static str,
     /// Name and fields of the entry type.
     pub entry: Struct,
     /// Where the table of entries starts and ends.
     pub bounds: Bounds,
-    /// Whether image bytes are in a section that image tools look in (`image_section`).
+    /// Whether image bytes are in the section that tools search for images (`image_section`).
     pub listed_images: bool,
-    /// Whether offsets into images promise to stay inside them, as the oldest wrapper's do.
+    /// Whether offsets into images are marked `inbounds` in the LLVM module, as they were in LLVM 14.
     pub image_inbounds: bool,
     /// The constructor's priority.
     pub priority: u32,
@@ -60,16 +59,16 @@ pub struct Registration {
 /// What undoes a registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Undo {
-    /// `atexit`, from the constructor, so that it runs before the runtime's plugins take themselves down.
+    /// A function that the constructor registers with `atexit`, so that it runs before the runtime's plugins shut down.
     AtExit,
     /// A destructor of the constructor's priority.
     Destructor,
 }
 
-/// How `generation` registers OpenMP images on a host whose objects are COFF or ELF.
+/// How `generation` registers OpenMP images; `coff` selects a host with COFF instead of ELF objects.
 pub fn registration(generation: Generation, coff: bool) -> Registration {
     if generation == Generation::Llvm14 {
-        return oldest(coff);
+        return llvm14_registration(coff);
     }
     Registration {
         module: MODULE,
@@ -83,9 +82,9 @@ pub fn registration(generation: Generation, coff: bool) -> Registration {
     }
 }
 
-/// What `clang-offload-wrapper` is documented to emit. On COFF it emits the same, which cannot be linked there; this has the bounds of
-/// LLVM 15, the first whose compiler puts entries between them.
-fn oldest(coff: bool) -> Registration {
+/// The registration that `clang-offload-wrapper` is documented to emit. That tool emits the same on COFF, where it cannot be linked;
+/// here COFF gets the bounds of LLVM 15, the first release whose compiler puts entries between them.
+fn llvm14_registration(coff: bool) -> Registration {
     let section = Generation::Llvm14.openmp_entry_section();
     let dummy = Dummy { name: "__dummy.omp_offloading.entry".to_owned(), section, align: None, kept: Kept::External };
     let by_linker = Bounds {
@@ -106,12 +105,12 @@ fn oldest(coff: bool) -> Registration {
     }
 }
 
-/// The section of images, aligned as OffloadBinaries are, and in memory their readers want them so.
+/// The section of images. The alignment is that of OffloadBinaries, which their readers expect in memory.
 pub fn image_section(relocatable: bool) -> ImageSection {
     ImageSection { name: if relocatable { RELOCATABLE_SECTION } else { offload_sections::NAME }, align: 8, listed: !relocatable }
 }
 
-/// `base`, `base.1`, `base.2`, …: LLVM's names for the first, second, third of one name.
+/// `base`, `base.1`, `base.2`, …: the names that LLVM gives to values of one name.
 pub fn numbered(base: &str, index: usize) -> String {
     if index == 0 { base.to_owned() } else { format!("{base}.{index}") }
 }
@@ -122,21 +121,21 @@ pub fn inline_image(bytes: Vec<u8>, offload_arch: Option<String>) -> Result<Plan
     Ok(PlannedImage { place: ImagePlace::Inline(bytes), parts, offload_arch })
 }
 
-/// The one part from `start` to `end`.
+/// A list with the one range from `start` to `end`.
 pub fn whole(start: u64, end: u64) -> Vec<Range<u64>> {
     Vec::from_iter(std::iter::once(start..end))
 }
 
-/// What of `bytes` the runtime is handed: of OffloadBinaries every image in them, of anything else all there is. A broken
-/// OffloadBinary is an error (docs/spec/faults.md W2, W3). So is a compressed one, whose images lie nowhere in the bytes.
+/// The ranges of `bytes` that are registered: every image if they are OffloadBinaries, else all bytes. A damaged OffloadBinary is an
+/// error (docs/spec/faults.md W2, W3), and so is a compressed one, as its images are not in the bytes as such.
 pub fn parts(bytes: &[u8]) -> Result<Vec<Range<u64>>, Malformed> {
     if !offload_binary::is_offload_binary(bytes) {
         return Ok(whole(0, bytes.len() as u64));
     }
     let images = offload_binary::read_all(bytes)?;
     if images.iter().any(|image| image.at == 0) {
-        return Err(Malformed::new("compressed images cannot be handed over", 0));
+        return Err(Malformed::new("compressed images cannot be registered", 0));
     }
-    let held = images.iter().filter(|image| !image.is_description());
-    Ok(held.map(|image| image.at..image.at + image.image.len() as u64).collect())
+    let with_bytes = images.iter().filter(|image| !image.is_description());
+    Ok(with_bytes.map(|image| image.at..image.at + image.image.len() as u64).collect())
 }

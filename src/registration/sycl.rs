@@ -1,20 +1,20 @@
-//! What the SYCL runtime must be handed: every image of every target, each with the names of its kernels
-//! (docs/spec/link-driver.md 8.5). Entries are made here, not by the compiler; host objects have none.
+//! Registration with the SYCL runtime: every image of every target, each with the names of its kernels
+//! (docs/spec/link-driver.md 8.5). The wrapper makes the entries, as SYCL's host objects have none.
 
 use super::ImageSection;
 use super::entries::{Field, Struct};
 use crate::formats::offload_binary::Image;
 use crate::model::OffloadKind;
 
-/// The section of image bytes. LLVM's wrapper puts these bare images into `.llvm.offloading`, where readers expect OffloadBinaries:
-/// a later link would stumble over them, and what removes that section after `-r` would remove the images.
+/// The section of image bytes. LLVM's wrapper puts these images into `.llvm.offloading` without a container, but readers expect
+/// OffloadBinaries there: a later link would fail, and removing that section after `-r` would remove the images.
 pub const IMAGE_SECTION: ImageSection = ImageSection { name: ".sycl_offloading", align: 8, listed: false };
 
 /// The prefix of the symbols of the image with this index.
 pub const PREFIX: &str = ".sycl_offloading";
 /// The name of the array that lists the images.
 pub const IMAGES: &str = ".sycl_offloading.device_images";
-/// The name of what the runtime is handed.
+/// The name of the struct that is passed to the runtime.
 pub const DESCRIPTOR: &str = ".sycl_offloading.descriptor";
 /// The name of an image's array of entries.
 pub const ENTRIES: &str = ".sycl_offloading.entries_arr";
@@ -22,11 +22,11 @@ pub const ENTRIES: &str = ".sycl_offloading.entries_arr";
 pub const REGISTER: &str = "sycl.descriptor_reg";
 /// The destructor.
 pub const UNREGISTER: &str = "sycl.descriptor_unreg";
-/// Takes the descriptor.
+/// The runtime's function that takes the descriptor.
 pub const REGISTER_LIB: &str = "__sycl_register_lib";
-/// Undoes that.
+/// The runtime's function that undoes the registration.
 pub const UNREGISTER_LIB: &str = "__sycl_unregister_lib";
-/// The priority of both: before every constructor of the program, and after every destructor.
+/// The priority of both: the constructor runs before every other of the program, the destructor after every other.
 pub const PRIORITY: u32 = 1;
 
 /// `{u16 Version, u8 OffloadKind, u8 ImageKind, ptr Triple, ptr CompileOptions, ptr LinkOptions, ptr ImageStart, ptr ImageEnd,
@@ -56,17 +56,17 @@ pub const DESCRIPTOR_TYPE: Struct =
 /// The version of descriptors.
 pub const DESCRIPTOR_VERSION: u64 = 1;
 
-/// The name of an entry is this and the kernel's.
+/// The start of an entry's name; the kernel's name follows.
 pub const ENTRY_PREFIX: &str = ".offloading.entry.";
-/// The name of a kernel's name.
+/// The name of the variable with a kernel's name.
 pub const ENTRY_NAME: &str = ".offloading.entry_name";
-/// The section of those names.
+/// The section of those variables.
 pub const ENTRY_NAME_SECTION: &str = ".llvm.rodata.offloading";
-/// The list of those names in a module's metadata: later passes must not rename what they name.
+/// The metadata that lists those variables, so that later passes do not rename the kernels.
 pub const ENTRY_NAMES: &str = "llvm.offloading.symbols";
 /// The version of entries.
 pub const ENTRY_VERSION: u64 = 1;
-/// Their alignment.
+/// The alignment of entries.
 pub const ENTRY_ALIGN: u32 = 8;
 /// The kind in entries and images.
 pub const KIND: u64 = OffloadKind::Sycl as u64;

@@ -10,7 +10,7 @@ use inkwell::module::Linkage;
 use inkwell::types::{BasicMetadataTypeEnum, BasicTypeEnum, IntType};
 use inkwell::values::{BasicMetadataValueEnum, BasicValueEnum, FunctionValue, IntValue, PointerValue};
 use offld::programs::registration::ImagePlace;
-use offld::programs::registration::fatbin::{self, Argument, Call, Contract, Part};
+use offld::programs::registration::fatbin::{self, Argument, Call, Contract, EntryField};
 
 /// Hands `file` over as `how` has it.
 pub(super) fn emit(emitter: &Emitter<'_, '_>, how: &Contract, file: &ImagePlace) -> Result<()> {
@@ -97,11 +97,11 @@ impl<'ctx> Fatbin<'ctx, '_> {
         let values = self.read(&builder, handle, current)?;
         if let Some((kind, block)) = ours {
             let own = context.i16_type().const_int(kind.into(), false);
-            let is_own = builder.build_int_compare(IntPredicate::EQ, values.int(Part::Kind)?, own, "")?;
+            let is_own = builder.build_int_compare(IntPredicate::EQ, values.int(EntryField::Kind)?, own, "")?;
             builder.build_conditional_branch(is_own, block, next)?;
             builder.position_at_end(block);
         }
-        let size = values.int(Part::Size)?;
+        let size = values.int(EntryField::Size)?;
         let is_kernel = builder.build_int_compare(IntPredicate::EQ, size, size.get_type().const_zero(), "")?;
         builder.build_conditional_branch(is_kernel, kernel, variable)?;
 
@@ -153,21 +153,21 @@ impl<'ctx> Fatbin<'ctx, '_> {
         let word = |value| int.const_int(value, false);
         let mut parts = Vec::new();
         for read in self.how.reads {
-            let indices = [word(0), word(read.field.into())];
+            let indices = [word(0), word(read.index.into())];
             #[expect(unsafe_code, reason = "the indices are those of the entry's type, as its description has them")]
             let field = unsafe { builder.build_in_bounds_gep(kind, current, &indices, "") }?;
-            let of = kind.get_field_type_at_index(read.field).context("no such field")?;
-            parts.push((read.part, builder.build_load::<BasicTypeEnum<'ctx>>(of, field, read.name)?));
+            let of = kind.get_field_type_at_index(read.index).context("no such field")?;
+            parts.push((read.field, builder.build_load::<BasicTypeEnum<'ctx>>(of, field, read.name)?));
         }
         let mut values = Values { handle, parts, kind: word(0), flags: [word(0); 3] };
-        values.narrow(builder, Part::Data, int, "")?;
-        let flags = values.int(Part::Flags)?;
+        values.narrow(builder, EntryField::Data, int, "")?;
+        let flags = values.int(EntryField::Flags)?;
         values.kind = builder.build_and(flags, word(fatbin::TYPE_MASK), "type")?;
         for ((name, shift), flag) in fatbin::FLAGS.iter().zip(&mut values.flags) {
             let bit = builder.build_and(flags, word(1 << shift), "")?;
             *flag = builder.build_right_shift(bit, word(*shift), false, name)?;
         }
-        values.narrow(builder, Part::Size, self.emitter.size_type(), "size.host")?;
+        values.narrow(builder, EntryField::Size, self.emitter.size_type(), "size.host")?;
         Ok(values)
     }
 
@@ -191,11 +191,11 @@ impl<'ctx> Fatbin<'ctx, '_> {
         let argument = |argument: &Argument| -> Result<BasicMetadataValueEnum<'ctx>> {
             Ok(match argument {
                 Argument::Handle => values.handle.into(),
-                Argument::Address => values.part(Part::Address)?.into(),
-                Argument::AuxAddress => values.part(Part::AuxAddress)?.into(),
-                Argument::Name => values.part(Part::Name)?.into(),
-                Argument::Size => values.part(Part::Size)?.into(),
-                Argument::Data => values.part(Part::Data)?.into(),
+                Argument::Address => values.part(EntryField::Address)?.into(),
+                Argument::AuxAddress => values.part(EntryField::AuxAddress)?.into(),
+                Argument::Name => values.part(EntryField::Name)?.into(),
+                Argument::Size => values.part(EntryField::Size)?.into(),
+                Argument::Data => values.part(EntryField::Data)?.into(),
                 Argument::Flag(index) => (*values.flags.get(*index).context("no such flag")?).into(),
                 Argument::Int(value) => self.emitter.context.i32_type().const_int(i64::from(*value).cast_unsigned(), true).into(),
                 Argument::Null => self.emitter.pointer().const_null().into(),
@@ -219,23 +219,23 @@ struct Declared<'ctx> {
 /// What is known of an entry.
 struct Values<'ctx> {
     handle: PointerValue<'ctx>,
-    parts: Vec<(Part, BasicValueEnum<'ctx>)>,
+    parts: Vec<(EntryField, BasicValueEnum<'ctx>)>,
     kind: IntValue<'ctx>,
     flags: [IntValue<'ctx>; 3],
 }
 
 impl<'ctx> Values<'ctx> {
-    fn part(&self, part: Part) -> Result<BasicValueEnum<'ctx>> {
+    fn part(&self, part: EntryField) -> Result<BasicValueEnum<'ctx>> {
         let found = self.parts.iter().find(|(each, _)| *each == part);
         found.map(|(_, value)| *value).with_context(|| format!("entries of this generation have no {part:?}"))
     }
 
-    fn int(&self, part: Part) -> Result<IntValue<'ctx>> {
+    fn int(&self, part: EntryField) -> Result<IntValue<'ctx>> {
         Ok(self.part(part)?.into_int_value())
     }
 
     /// Cuts `part` down to `to`, if it is wider.
-    fn narrow(&mut self, builder: &Builder<'ctx>, part: Part, to: IntType<'ctx>, name: &str) -> Result<()> {
+    fn narrow(&mut self, builder: &Builder<'ctx>, part: EntryField, to: IntType<'ctx>, name: &str) -> Result<()> {
         for (_, value) in self.parts.iter_mut().filter(|(each, _)| *each == part) {
             let wide = value.into_int_value();
             if wide.get_type().get_bit_width() > to.get_bit_width() {
