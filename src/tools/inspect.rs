@@ -1,9 +1,10 @@
-//! What device code is in files: objects, programs, archives, containers, bare images. Each file is gone into, and whatever is in it, down
-//! to the images; what is damaged is told beside what the rest holds. Nothing is taken for granted that can be read, and memory does not
-//! grow with the images.
+//! Lists the device code in files: objects, programs, archives, containers, bare images. Containers are opened recursively down to the
+//! device images. A damaged part is reported as an error, and everything else in the file is still listed. Images are read in chunks, so
+//! memory use does not depend on their size.
 //!
-//! `walk` leads the way; `what` tells bytes apart; `containers`, `objects`, `archive` and `bitcode` go through one kind of thing each;
-//! `leaf` is its end. `registers` and `libraries` tell of runtimes; `table` and `report` are how it is told; `extract` writes images.
+//! `walk` does the recursion; `what` recognizes formats; `containers`, `objects`, `archive` and `bitcode` each read one family of formats;
+//! `image` describes an image. `registers` and `libraries` find the runtimes that a file registers with; `report` is the result as data,
+//! `table` as text; `extract` writes images to files.
 
 mod archive;
 mod bitcode;
@@ -35,22 +36,22 @@ use crate::sys::session::Session;
 use image::ImageMetadata;
 use report::{FileReport, Place, Report, SCHEMA, UNREADABLE};
 use walk::{Cursor, Walk};
-use what::{What, what};
+use what::{ByteKind, byte_kind};
 
-/// What to look for.
+/// What to inspect, and how.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Request {
-    /// The files, in the order their reports are wanted.
+    /// The files, in the order of their reports.
     pub files: Vec<PathBuf>,
-    /// Read the kernels of images, too.
+    /// Whether to list the kernels of images.
     pub kernels: bool,
-    /// Read no more than headers: no hashes, and nothing is inflated but the header of a compressed bundle.
+    /// Whether to read headers only: no hashes, and only the header of a compressed bundle is decompressed.
     pub headers_only: bool,
-    /// Where images are extracted to.
+    /// The folder to extract images to.
     pub extract: Option<PathBuf>,
 }
 
-/// Looks into the files. What is wrong with them is in the report; an error is one of writing the images.
+/// Inspects the files. Errors in a file are part of its report; this fails only if extracted images cannot be written or after a signal.
 pub(crate) fn inspect(request: &Request, session: &Session) -> Result<Report> {
     let mut files: Vec<FileReport> = request.files.par_iter().map(|path| file(path, request, session)).collect();
     session.signals.check()?;
@@ -79,34 +80,34 @@ fn file(path: &Path, request: &Request, session: &Session) -> FileReport {
     FileReport { file: name, kind, images: walk.images, registrations: walk.registrations, errors: walk.errors }
 }
 
-/// What a file is, for the report.
+/// The type of a file, for the report.
 fn kind(data: &[u8]) -> &'static str {
     use object::FileKind;
-    match what(data, true) {
-        What::Containers if offload_binary::is_offload_binary(data) => "offload-binary",
-        What::Containers if bundle::is_bundle(data) => "bundle",
-        What::Containers if compressed::is_compressed(data) => "compressed-bundle",
-        What::Containers => {
+    match byte_kind(data, true) {
+        ByteKind::Containers if offload_binary::is_offload_binary(data) => "offload-binary",
+        ByteKind::Containers if bundle::is_bundle(data) => "bundle",
+        ByteKind::Containers if compressed::is_compressed(data) => "compressed-bundle",
+        ByteKind::Containers => {
             debug_assert!(fatbin::is_fatbin(data));
             "fatbinary"
         }
-        What::TextBundle(_) => "text-bundle",
-        What::Archive if data.starts_with(&magic::THIN_ARCHIVE) => "thin-archive",
-        What::Archive => "archive",
-        What::Object(FileKind::Elf32 | FileKind::Elf64) => elf_kind(data),
-        What::Object(FileKind::Coff | FileKind::CoffBig) => "coff-object",
-        What::Object(FileKind::Pe32 | FileKind::Pe64) => "pe",
-        What::Object(FileKind::MachO32 | FileKind::MachO64) => "mach-o",
-        What::Object(_) => "object",
-        What::Bitcode => "bitcode",
-        What::Spirv => "spirv",
-        What::Ptx => "ptx",
-        What::Empty => "empty",
-        What::Unknown => "unknown",
+        ByteKind::TextBundle(_) => "text-bundle",
+        ByteKind::Archive if data.starts_with(&magic::THIN_ARCHIVE) => "thin-archive",
+        ByteKind::Archive => "archive",
+        ByteKind::Object(FileKind::Elf32 | FileKind::Elf64) => elf_kind(data),
+        ByteKind::Object(FileKind::Coff | FileKind::CoffBig) => "coff-object",
+        ByteKind::Object(FileKind::Pe32 | FileKind::Pe64) => "pe",
+        ByteKind::Object(FileKind::MachO32 | FileKind::MachO64) => "mach-o",
+        ByteKind::Object(_) => "object",
+        ByteKind::Bitcode => "bitcode",
+        ByteKind::Spirv => "spirv",
+        ByteKind::Ptx => "ptx",
+        ByteKind::Empty => "empty",
+        ByteKind::Unknown => "unknown",
     }
 }
 
-/// An object, a library or a program. A position independent program has the type of a library, but names its loader.
+/// Tells objects, libraries and programs apart. A position independent program has the type of a library but names a loader.
 fn elf_kind(data: &[u8]) -> &'static str {
     match magic::elf_type(data) {
         Some(ET_REL) => "elf-object",

@@ -11,10 +11,10 @@ use crate::io::piece::Piece;
 
 /// Inspects every member of the archive at `cursor`, in order. A member that cannot be read is noted, and the rest is inspected.
 pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
-    let told = |fault: ArchiveFault| anyhow!(fault.in_archive(&cursor.place));
-    for member in archive::members(cursor.piece.bytes()).map_err(told)? {
+    let describe = |fault: ArchiveFault| anyhow!(fault.in_archive(&cursor.place));
+    for member in archive::members(cursor.piece.bytes()).map_err(describe)? {
         walk.signals.check()?;
-        let opened = member.map_err(told).and_then(|member| Ok((member, open(cursor, &member)?)));
+        let opened = member.map_err(describe).and_then(|member| Ok((member, open(cursor, &member)?)));
         match opened {
             Ok((member, (piece, file))) => {
                 let name = String::from_utf8_lossy(member.name).into_owned();
@@ -29,7 +29,7 @@ pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     Ok(())
 }
 
-/// The bytes of a member; for one of a thin archive also its file.
+/// The bytes of a member. A member of a thin archive is a file, whose path is returned too.
 fn open(cursor: &Cursor, member: &ArchiveMember<'_>) -> Result<(Piece, Option<PathBuf>)> {
     match member.contents {
         MemberContents::Within { offset, size } => {

@@ -1,4 +1,4 @@
-//! Bitcode by itself: a host module with device images in it, or device code.
+//! Inspection of bitcode files: host modules with embedded device images, and device modules.
 
 use anyhow::{Context, Result};
 
@@ -9,7 +9,7 @@ use super::walk::{Cursor, Walk};
 use crate::formats::bitcode;
 use crate::io::piece::Piece;
 
-/// Goes into the images of the module at `cursor`, or adds it as one.
+/// Inspects the images that the module at `cursor` embeds. A module without any is added as an image if it is for a device.
 pub(super) fn host(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     let embedded = bitcode::embedded_images(cursor.piece.bytes()).with_context(|| cursor.place.to_string())?;
     if embedded.is_empty() {

@@ -1,4 +1,4 @@
-//! Reads images through a buffer instead of through the map: every page of a map that is touched counts as memory.
+//! Reads images through a buffer instead of the memory map, because every page of the map that is read counts as memory in use.
 
 use std::io::{self, BufReader, Read};
 
@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use crate::io::piece::{Piece, PieceReader};
 
-/// How much is read at once.
+/// The size of the buffer.
 const CHUNK: usize = 256 << 10;
 
 /// A reader of the bytes of `piece`.

@@ -1,5 +1,5 @@
-//! The containers that may stand in a row, in a section or in a file of their own: OffloadBinaries, bundles, compressed bundles,
-//! fatbinaries; and text bundles.
+//! Inspection of containers: OffloadBinaries, bundles, compressed bundles and fatbinaries, of which a section or a file may hold several
+//! in a row; and text bundles.
 
 use std::io::Read;
 
@@ -17,7 +17,7 @@ use crate::formats::compressed::{self, Header, Method, Unpack};
 use crate::formats::{fatbin, offload_binary};
 use crate::model::OffloadKinds;
 
-/// A container on the way: what step it is, and how far into what it is in it starts.
+/// A container: `within` is its offset in the bytes of `cursor`.
 struct Container<'a> {
     name: &'static str,
     cursor: &'a Cursor,
@@ -27,7 +27,7 @@ struct Container<'a> {
 }
 
 impl Container<'_> {
-    /// Where the container is; with what it is compressed, and its plain size.
+    /// The place of the container. `packed` has the compression method and the decompressed size.
     fn place(&self, packed: Option<(&'static str, u64)>) -> Place {
         self.cursor.place.then(Step::Container {
             name: self.name,
@@ -41,7 +41,7 @@ impl Container<'_> {
     }
 }
 
-/// Every container in `cursor`, in order. They may be apart by zeros, and by nothing else.
+/// Inspects every container in `cursor`, in order. There may be zeros between them, but nothing else.
 pub(super) fn sequence(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     let data = cursor.piece.bytes();
     let mut at = 0;
@@ -57,7 +57,8 @@ pub(super) fn sequence(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     }
 }
 
-/// The container `at` bytes into `cursor`; returns its size. Only what hides where the next one starts is an error.
+/// Inspects the container at offset `at` in `cursor` and returns its size. It fails only if the size is unknown; other errors are
+/// noted, as the next container can still be found.
 fn one(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {
     walk.signals.check()?;
     let rest = cursor.piece.from(at);
@@ -93,14 +94,14 @@ fn offload_binaries(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64
     let start = head.plain_start(whole.bytes()).unwrap_or_default();
     let plain = inflate::offload_binary(&data, method, start, packed.plain_size);
     let facts = ImageMetadata { compressed_size: Some(head.size), ..cursor.facts.clone() };
-    let done = plain.map_err(untold).with_context(|| place.to_string());
+    let done = plain.map_err(unwrapped).with_context(|| place.to_string());
     if let Err(error) = done.and_then(|plain| offload_images(walk, cursor.deeper(plain, place, facts))) {
         walk.note(&error);
     }
     Ok(head.size)
 }
 
-/// The images of one plain binary.
+/// Inspects the images of one OffloadBinary that is not compressed.
 fn offload_images(walk: &mut Walk<'_>, cursor: Cursor) -> Result<()> {
     let images = offload_binary::read_all(cursor.piece.bytes()).with_context(|| cursor.place.to_string())?;
     for image in images {
@@ -119,7 +120,7 @@ fn offload_images(walk: &mut Walk<'_>, cursor: Cursor) -> Result<()> {
     Ok(())
 }
 
-/// What an inner container says counts, where it says anything; a triple comes with its target.
+/// Replaces metadata by that of an inner container, as far as the container gives any. A new triple also replaces the target.
 fn replace(facts: &mut ImageMetadata, kinds: Vec<String>, triple: &str, target: &str) {
     if !kinds.is_empty() {
         facts.kinds = kinds;
@@ -138,7 +139,7 @@ fn binary_bundle(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {
     let container = Container { name: "bundle", cursor, within: at, size: head.size, version: None };
     let place = container.place(None);
     for slot in head.slots {
-        // An empty one's offset means nothing.
+        // The offset of an empty entry has no meaning.
         let offset = if slot.size == 0 { 0 } else { slot.offset };
         let piece = part(cursor, at.saturating_add(offset), slot.size)?;
         let facts = of_id(&cursor.facts, &slot.id);
@@ -147,22 +148,22 @@ fn binary_bundle(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {
     Ok(head.size)
 }
 
-/// The facts that a bundle's id adds.
+/// `facts` with the kind, triple and target of a bundle's entry id.
 pub(super) fn of_id(facts: &ImageMetadata, stored: &str) -> ImageMetadata {
     let id = Id::parse(stored);
     let mut facts = facts.clone();
-    // Both names are of HIP code.
+    // `hip` and `hipv4` both mean HIP code.
     let kind = if id.kind == "hipv4" { "hip".to_owned() } else { id.kind };
-    // A bundle's triple ends in an empty environment where the target's own has none.
+    // In a bundle, a triple without an environment has an empty one: it ends with `-`.
     replace(&mut facts, vec![kind], id.triple.trim_end_matches('-'), &id.target_id);
     facts.id = Some(stored.to_owned());
     facts
 }
 
-/// The code objects of a text bundle.
+/// Inspects the code objects of a text bundle.
 pub(super) fn text_bundle(walk: &mut Walk<'_>, cursor: &Cursor, comment: &str) -> Result<()> {
     let spans = bundle::text::scan(comment, bytes_of::reader(&cursor.piece));
-    let spans = spans.map_err(anyhow::Error::from).map_err(untold).with_context(|| cursor.place.to_string())?;
+    let spans = spans.map_err(anyhow::Error::from).map_err(unwrapped).with_context(|| cursor.place.to_string())?;
     let container = Container { name: "text-bundle", cursor, within: 0, size: cursor.piece.size(), version: None };
     let place = container.place(None);
     for span in spans {
@@ -177,7 +178,7 @@ fn compressed_bundle(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u6
     let header = Header::read(rest.bytes(), at)?;
     let size = match header.total {
         Some(total) => total,
-        // Version 1 does not say, and must be looked through.
+        // Version 1 does not store the size: the end of the compressed data has to be found.
         None => compressed::read_at(cursor.piece.bytes(), at)?.size,
     };
     let Some(whole) = rest.slice(0, size) else { return Err(Malformed::new("size field past the end", at).into()) };
@@ -188,18 +189,18 @@ fn compressed_bundle(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u6
     let done = if !header.is_likely(inner.piece.size()) {
         Err(Malformed::new("uncompressed size is more than the compressed data can hold", 0).into())
     } else if walk.request.headers_only {
-        listed(walk, &inner, header)
+        list_entries(walk, &inner, header)
     } else {
         inflate::compressed_bundle(&inner.piece, header).map(|plain| walk.enter(&Cursor { piece: plain, ..inner }))
     };
-    if let Err(error) = done.map_err(untold).with_context(|| place.to_string()) {
+    if let Err(error) = done.map_err(unwrapped).with_context(|| place.to_string()) {
         walk.note(&error);
     }
     Ok(size)
 }
 
-/// What the header of a compressed bundle's bundle says; no more of it is inflated.
-fn listed(walk: &mut Walk<'_>, cursor: &Cursor, header: Header) -> Result<()> {
+/// Lists the entries of a compressed bundle. Only the header of the bundle inside is decompressed.
+fn list_entries(walk: &mut Walk<'_>, cursor: &Cursor, header: Header) -> Result<()> {
     let mut plain = Unpack::new(header, bytes_of::reader(&cursor.piece), 0)?;
     let mut start = [0; bundle::MAGIC.len()];
     plain.read_exact(&mut start)?;
@@ -252,7 +253,7 @@ fn fatbinary(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {
     Ok(size)
 }
 
-/// An entry's code, which is inflated where that is asked for.
+/// Inspects the code of an entry, decompressed unless only headers are wanted or it needs too much memory.
 fn fatbinary_entry(walk: &mut Walk<'_>, mut cursor: Cursor, entry: &fatbin::Entry<'_>) -> Result<()> {
     let fits = entry.method.is_none_or(|method| inflate::fits(entry.stored.len() as u64, method, entry.plain_size));
     if entry.method.is_some() && (walk.request.headers_only || !fits) {
@@ -267,14 +268,14 @@ fn fatbinary_entry(walk: &mut Walk<'_>, mut cursor: Cursor, entry: &fatbin::Entr
     if let Some(method) = entry.method {
         cursor.piece = inflate::fatbinary_entry(&cursor.piece, method, entry.plain_size)?;
     }
-    // Code is padded, and text ends with a zero.
+    // Cubins are padded, and PTX ends with a zero.
     let size = fatbin::unpadded(entry.kind, cursor.piece.bytes());
     cursor.piece = part(&cursor, 0, size)?;
     walk.enter(&cursor);
     Ok(())
 }
 
-/// `size` bytes of `cursor` from `at`, which its reader has found to be there.
+/// The `size` bytes at offset `at` of `cursor`.
 fn part(cursor: &Cursor, at: u64, size: u64) -> Result<crate::io::piece::Piece> {
     cursor.piece.slice(at, size).ok_or_else(|| Malformed::new("past the end", at).into())
 }
@@ -286,7 +287,7 @@ fn name_of(method: Method) -> &'static str {
     }
 }
 
-/// A fault of data that starts at `base`, told from where that data is in.
+/// Adds `base` to the offset in an error, so that it counts from the start of the enclosing data.
 fn shifted(error: anyhow::Error, base: u64) -> anyhow::Error {
     match error.downcast::<Malformed>() {
         Ok(fault) => fault.shifted(base).into(),
@@ -294,8 +295,8 @@ fn shifted(error: anyhow::Error, base: u64) -> anyhow::Error {
     }
 }
 
-/// The fault that an error of reading a stream stands for.
-fn untold(error: anyhow::Error) -> anyhow::Error {
+/// The format error that an error of a reader wraps, if it is one.
+fn unwrapped(error: anyhow::Error) -> anyhow::Error {
     match error.downcast::<std::io::Error>() {
         Ok(error) => Malformed::or_io(error),
         Err(error) => error,

@@ -1,5 +1,5 @@
-//! `--extract`: every image into a file of its own, all of them or none. Names are made of what is known of an image, with everything
-//! replaced that could lead elsewhere; what is there already is never written over.
+//! `--extract`: writes each image to a file of its own; if one fails, none is written. File names are made from an image's metadata,
+//! with characters that could lead out of the folder replaced. Existing files are never overwritten.
 
 use std::collections::HashSet;
 use std::fs;
@@ -14,8 +14,8 @@ use crate::sys::session::Session;
 
 /// Extracts the images of all files to `folder`, and notes their names in the reports.
 pub(super) fn all(files: &mut [FileReport], folder: &Path, session: &Session) -> Result<()> {
-    let told = || format!("cannot make the folder `{}`", folder.display());
-    fs::create_dir_all(folder).with_context(told)?;
+    let context = || format!("cannot make the folder `{}`", folder.display());
+    fs::create_dir_all(folder).with_context(context)?;
     let mut outputs = Outputs::new(session);
     let mut taken = HashSet::new();
     for file in files {
@@ -52,7 +52,7 @@ fn name(stem: &str, image: &Image) -> String {
     format!("{stem}{}.{}.{known}.{end}", member.unwrap_or_default(), image.index)
 }
 
-/// A path that no image of this run has: several files may have one name.
+/// A path in `folder` that no other image of this run has. Inspected files in different folders may have the same name.
 fn free(folder: &Path, name: &str, taken: &mut HashSet<PathBuf>) -> PathBuf {
     let name = safe_name(name);
     let names = std::iter::once(name.clone()).chain((1..).map(|number| format!("{number}.{name}")));

@@ -1,4 +1,4 @@
-//! A device image at the end of the way: what it is, its hash, its kernels.
+//! Describes a device image: its format, device, hash and kernels.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use object::elf;
 use super::bytes_of;
 use super::report::Image;
 use super::walk::{Cursor, Walk};
-use super::what::{What, what};
+use super::what::{ByteKind, byte_kind};
 use crate::formats::elf::raw::FileHeader;
 use crate::formats::gpu::{self, Gpu};
 use crate::formats::kernels;
 use crate::model::ImageKind;
 
-/// What is known of an image from what it is in.
+/// What the enclosing containers and sections say about an image.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ImageMetadata {
     pub(super) kinds: Vec<String>,
@@ -36,7 +36,7 @@ pub(super) fn add(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     image.offset = cursor.piece.file_offset(0);
     if let Some(machine) = machine {
         image.machine = Some(machine_name(machine));
-        // What the image is in says it first.
+        // Containers take precedence over the image's own header.
         if image.triple.is_empty() || image.target.is_empty() {
             name_gpu(walk, cursor, &mut image);
         }
@@ -47,7 +47,7 @@ pub(super) fn add(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     if walk.request.extract.is_some() {
         image.piece = Some(cursor.piece.clone());
     }
-    // The image is there, whatever its kernels are.
+    // The image is listed even if its kernels cannot be read.
     if walk.request.kernels && matches!(format, "elf" | "cubin") {
         match kernels::read(data).with_context(|| format!("{}: its kernels", cursor.place)) {
             Ok(kernels) => image.kernels = Some(kernels),
@@ -58,7 +58,7 @@ pub(super) fn add(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     Ok(())
 }
 
-/// Has the image's own header say which GPU it is for, as far as nothing else has.
+/// Fills in triple and target from the image's own ELF header, if they are still unknown.
 fn name_gpu(walk: &mut Walk<'_>, cursor: &Cursor, image: &mut Image) {
     match Gpu::of_elf(cursor.piece.bytes()).with_context(|| format!("{}: its processor", cursor.place)) {
         Ok(Some(gpu)) => {
@@ -74,7 +74,7 @@ fn name_gpu(walk: &mut Walk<'_>, cursor: &Cursor, image: &mut Image) {
     }
 }
 
-/// An image of `size` bytes that are not looked at.
+/// An image of `size` bytes, described by its metadata alone.
 pub(super) fn unread(index: usize, cursor: &Cursor, format: &'static str, size: u64) -> Image {
     let facts = cursor.facts.clone();
     Image {
@@ -115,28 +115,28 @@ fn stored_name(kind: ImageKind) -> String {
     }
 }
 
-/// What an image is by its bytes, and the machine of an ELF file.
+/// The format of an image by its bytes, and the machine of an ELF file.
 fn format(data: &[u8]) -> (&'static str, Option<elf::Machine>) {
-    let format = match what(data, false) {
-        What::Object(FileKind::Elf32 | FileKind::Elf64) => {
+    let format = match byte_kind(data, false) {
+        ByteKind::Object(FileKind::Elf32 | FileKind::Elf64) => {
             let machine = elf_machine(data);
             return (if machine == Some(elf::EM_CUDA) { "cubin" } else { "elf" }, machine);
         }
-        What::Object(FileKind::Pe32 | FileKind::Pe64) => "pe",
-        What::Object(FileKind::MachO32 | FileKind::MachO64) => "mach-o",
-        What::Object(_) => "object",
-        What::Bitcode => "bitcode",
-        What::Spirv => "spirv",
-        What::Ptx => "ptx",
-        What::Archive => "archive",
-        What::Containers | What::TextBundle(_) => "container",
-        What::Empty => "empty",
-        What::Unknown => "unknown",
+        ByteKind::Object(FileKind::Pe32 | FileKind::Pe64) => "pe",
+        ByteKind::Object(FileKind::MachO32 | FileKind::MachO64) => "mach-o",
+        ByteKind::Object(_) => "object",
+        ByteKind::Bitcode => "bitcode",
+        ByteKind::Spirv => "spirv",
+        ByteKind::Ptx => "ptx",
+        ByteKind::Archive => "archive",
+        ByteKind::Containers | ByteKind::TextBundle(_) => "container",
+        ByteKind::Empty => "empty",
+        ByteKind::Unknown => "unknown",
     };
     (format, None)
 }
 
-/// Whether an ELF file is for a device, and for nothing else.
+/// Whether an ELF file is for a machine that is only a device (a GPU).
 pub(super) fn is_device(data: &[u8]) -> bool {
     elf_machine(data).is_some_and(gpu::is_gpu)
 }

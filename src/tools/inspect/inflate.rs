@@ -1,5 +1,5 @@
-//! What is compressed becomes a nameless file: memory holds a window of it at a time. A size that a header claims is never trusted: the
-//! file grows as the data comes, and ends where the header says or is an error.
+//! Decompresses containers into unnamed temporary files, so that memory holds only a window of the data. Sizes in headers are not trusted:
+//! the file grows with the data, and data that is longer or shorter than the header says is an error.
 
 use std::io::{self, Read, Write};
 
@@ -11,13 +11,14 @@ use crate::formats::compressed::{Header, Method, Unpack, window_log};
 use crate::formats::fatbin;
 use crate::io::piece::Piece;
 
-/// One block of LZ4 is inflated in memory: as much as this, or as a multiple of what is compressed.
+/// LZ4 blocks are decompressed in memory, so larger ones are not: the limit is this size, or this multiple of the compressed size if
+/// that is more.
 const LARGEST_LZ4: u64 = 64 << 20;
 const LARGEST_LZ4_GROWTH: u64 = 10;
-/// A byte of LZ4 stands for no more.
+/// The most bytes that one byte of LZ4 data can expand to.
 const LZ4_GROWTH: u64 = 255;
 
-/// The bundle in the compressed bundle with this header; its size and its hash are those that the header says.
+/// Decompresses a compressed bundle with this header. A size or hash that differs from the header's is an error.
 pub(super) fn compressed_bundle(packed: &Piece, header: Header) -> Result<Piece> {
     Piece::made(|out| {
         let mut plain = Unpack::new(header, bytes_of::reader(packed), 0)?;
@@ -26,7 +27,7 @@ pub(super) fn compressed_bundle(packed: &Piece, header: Header) -> Result<Piece>
     })
 }
 
-/// An OffloadBinary of `size` bytes that starts with `start` and goes on with what `packed` inflates to.
+/// An OffloadBinary of `size` bytes: `start`, then the decompressed `packed`.
 pub(super) fn offload_binary(packed: &Piece, method: Method, start: Vec<u8>, size: u64) -> Result<Piece> {
     let wanted = size.saturating_sub(start.len() as u64);
     Piece::made(|out| {
@@ -35,12 +36,12 @@ pub(super) fn offload_binary(packed: &Piece, method: Method, start: Vec<u8>, siz
     })
 }
 
-/// Whether the code of a fatbinary's entry can be inflated without much memory.
+/// Whether the code of a fatbinary's entry can be decompressed within the memory limit.
 pub(super) fn fits(packed: u64, method: fatbin::Method, size: u64) -> bool {
     method != fatbin::Method::Lz4 || size <= LARGEST_LZ4.max(packed.saturating_mul(LARGEST_LZ4_GROWTH))
 }
 
-/// The code of a fatbinary's entry that `fits`.
+/// Decompresses the code of a fatbinary's entry for which [`fits`] holds.
 pub(super) fn fatbinary_entry(packed: &Piece, method: fatbin::Method, size: u64) -> Result<Piece> {
     if method == fatbin::Method::Zstd {
         return Piece::made(|out| stream(packed, Method::Zstd, size, out));
@@ -64,7 +65,7 @@ fn stream(packed: &Piece, method: Method, size: u64, out: &mut dyn Write) -> Res
             Box::new(decoder)
         }
     };
-    // One byte more than promised is asked for, so that too much is noticed.
+    // Asks for one byte more than expected, to notice data that is too long.
     let done = io::copy(&mut plain.by_ref().take(size.saturating_add(1)), out);
     match done {
         Ok(len) if len == size => Ok(()),

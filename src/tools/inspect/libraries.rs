@@ -1,5 +1,5 @@
-//! The libraries by which a program gets a function, found as its dynamic loader would find them. Which of several defines the function
-//! is asked breadth first, which is the loader's order.
+//! Finds the library from which a program gets a function, as its dynamic loader would. Libraries are searched breadth first, which is
+//! the loader's order of symbol lookup.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -14,20 +14,20 @@ use crate::formats::dynamic::{self, Dynamic};
 use crate::io::bytes::Bytes;
 use crate::io::loader::{Loader, RunPaths};
 
-/// No program needs more libraries.
+/// Limit of the search; no real program needs as many libraries.
 const MOST: usize = 1000;
 
-/// A library that is to be looked for.
+/// A library that is still to be searched.
 struct Needed {
     name: OsString,
-    /// The libraries by which the program needs it, the program's own first.
+    /// The chain of libraries through which the program needs it, starting with one that the program itself names.
     through: Vec<String>,
-    /// Where the file that needs it has it looked for.
+    /// The run paths of the file that needs it.
     run_paths: Rc<RunPaths>,
 }
 
-/// The library by which the program `data` in `file` gets `symbol`: the first needed one that defines it; where none is found, those
-/// that are missing and named like `names`. An error when the program's own dynamic section is damaged.
+/// The library from which the program `data` in `file` gets `symbol`: the first needed one that defines it. If there is none, the needed
+/// libraries that were not found and whose names start with one of `names`. Fails if the program's own dynamic section is damaged.
 pub(super) fn that_define(data: &[u8], file: &Path, symbol: &str, names: &[&str]) -> Result<Vec<Library>, Malformed> {
     let program = dynamic::read(data)?;
     let loader = Loader::new();
@@ -58,16 +58,16 @@ pub(super) fn that_define(data: &[u8], file: &Path, symbol: &str, names: &[&str]
     Ok(missing)
 }
 
-/// What the file at `path` needs, which the file with the run paths `loaded_by` has loaded.
+/// The libraries that the file at `path` needs. `loaded_by` has the run paths of the file that caused it to be loaded.
 fn needed(dynamic: &Dynamic<'_>, path: &Path, loaded_by: Option<&RunPaths>, through: &[String]) -> impl Iterator<Item = Needed> {
     let run_paths = Rc::new(RunPaths::new(dynamic, path, loaded_by));
     let names = dynamic.needed.iter().map(|name| OsStr::from_bytes(name).to_owned()).collect::<Vec<_>>();
     names.into_iter().map(move |name| Needed { name, through: through.to_vec(), run_paths: Rc::clone(&run_paths) })
 }
 
-/// The library at `path`, if there is one for the processor of `program`; loaders pass over any other file.
+/// The library at `path`, if it is for the processor of `program`. Loaders skip other files, too.
 fn open(path: &Path, program: &Dynamic<'_>) -> Option<Bytes> {
-    // A pipe would be waited for.
+    // Opening a pipe would block.
     fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
     let bytes = Bytes::open(path).ok()?;
     let library = dynamic::read(bytes.as_slice()).ok()?;

@@ -1,5 +1,5 @@
-//! Objects and programs: the sections that hold device code, and the variables that do where a wrapper of old, or one for SYCL, has left
-//! bare images without a section of their own.
+//! Inspection of objects and programs: sections with device code, and variables with device code. Old wrappers, and those for SYCL, put
+//! images into variables of other sections.
 
 use std::collections::HashMap;
 
@@ -15,23 +15,24 @@ use crate::formats::bundle;
 use crate::formats::elf::SHT_LLVM_OFFLOADING;
 use crate::formats::offload_sections::{NAME, RELOCATABLE, is_longer, named};
 
-/// Bare images for SYCL.
+/// The section of images for SYCL, which are in no container.
 const SYCL: &str = ".sycl_offloading";
-/// Whole bundles, and whole fatbinaries; the last is for code that is linked on the device first.
+/// Sections with whole bundles, and with whole fatbinaries. The last is for code that has to be device-linked first.
 const HIP: &str = ".hip_fatbin";
 const CUDA: [&str; 3] = [".nv_fatbin", "__nv_fatbin", "__nv_relfatbin"];
-/// The sections with what HIP's and CUDA's runtimes are handed, whose names start like theirs.
+/// Sections with the structs that are passed to the runtimes of HIP and CUDA. They hold no images, but their names start like those
+/// that do.
 const SEGMENTS: [&str; 2] = [".hipFatBinSegment", ".nvFatBinSegment"];
-/// What wrappers call images.
+/// The start of the names of variables with images.
 const OPENMP_VARIABLE: &str = ".omp_offloading.device_image";
 const SYCL_VARIABLE: &str = ".sycl_offloading.";
 const LONGEST_TRIPLE: u64 = 4096;
-/// A program for Windows has no room for longer names of sections, unless its linker added a table of them.
+/// The length of section names in programs for Windows. Longer ones are cut off, unless the linker added a string table.
 const PE_NAME: usize = 8;
 
-/// What a section of device code holds.
+/// The contents of a section of device code.
 enum Holds {
-    /// Containers, for this kind of program where they do not say it themselves.
+    /// Containers. Their images are of this kind unless the container says otherwise.
     Containers(Option<&'static str>),
     /// One image of a bundle, with its id.
     Entry(String),
@@ -48,12 +49,12 @@ struct Section {
     holds: Holds,
 }
 
-/// Whether an object can be gone into.
+/// Whether `data` is an object whose sections can be read.
 pub(super) fn is_readable(data: &[u8]) -> bool {
     object::File::parse(data).is_ok()
 }
 
-/// Goes into every section of device code of the object at `cursor`.
+/// Inspects every section of device code of the object at `cursor`.
 pub(super) fn sections(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     for section in found(cursor)? {
         let name = || format!("{}: {}", cursor.place, section.name);
@@ -93,13 +94,13 @@ pub(super) fn sections(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
 
 /// The sections of device code.
 fn found(cursor: &Cursor) -> Result<Vec<Section>> {
-    let told = |error: object::Error| anyhow!("{}: {error} (it has {:#x} bytes)", cursor.place, cursor.piece.size());
-    let file = object::File::parse(cursor.piece.bytes()).map_err(told)?;
+    let describe = |error: object::Error| anyhow!("{}: {error} (it has {:#x} bytes)", cursor.place, cursor.piece.size());
+    let file = object::File::parse(cursor.piece.bytes()).map_err(describe)?;
     let short = matches!(file.format(), object::BinaryFormat::Pe);
     let mut found = Vec::new();
     for section in file.sections() {
         let Some((offset, size)) = section.file_range() else { continue };
-        let name = String::from_utf8_lossy(section.name_bytes().map_err(told)?).into_owned();
+        let name = String::from_utf8_lossy(section.name_bytes().map_err(describe)?).into_owned();
         let (typed, elf, linked) = match section.flags() {
             SectionFlags::Elf { sh_type, sh_flags } => {
                 (sh_type == SHT_LLVM_OFFLOADING, true, sh_flags.contains(object::elf::SHF_ALLOC))
@@ -113,8 +114,8 @@ fn found(cursor: &Cursor) -> Result<Vec<Section>> {
     Ok(found)
 }
 
-/// What a section with this name holds, if it is one of device code. `typed`: its type says so, whatever its name. `object`: it is ELF, and
-/// goes when the object is linked.
+/// The contents of a section with this name, if it is one of device code. `short`: the file format cuts names off. `typed`: the section
+/// has the type for offload images, whatever its name. `object`: it is an ELF section that linking removes.
 fn holds(name: &str, short: bool, typed: bool, object: bool, facts: &ImageMetadata) -> Option<Holds> {
     let is = |wanted: &str| name == wanted || (short && name.len() == PE_NAME && wanted.starts_with(name));
     let starts = |wanted: &str| name.starts_with(wanted) || (short && name.len() == PE_NAME && wanted.starts_with(name));
@@ -128,7 +129,7 @@ fn holds(name: &str, short: bool, typed: bool, object: bool, facts: &ImageMetada
         let facts = of_named_section(name, facts);
         return (!facts.triple.is_empty()).then_some(Holds::Image(facts));
     }
-    // A tool that copies objects may have lost the type.
+    // The name counts as well, because tools that copy objects can lose the type.
     if typed || name == NAME || name == RELOCATABLE || (starts(NAME) && !object) {
         return Some(if object { Holds::Containers(None) } else { Holds::Images(None) });
     }
@@ -145,7 +146,7 @@ fn bundle_entry(name: &str) -> Option<&str> {
     name.strip_prefix(std::str::from_utf8(bundle::MAGIC).ok()?).filter(|id| !id.is_empty())
 }
 
-/// The facts that LLVM 14's name for a section tells of the image in it; other names tell nothing.
+/// `facts` with the triple and target in the section's name, if it is one of LLVM 14's names; else unchanged.
 pub(super) fn of_named_section(name: &str, facts: &ImageMetadata) -> ImageMetadata {
     let mut facts = facts.clone();
     if let Some((triple, arch)) = named(name) {
@@ -156,7 +157,7 @@ pub(super) fn of_named_section(name: &str, facts: &ImageMetadata) -> ImageMetada
     facts
 }
 
-/// The bare images of a section of a program: one for each variable in it, else the whole.
+/// Inspects the images in a section without containers: one for each image variable in it, else the whole section is one.
 fn bare_images(walk: &mut Walk<'_>, cursor: &Cursor, section: &str, whole: &Cursor) -> Result<()> {
     let before = walk.images.len();
     variables(walk, cursor, Some(section))?;
@@ -172,8 +173,8 @@ struct Variable {
     facts: ImageMetadata,
 }
 
-/// The images in variables of the program at `cursor`: with `section`, those in it; else those that are among the program's constants, where
-/// LLVM 14's wrapper puts them.
+/// Inspects the images in variables of the program at `cursor`: with `section`, those in that section; else those in sections that are not
+/// for device code, such as the constants, where LLVM 14's wrapper puts them.
 pub(super) fn variables(walk: &mut Walk<'_>, cursor: &Cursor, section: Option<&str>) -> Result<()> {
     let found = found_variables(cursor, section).with_context(|| cursor.place.to_string())?;
     for variable in found {
@@ -203,7 +204,7 @@ fn found_variables(cursor: &Cursor, wanted: Option<&str>) -> Result<Vec<Variable
         let section_name = section.name()?;
         let elsewhere = match wanted {
             Some(wanted) => wanted != section_name,
-            // What is in a section of device code is found there.
+            // Sections of device code have been inspected already.
             None => looked_into.iter().any(|section| section.offset == start),
         };
         if elsewhere {
@@ -227,13 +228,13 @@ fn is_sycl_image(rest: &str) -> bool {
     rest.starts_with("data.") || rest.strip_suffix(".data").is_some_and(|index| index.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// What tells one SYCL image of a program from the others, in the name of its variable.
+/// The part of a variable's name that identifies a SYCL image of a program.
 fn sycl_index(name: &str) -> Option<&str> {
     let rest = name.strip_prefix(SYCL_VARIABLE)?;
     rest.strip_suffix(".data").or(rest.strip_prefix("data.").and_then(|rest| rest.rsplit('.').next()))
 }
 
-/// The triples of a program's SYCL images, by what tells the images apart; each is in a variable of its own.
+/// The triples of a program's SYCL images, by the part of the name that identifies the image. Each triple is in a variable of its own.
 fn sycl_triples(file: &object::File<'_>) -> HashMap<String, String> {
     let mut triples = HashMap::new();
     for symbol in file.symbols() {

@@ -1,4 +1,4 @@
-//! Which runtimes an object or program registers images with, by the functions that it calls.
+//! Finds the runtimes that an object or program registers images with, by the functions that it refers to.
 
 use anyhow::{Error, Result};
 use object::{Object, ObjectSymbol};
@@ -7,7 +7,7 @@ use super::libraries;
 use super::report::Registration;
 use super::walk::{Cursor, Walk};
 
-/// A function that registers images, and the runtime it is of, and how libraries with that runtime are named.
+/// A runtime: its function that registers images, its name, and how the names of its libraries start.
 struct Runtime {
     symbol: &'static str,
     name: &'static str,
@@ -65,7 +65,7 @@ pub(super) fn of(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     Ok(())
 }
 
-/// A program for Windows says which library each function is of.
+/// Notes the registrations of a program for Windows, whose import table names the library of each function.
 fn imports(walk: &mut Walk<'_>, file: &object::File<'_>, members: &[String]) -> Result<()> {
     for import in file.imports()? {
         let import = import?;
@@ -84,14 +84,14 @@ fn imports(walk: &mut Walk<'_>, file: &object::File<'_>, members: &[String]) -> 
     Ok(())
 }
 
-/// The runtime whose function has this name; Windows on i386 adds an underscore, and imports a prefix.
+/// The runtime whose function has this name. On Windows, imported functions have a prefix, and on i386 an underscore is added.
 fn of_symbol(name: &str) -> Option<&'static Runtime> {
     let name = name.strip_prefix("__imp_").unwrap_or(name);
     const LONGEST: usize = 256;
     if name.len() > LONGEST {
         return None;
     }
-    // A symbol of a version: `name@VERS`.
+    // A versioned symbol: `name@VERS`.
     let name = name.split('@').next().unwrap_or(name);
     RUNTIMES.iter().find(|runtime| name == runtime.symbol || name.strip_prefix('_') == Some(runtime.symbol))
 }

@@ -1,5 +1,5 @@
-//! What inspection finds, as plain data: the same that `--json` writes (docs/inspect-json.md). What changes in it so that a reader of the
-//! old form would stumble changes `SCHEMA`.
+//! The result of inspection as plain data, which `--json` writes as it is (docs/inspect-json.md). A change that breaks readers of the old
+//! form must increase `SCHEMA`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,36 +10,36 @@ use serde::Serialize;
 use crate::formats::kernels::Kernel;
 use crate::io::piece::Piece;
 
-/// The version of the form of the report.
+/// The version of the report's form.
 pub(crate) const SCHEMA: u32 = 1;
 
-/// What a file is that cannot be opened.
+/// The type of a file that cannot be opened.
 pub(super) const UNREADABLE: &str = "unreadable";
 
-/// What is in the files that were looked into.
+/// The report on all inspected files.
 #[derive(Serialize)]
 pub(crate) struct Report {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// Who wrote it.
+    /// The program and version that wrote it.
     pub generator: String,
     /// A report for each file, in the order they were named.
     pub files: Vec<FileReport>,
 }
 
-/// What is in one file.
+/// The report on one file.
 #[derive(Serialize)]
 pub(crate) struct FileReport {
     /// The file, as it was named.
     pub file: String,
-    /// What it is: `elf-executable`, `archive`, `bitcode`, `bundle`, …
+    /// Its type: `elf-executable`, `archive`, `bitcode`, `bundle`, …
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// The device images, in the order of the file.
+    /// The device images, in their order in the file.
     pub images: Vec<Image>,
     /// The runtimes that it registers images with.
     pub registrations: Vec<Registration>,
-    /// What is wrong with it, each naming its place.
+    /// The errors in it, each with its place.
     pub errors: Vec<String>,
 }
 
@@ -58,23 +58,23 @@ pub(crate) struct Image {
     pub container: Option<&'static str>,
     /// Its id in a bundle, as stored.
     pub id: Option<String>,
-    /// Where it starts in the file on disk (a thin archive's member is a file of its own); none where it was inflated.
+    /// Its offset in the file on disk (a thin archive's member is a file of its own); none if it was decompressed.
     pub offset: Option<u64>,
-    /// What it is for: `openmp`, `cuda`, `hip`, `sycl`, `host`; what the container does not say is not here.
+    /// The programming models it is for: `openmp`, `cuda`, `hip`, `sycl`; or `host`. Empty if its container does not say.
     pub kinds: Vec<String>,
-    /// The triple of its device; empty where nothing says it.
+    /// The triple of its device; empty if unknown.
     pub triple: String,
     /// The processor or target id; empty for any.
     pub target: String,
-    /// What its OffloadBinary says it is.
+    /// The format that its OffloadBinary gives it.
     pub stored_as: Option<String>,
-    /// What it is by its bytes: `elf`, `cubin`, `bitcode`, `spirv`, `ptx`, `empty`, `unknown`, …
+    /// Its format by its bytes: `elf`, `cubin`, `bitcode`, `spirv`, `ptx`, `empty`, `unknown`, …
     pub format: &'static str,
     /// An ELF file's machine.
     pub machine: Option<String>,
     /// Its size in bytes.
     pub size: u64,
-    /// The size of the compressed thing that it came out of; images of one compressed bundle share it.
+    /// The compressed size of what it was decompressed from: the image, or the whole bundle it is in.
     pub compressed_size: Option<u64>,
     /// The SHA-256 of its bytes.
     pub sha256: Option<String>,
@@ -82,23 +82,23 @@ pub(crate) struct Image {
     pub flags: Option<u32>,
     /// The strings of its OffloadBinary entry.
     pub strings: BTreeMap<String, String>,
-    /// Its kernels, where they were asked for and it is an ELF file.
+    /// Its kernels, if they were asked for and it is an ELF file.
     pub kernels: Option<Vec<Kernel>>,
     /// The file it was extracted to.
     pub extracted: Option<String>,
-    /// Its bytes, kept for whoever extracts them.
+    /// Its bytes, for extraction.
     #[serde(skip)]
     pub(super) piece: Option<Piece>,
 }
 
 impl Image {
-    /// Whether it is device code: a bundle's entry for the host is not.
+    /// Whether it is device code. A bundle's entry for the host is not.
     pub(crate) fn is_device(&self) -> bool {
         self.kinds.iter().all(|kind| kind != "host")
     }
 }
 
-/// Something that an image is in. `offset` is where it starts in the file on disk.
+/// One of the things that enclose an image. `offset` counts from the start of the file on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "in", rename_all = "kebab-case")]
 pub(crate) enum Step {
@@ -106,9 +106,9 @@ pub(crate) enum Step {
     Member {
         /// Its name.
         name: String,
-        /// The file that it is, in a thin archive.
+        /// Its file, if the archive is thin.
         file: Option<String>,
-        /// Where it starts; of a thin archive's member, in its own file.
+        /// Where it starts; for a member of a thin archive, in its own file.
         offset: Option<u64>,
         /// Its size.
         size: u64,
@@ -131,21 +131,21 @@ pub(crate) enum Step {
         /// Its size.
         size: u64,
     },
-    /// A container; named as `Image::container` is.
+    /// A container.
     Container {
         /// Its name.
         name: &'static str,
         /// Where it starts.
         offset: Option<u64>,
-        /// Its size, compressed where it is.
+        /// Its size as stored, which may be compressed.
         size: u64,
         /// The version of its format.
         version: Option<u32>,
-        /// How it is compressed.
+        /// The compression method.
         compression: Option<&'static str>,
-        /// Its size when it is not compressed, where it is.
+        /// Its decompressed size, if it is compressed.
         plain_size: Option<u64>,
-        /// How far into what it is in it starts.
+        /// Its offset in the enclosing data.
         #[serde(skip)]
         within: u64,
     },
@@ -160,10 +160,10 @@ pub(crate) struct Registration {
     pub runtime: &'static str,
     /// The function that is called.
     pub symbol: String,
-    /// Where the function is: `elsewhere` in an object or archive, `library` in a program that needs it from one, `here` where the file
-    /// has it itself.
+    /// Where the function is defined: `here` in the file itself; `library` in a library that the program needs; `elsewhere` if the file is
+    /// an object that leaves it undefined.
     pub found: &'static str,
-    /// The needed libraries that bring it.
+    /// The needed libraries that define it.
     pub libraries: Vec<Library>,
 }
 
@@ -172,9 +172,9 @@ pub(crate) struct Registration {
 pub(crate) struct Library {
     /// Its name, as the program has it.
     pub name: String,
-    /// Where it is found as the program would be started now.
+    /// The path at which the dynamic loader would find it now.
     pub path: Option<String>,
-    /// The libraries by which the program needs it, if it does not name it itself; the first is the program's own.
+    /// The chain of libraries through which the program needs it, starting with one that the program names; empty if it names this one.
     pub through: Vec<String>,
 }
 

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use super::report::{FileReport, Image, Registration, Report, Step, UNREADABLE};
 use crate::formats::kernels::Kernel;
 
-/// How the text is written.
+/// How the text is formatted.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Style {
-    /// Sizes in bytes instead of with a unit.
+    /// Whether sizes are in bytes instead of K, M or G.
     pub bytes: bool,
 }
 
@@ -110,7 +110,7 @@ fn dash(text: &str) -> String {
     if text.is_empty() { "-".to_owned() } else { text.to_owned() }
 }
 
-/// `1.5M`, with two digits that count at least.
+/// A size with a unit, such as `1.5M`, with at least two significant digits.
 pub(crate) fn size(bytes: u64, style: Style) -> String {
     const UNITS: [&str; 6] = ["", "K", "M", "G", "T", "P"];
     let mut unit = 0;
@@ -126,7 +126,7 @@ pub(crate) fn size(bytes: u64, style: Style) -> String {
     }
 }
 
-/// A value of a kernel, by the title of its column.
+/// A column of the table of kernels: its title, and the value for a kernel.
 type Column = (&'static str, fn(&Kernel) -> Option<u64>);
 
 fn kernel_table(out: &mut String, kernels: &[Kernel], style: Style) {
@@ -143,7 +143,7 @@ fn kernel_table(out: &mut String, kernels: &[Kernel], style: Style) {
         ("arguments", |kernel| kernel.arguments),
         ("code", |kernel| kernel.code_size),
     ];
-    // What no kernel of this image has is another vendor's.
+    // Columns that no kernel of this image has a value for belong to other vendors' devices.
     let used: Vec<Column> = all.into_iter().filter(|(_, value)| kernels.iter().any(|kernel| value(kernel).is_some())).collect();
     let titles = used.iter().map(|(title, _)| (*title).to_owned());
     let mut rows = vec![titles.chain(["name".to_owned()]).collect::<Vec<_>>()];
@@ -158,11 +158,11 @@ fn kernel_table(out: &mut String, kernels: &[Kernel], style: Style) {
     columns(out, &rows, &(0..used.len()).collect::<Vec<_>>());
 }
 
-/// Rows of cells below each other, those of the columns in `right` to the right.
+/// Appends rows as aligned columns; those in `right` are aligned to the right.
 fn columns<R: AsRef<[String]>>(out: &mut String, rows: &[R], right: &[usize]) {
     let count = rows.iter().map(|row| row.as_ref().len()).max().unwrap_or_default();
-    let wide = |column: usize| rows.iter().filter_map(|row| row.as_ref().get(column)).map(|cell| cell.chars().count()).max();
-    let widths: Vec<usize> = (0..count).map(|column| wide(column).unwrap_or_default()).collect();
+    let width = |column: usize| rows.iter().filter_map(|row| row.as_ref().get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..count).map(|column| width(column).unwrap_or_default()).collect();
     for row in rows {
         let mut line = String::from("  ");
         for (column, (cell, width)) in row.as_ref().iter().zip(&widths).enumerate() {

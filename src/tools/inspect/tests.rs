@@ -1,5 +1,5 @@
-//! Tests of what no tool here writes: OffloadBinaries of versions 2 and 3, compressed bundles of version 1; of damaged and lying files;
-//! and of how deep things may be in each other.
+//! Tests with inputs that no available tool writes (OffloadBinaries of versions 2 and 3, compressed bundles of version 1), with damaged
+//! files, and of the limit of nesting.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::*;
 use crate::sys::session::SessionOptions;
 use crate::sys::shell::Shell;
 
-fn told(bytes: &[u8], request: Request) -> Report {
+fn report_on(bytes: &[u8], request: Request) -> Report {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     std::fs::write(&path, bytes).unwrap();
@@ -19,7 +19,7 @@ fn told(bytes: &[u8], request: Request) -> Report {
 }
 
 fn of(bytes: &[u8]) -> FileReport {
-    told(bytes, Request { kernels: true, ..Request::default() }).files.remove(0)
+    report_on(bytes, Request { kernels: true, ..Request::default() }).files.remove(0)
 }
 
 /// `kind triple target size` of each image.

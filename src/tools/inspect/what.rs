@@ -1,16 +1,16 @@
-//! What bytes are, told by their first, never by a name.
+//! Recognizes the format of bytes by how they start, never by a file name.
 
 use object::FileKind;
 use object::read::coff::CoffFile;
 
 use crate::formats::{bundle, compressed, fatbin, magic, offload_binary};
 
-/// Kinds of bytes that device code is in, or is.
+/// The formats that hold or are device code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum ByteKind {
     /// One or more OffloadBinaries, bundles, compressed bundles, fatbinaries in a row.
     Containers,
-    /// A text bundle with these comments.
+    /// A text bundle whose comments start with this.
     TextBundle(&'static str),
     /// An archive.
     Archive,
@@ -22,43 +22,43 @@ pub(super) enum What {
     Spirv,
     /// PTX.
     Ptx,
-    /// No bytes at all.
+    /// No bytes.
     Empty,
-    /// Nothing that is looked into.
+    /// Any other format, which is not inspected.
     Unknown,
 }
 
-/// What `data` is. `host`: it is a file or a member of an archive, not what a container holds; COFF objects, which have no magic to
-/// speak of, are looked for only there.
-pub(super) fn what(data: &[u8], host: bool) -> What {
+/// The format of `data`. `host`: it is a file or a member of an archive, not an image in a container. COFF objects are recognized only
+/// there, as they have no magic number and an image could be mistaken for one.
+pub(super) fn byte_kind(data: &[u8], host: bool) -> ByteKind {
     if data.is_empty() {
-        return What::Empty;
+        return ByteKind::Empty;
     }
     if is_container(data) {
-        return What::Containers;
+        return ByteKind::Containers;
     }
     if magic::is_archive(data) {
-        return What::Archive;
+        return ByteKind::Archive;
     }
     if magic::is_bitcode(data) {
-        return What::Bitcode;
+        return ByteKind::Bitcode;
     }
     if magic::is_spirv(data) {
-        return What::Spirv;
+        return ByteKind::Spirv;
     }
     if let Some(comment) = text_bundle(data) {
-        return What::TextBundle(comment);
+        return ByteKind::TextBundle(comment);
     }
     match FileKind::parse(data) {
-        Ok(FileKind::Coff) if host && CoffFile::<&[u8]>::parse(data).is_ok() => What::Object(FileKind::Coff),
-        Ok(FileKind::CoffBig) if host => What::Object(FileKind::CoffBig),
-        Ok(kind) if is_linkable(kind) => What::Object(kind),
-        _ if is_ptx(data) => What::Ptx,
-        _ => What::Unknown,
+        Ok(FileKind::Coff) if host && CoffFile::<&[u8]>::parse(data).is_ok() => ByteKind::Object(FileKind::Coff),
+        Ok(FileKind::CoffBig) if host => ByteKind::Object(FileKind::CoffBig),
+        Ok(kind) if is_linkable(kind) => ByteKind::Object(kind),
+        _ if is_ptx(data) => ByteKind::Ptx,
+        _ => ByteKind::Unknown,
     }
 }
 
-/// Whether `data` starts as a container of device code does that others may follow.
+/// Whether `data` starts with a container of device code that other containers may follow.
 pub(super) fn is_container(data: &[u8]) -> bool {
     offload_binary::is_offload_binary(data)
         || bundle::is_bundle(data)
@@ -71,7 +71,7 @@ fn is_linkable(kind: FileKind) -> bool {
     matches!(kind, Elf32 | Elf64 | MachO32 | MachO64 | Pe32 | Pe64 | Xcoff32 | Xcoff64)
 }
 
-/// The comments of the text bundle that `data` starts as, with or without the empty line before the first marker.
+/// The start of comments in a text bundle, if `data` is one. An empty line before the first marker is optional.
 fn text_bundle(data: &[u8]) -> Option<&'static str> {
     let line = data.strip_prefix(b"\r\n").or(data.strip_prefix(b"\n")).unwrap_or(data);
     let marks = |comment: &str| bundle::text::start_marker(comment, "").trim().to_owned();
