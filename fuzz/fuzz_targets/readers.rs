@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use libfuzzer_sys::fuzz_target;
 use offld::formats::bundle::{self, text};
 use offld::formats::compressed::{Header, Unpack};
-use offld::formats::fat_object::{NewSection, Part};
+use offld::formats::fat_object::{NewSection, ObjectPart};
 use offld::formats::deferred_section::{self, Wanted};
 use offld::formats::offload_binary::Packed;
 use offld::formats::bitstream;
@@ -96,10 +96,10 @@ fn objects(data: &[u8]) {
         let mut object = Vec::new();
         for part in &plan.parts {
             match part {
-                Part::Object(range) => object.extend(&data[range.start as usize..range.end as usize]),
-                Part::Section(_) => object.extend(b"NEW"),
-                Part::Made(bytes) => object.extend(bytes),
-                Part::Zeros(count) => object.resize(object.len() + *count as usize, 0),
+                ObjectPart::Object(range) => object.extend(&data[range.start as usize..range.end as usize]),
+                ObjectPart::Section(_) => object.extend(b"NEW"),
+                ObjectPart::Made(bytes) => object.extend(bytes),
+                ObjectPart::Zeros(count) => object.resize(object.len() + *count as usize, 0),
             }
         }
         assert_eq!(object.len() as u64, plan.size(&new));

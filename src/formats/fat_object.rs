@@ -23,23 +23,23 @@ use crate::error::Malformed;
 /// A section to be added to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewSection<'a> {
-    /// The id of the entry; the section's name is the magic and this.
+    /// The id of the entry. The section's name is the bundler's magic followed by it.
     pub id: &'a str,
-    /// How many bytes it has.
+    /// Its size in bytes.
     pub size: u64,
 }
 
-/// What to write, part after part.
+/// A new object as a list of parts to write one after another, so that large sections need not be in memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Plan {
+pub struct ObjectPlan {
     /// The parts, in order.
-    pub parts: Vec<Part>,
+    pub parts: Vec<ObjectPart>,
 }
 
-/// A part of a plan.
+/// A part of a new object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Part {
-    /// This range of the object that was given.
+pub enum ObjectPart {
+    /// This range of the original object.
     Object(Range<u64>),
     /// The bytes of the new section with this index.
     Section(usize),
@@ -49,14 +49,14 @@ pub enum Part {
     Zeros(u64),
 }
 
-impl Plan {
+impl ObjectPlan {
     /// The size of the new file.
     pub fn size(&self, new: &[NewSection<'_>]) -> u64 {
         let sizes = self.parts.iter().map(|part| match part {
-            Part::Object(range) => range.end - range.start,
-            Part::Section(index) => new.get(*index).map_or(0, |section| section.size),
-            Part::Made(bytes) => bytes.len() as u64,
-            Part::Zeros(count) => *count,
+            ObjectPart::Object(range) => range.end - range.start,
+            ObjectPart::Section(index) => new.get(*index).map_or(0, |section| section.size),
+            ObjectPart::Made(bytes) => bytes.len() as u64,
+            ObjectPart::Zeros(count) => *count,
         });
         sizes.sum()
     }
@@ -67,9 +67,9 @@ impl Plan {
 pub enum Fault {
     /// It breaks its format.
     Malformed(Malformed),
-    /// Bundles cannot be put into this kind of object.
+    /// Bundles are not supported in this kind of object.
     Unsupported(Kind),
-    /// It is no object.
+    /// It is not an object file.
     NoObject,
 }
 
@@ -96,17 +96,17 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// `object` with sections added for `new`, in order: without a type of their own, and excluded from linked files.
-pub fn with_sections(object: &[u8], new: &[NewSection<'_>]) -> Result<Plan, Fault> {
+/// `object` with sections added for `new`, in order. They have no special type and are marked so that linkers leave them out.
+pub fn with_sections(object: &[u8], new: &[NewSection<'_>]) -> Result<ObjectPlan, Fault> {
     rewrite(object, &|_| false, new)
 }
 
-/// `object` without the sections of bundles: what the host's compiler made. If that was clang, it is the same to the byte.
-pub fn without_bundles(object: &[u8]) -> Result<Plan, Fault> {
+/// `object` without the sections of bundles: the object that the host's compiler made, byte for byte if that was clang.
+pub fn without_bundles(object: &[u8]) -> Result<ObjectPlan, Fault> {
     rewrite(object, &|name| name.starts_with(MAGIC), &[])
 }
 
-fn rewrite(object: &[u8], remove: &dyn Fn(&[u8]) -> bool, new: &[NewSection<'_>]) -> Result<Plan, Fault> {
+fn rewrite(object: &[u8], remove: &dyn Fn(&[u8]) -> bool, new: &[NewSection<'_>]) -> Result<ObjectPlan, Fault> {
     match kind(object) {
         Some(Kind::Elf) => Ok(elf::rewrite(object, remove, new)?),
         Some(Kind::Coff) => Ok(coff::rewrite(object, remove, new)?),
@@ -123,31 +123,31 @@ fn section_name(id: &str) -> Vec<u8> {
 /// Collects the parts of a plan.
 #[derive(Default)]
 struct Planner {
-    plan: Plan,
+    plan: ObjectPlan,
     end: u64,
 }
 
 impl Planner {
-    /// Zeros up to offset `at`, which must not be behind what is already there.
+    /// Adds zeros up to offset `at`, which must not be less than the size so far.
     fn pad_to(&mut self, at: u64) {
         if at > self.end {
-            self.plan.parts.push(Part::Zeros(at - self.end));
+            self.plan.parts.push(ObjectPart::Zeros(at - self.end));
             self.end = at;
         }
     }
 
     fn made(&mut self, bytes: Vec<u8>) {
         self.end += bytes.len() as u64;
-        self.plan.parts.push(Part::Made(bytes));
+        self.plan.parts.push(ObjectPart::Made(bytes));
     }
 
     fn object(&mut self, at: u64, size: u64) {
         self.end += size;
-        self.plan.parts.push(Part::Object(at..at + size));
+        self.plan.parts.push(ObjectPart::Object(at..at + size));
     }
 
     fn section(&mut self, index: usize, size: u64) {
         self.end += size;
-        self.plan.parts.push(Part::Section(index));
+        self.plan.parts.push(ObjectPart::Section(index));
     }
 }

@@ -11,7 +11,7 @@ const OWNER: &[u8] = b"INTELONEOMPOFFLOAD\0";
 /// The ELF file that holds `spirv` and asks for no compile or link options.
 pub fn wrap_intel_spirv(spirv: &[u8]) -> Vec<u8> {
     let mut file = Vec::with_capacity(spirv.len() + 1024);
-    // It fails when a string table passes 4 GiB; the names are all here.
+    // Writing fails only for string tables above 4 GiB, and the names are constants.
     let _always = write(&mut file, spirv);
     file
 }
@@ -55,7 +55,7 @@ fn write(file: &mut Vec<u8>, spirv: &[u8]) -> object::write::Result<()> {
     Ok(())
 }
 
-/// Version, then the images' options (none for image 0, which is SPIR-V: 1), then the number of images.
+/// The notes: the version, then the format and options of image 0 (1 is SPIR-V; no options), then the number of images.
 fn notes() -> Vec<u8> {
     let mut notes = Vec::new();
     for (kind, text) in [(1u32, &b"1.0"[..]), (3, b"0\x001\0\0"), (2, b"1")] {

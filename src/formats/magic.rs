@@ -1,12 +1,12 @@
-//! The first bytes of every format, and what a file is by them, never by its name. COFF objects, PTX and texts have no such bytes: they
-//! are known by what follows. (docs/spec/link-driver.md 3.2)
+//! The magic numbers of all formats, and the kind of a file by its contents, never by its name. COFF objects, PTX and text have no magic
+//! number and are recognized by more of their contents. (docs/spec/link-driver.md 3.2)
 
 use object::elf;
 use object::read::coff::CoffFile;
 
 /// ELF.
 pub const ELF: [u8; 4] = elf::ELFMAG;
-/// An archive of any kind but the next two.
+/// An archive, unless it is one of the next two kinds.
 pub const ARCHIVE: [u8; 8] = object::archive::MAGIC;
 /// A thin archive, whose members are files of their own.
 pub const THIN_ARCHIVE: [u8; 8] = object::archive::THIN_MAGIC;
@@ -29,7 +29,7 @@ pub const FATBIN: [u8; 4] = [0x50, 0xed, 0x55, 0xba];
 pub const SPIRV: [u8; 4] = 0x0723_0203_u32.to_le_bytes();
 /// A SPIR-V module whose words are big-endian.
 pub const SPIRV_BIG_ENDIAN: [u8; 4] = 0x0723_0203_u32.to_be_bytes();
-/// A frame of zstd, RFC 8878. Compressed data that does not begin so is zlib's here.
+/// A zstd frame (RFC 8878). In containers, compressed data without this magic is zlib.
 pub const ZSTD: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
 
 /// Whether `data` starts as bitcode does, in its wrapper or not.
@@ -47,12 +47,12 @@ pub fn is_spirv(data: &[u8]) -> bool {
     data.starts_with(&SPIRV) || data.starts_with(&SPIRV_BIG_ENDIAN)
 }
 
-/// The kinds of bytes a link line can name.
+/// The kinds of files that a link line can name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Magic {
     /// An ELF relocatable object or executable.
     Elf,
-    /// An ELF shared object or position independent executable: the host's business alone.
+    /// An ELF shared object or position independent executable: only the host link uses it.
     ElfShared,
     /// A COFF object, big or small.
     Coff,
@@ -64,7 +64,7 @@ pub enum Magic {
     Archive,
     /// Text that may be a linker script.
     Text,
-    /// Anything else: nothing is read of it.
+    /// Anything else, which is not read.
     Other,
 }
 
@@ -81,14 +81,14 @@ pub fn magic(data: &[u8]) -> Magic {
     }
 }
 
-/// The type of an ELF file, by the field in its header alone; none where the header ends before it.
+/// The type of an ELF file. Only this field of the header is read; none if the data ends before it.
 pub fn elf_type(data: &[u8]) -> Option<elf::FileType> {
     let is_big_endian = data.get(5) == Some(&elf::ELFDATA2MSB.0);
     let field = data.get(16..18).and_then(|field| <[u8; 2]>::try_from(field).ok())?;
     Some(elf::FileType(if is_big_endian { u16::from_be_bytes(field) } else { u16::from_le_bytes(field) }))
 }
 
-/// The type decides. A header that is cut short is left to the reader, whose error says where.
+/// The kind of an ELF file, by its type. A truncated header counts as ELF, so that the reader reports the error with its offset.
 fn elf_kind(data: &[u8]) -> Magic {
     match elf_type(data) {
         Some(elf::ET_DYN) => Magic::ElfShared,
@@ -97,8 +97,8 @@ fn elf_kind(data: &[u8]) -> Magic {
     }
 }
 
-/// A COFF object is told by a known machine and a header whose tables are inside the file; a big object by its header, which imports do
-/// not have.
+/// Whether `data` is a COFF object: one with a known machine and tables inside the file, or a big object, by its header, which import
+/// files do not have.
 fn is_coff(data: &[u8]) -> bool {
     match object::FileKind::parse(data) {
         Ok(object::FileKind::Coff) => CoffFile::<&[u8]>::parse(data).is_ok(),

@@ -1,7 +1,7 @@
 //! Bytes to values and back. No file, no process and no LLVM here: a reader is given bytes, lends what it finds in them, and
 //! says where a fault is (`Malformed`); it never indexes into what it was given without having checked.
 
-// An index that is out of bounds ends the program; here each is checked, or is said to have been. Tests may.
+// An index out of bounds would end the program, so indexing needs a reason here. Tests may index.
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
 pub mod archive;

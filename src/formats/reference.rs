@@ -1,4 +1,4 @@
-//! For tests: LLVM's own tools, which what is written here is held against, and linkers.
+//! For tests: finds and runs LLVM's own tools, to compare their output with that of the writers here, and linkers.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ pub(crate) type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 const LLVM: &str = "/usr/lib/llvm-22/bin";
 
-/// The tools by these names, those of LLVM 22 first. Without one of them the test says that it is skipped; that is a failure with
+/// The paths of the tools with these names, preferably of LLVM 22. None if one is missing: the test is then skipped, or fails with
 /// `REQUIRE_TOOLS=1`.
 pub(crate) fn tools<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
     let mut found = Vec::new();
@@ -23,13 +23,13 @@ pub(crate) fn tools<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
     found.try_into().ok()
 }
 
-/// Says that a test, or a part of it, is skipped, because `what` is not here; with `REQUIRE_TOOLS=1` that is a failure.
+/// Reports that a test, or a part of it, is skipped because `what` is missing. With `REQUIRE_TOOLS=1` this fails.
 pub(crate) fn missing(what: &str) {
     assert!(std::env::var_os("REQUIRE_TOOLS").is_none_or(|value| value != "1"), "missing: {what} (REQUIRE_TOOLS=1)");
     eprintln!("skipped: {what} is missing");
 }
 
-/// What a command prints to stdout; its failure, or anything it prints to stderr, is an error.
+/// Runs a command and returns its stdout. An exit status other than 0 and any output to stderr are errors.
 pub(crate) fn run<S: AsRef<OsStr>>(
     program: &Path,
     folder: &Path,

@@ -6,16 +6,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::module::Module;
 use super::types::Types;
 use crate::error::Malformed;
-use crate::formats::bitstream::cursor::{Cursor, Entry, Scope};
+use crate::formats::bitstream::cursor::{Cursor, Scope, StreamEntry};
 
 const SET_TYPE: u64 = 1;
 const STRING: u64 = 8;
 const C_STRING: u64 = 9;
 const DATA: u64 = 22;
 
-/// The bytes of the values with these ids, as far as they are arrays of bytes. LLVM writes such an array as a string, a string with
-/// a zero after it, or (as its reader takes, too) data. What is all zeros is written otherwise and is no image; nor is an array of
-/// which parts are undefined.
+/// The bytes of those values among `ids` that are arrays of bytes. LLVM writes such an array as a string or as a string with a zero
+/// after it; its reader also accepts data. Arrays of zeros, and arrays with undefined elements, are written differently; they cannot
+/// be images.
 pub(super) fn texts<'a>(module: &Module<'a>, ids: &BTreeSet<u64>) -> Result<BTreeMap<u64, Cow<'a, [u8]>>, Malformed> {
     // The ids of constants follow those of the global values.
     let mut texts = Texts { module, ids, next: module.values.len() as u64, found: BTreeMap::new() };
@@ -39,13 +39,13 @@ impl<'a> Texts<'_, 'a> {
         cursor.again(&scope);
         loop {
             let id = match cursor.next(&mut scope)? {
-                Entry::End => return Ok(()),
-                Entry::Block(inner) => {
+                StreamEntry::End => return Ok(()),
+                StreamEntry::Block(inner) => {
                     cursor.skip(inner)?;
                     continue;
                 }
-                Entry::Abbreviation(_) => continue,
-                Entry::Record(id) => id,
+                StreamEntry::Abbreviation(_) => continue,
+                StreamEntry::Record(id) => id,
             };
             let open = cursor.open(&scope, id)?;
             if open.code == SET_TYPE {

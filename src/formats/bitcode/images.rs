@@ -1,5 +1,5 @@
 //! The device code that a host module embeds: the globals that its metadata lists for `.llvm.offloading`, and those in the sections of LLVM
-//! 14, whose names say what for.
+//! 14, whose names have the target.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,8 +11,8 @@ use super::{constants, metadata};
 use crate::error::Malformed;
 use crate::formats::offload_sections::{LONGEST_NAME, NAME, RELOCATABLE};
 
-/// Globals with the same bytes share one constant. So that a small file cannot ask for any amount of memory, all images together
-/// are not more than the file this many times.
+/// Limit of the size of all images, as a multiple of the file's size. Globals with equal bytes share one constant, so that a small file
+/// could need any amount of memory.
 const MOST_SHARED: u64 = 16;
 
 /// Device code embedded in a bitcode host object.
@@ -22,12 +22,12 @@ pub struct Embedded<'a> {
     /// The section it would be in: `.llvm.offloading` (OffloadBinaries), or LLVM 14's `.llvm.offloading.<triple>.<arch>[.<name>]`
     /// (the raw image).
     pub section: Arc<str>,
-    /// Its bytes, lent where they stand in the file as they are.
+    /// Its bytes, borrowed from the file if they are stored as such.
     pub bytes: Cow<'a, [u8]>,
 }
 
-/// The device code embedded in `bitcode`: what is listed first, in the list's order, then what is in sections of its name, in the module's
-/// order. Globals whose value is no plain array of bytes are none. An error if `bitcode` is damaged, or is none.
+/// The device code embedded in `bitcode`: first the globals in the list, then those in sections of LLVM 14, in their order in the module.
+/// Globals whose value is not an array of bytes are left out. Fails if `bitcode` is damaged or not bitcode.
 pub fn embedded_images(bitcode: &[u8]) -> Result<Vec<Embedded<'_>>, Malformed> {
     let (stream, base) = unwrapped(bitcode)?;
     let mut found = Vec::new();

@@ -1,23 +1,23 @@
-//! A module's data layout, as far as sizes of integers and pointers and the names of symbols go (source: LLVM's language reference, "Data
-//! Layout").
+//! The parts of a module's data layout that give the sizes of integers and pointers and the prefix of symbol names (source: LLVM's
+//! language reference, "Data Layout").
 
-/// What a target's data layout says.
+/// A data layout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Layout {
     /// Address space, size and alignment in bytes.
     pointers: Vec<(u64, u64, u64)>,
     /// Width in bits and alignment in bytes, by width.
     integers: Vec<(u64, u64)>,
-    /// What stands before the names of symbols.
+    /// The prefix of symbol names.
     pub prefix: &'static str,
 }
 
 impl Layout {
-    /// Reads the layout `text`. What it does not say is as LLVM has it by default; what cannot be read is not said.
+    /// Reads the layout `text`. Parts that are missing or malformed have LLVM's defaults.
     pub(super) fn read(text: &[u8]) -> Layout {
         let mut layout = Layout {
             pointers: vec![(0, 8, 8)],
-            // On most targets; `i64` is aligned to 4 bytes where nothing else is said.
+            // Most targets have this; the default alignment of `i64` is 4 bytes.
             integers: vec![(1, 1), (8, 1), (16, 2), (32, 4), (64, 4)],
             prefix: "",
         };
@@ -36,7 +36,7 @@ impl Layout {
         let kind = fields.next()?;
         let mut bytes = || fields.next()?.parse().ok().map(|bits: u64| bits / 8);
         if let Some(space) = kind.strip_prefix('p') {
-            // Letters tell what may be done with such pointers.
+            // Letters after `p` are properties of the pointers, which do not matter here.
             let space = space.trim_start_matches(|c: char| c.is_ascii_alphabetic());
             let space = if space.is_empty() { 0 } else { space.parse().ok()? };
             let size = bytes()?;
@@ -52,7 +52,7 @@ impl Layout {
         Some(())
     }
 
-    /// Size and alignment of an integer of `width` bits: that of the next width for which one is said, or of the last.
+    /// Size and alignment of an integer of `width` bits. The alignment is that of the next larger width in the layout, else the largest.
     pub(super) fn integer(&self, width: u64) -> (u64, u64) {
         let next = self.integers.iter().find(|(other, _)| *other >= width).or(self.integers.last());
         let align = next.map_or(1, |(_, align)| *align);

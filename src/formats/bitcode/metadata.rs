@@ -1,4 +1,4 @@
-//! Of a module's metadata: the list of the globals that hold device code.
+//! Reads the list of globals with device code from a module's metadata.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use memchr::memmem;
 use super::module::Module;
 use crate::error::Malformed;
 use crate::formats::bitstream::bits::Bits;
-use crate::formats::bitstream::cursor::{Cursor, Entry, Open, Scope};
+use crate::formats::bitstream::cursor::{Cursor, Open, Scope, StreamEntry};
 use crate::formats::offload_sections::NAME;
 
 const OLD_STRING: u64 = 1;
@@ -22,10 +22,10 @@ const GLOBAL_ATTACHMENT: u64 = 36;
 const INDEX_OFFSET: u64 = 38;
 const INDEX: u64 = 39;
 
-/// The list's name. Its rows are a global and the name of its section.
+/// The list's name. Each of its rows is a global and the name of its section.
 const LIST: &[u8] = b"llvm.embedded.objects";
 
-/// The ids of the values that the module lists for `.llvm.offloading`, in the list's order.
+/// The ids of the values that the module lists with the section `.llvm.offloading`, in the list's order.
 pub(super) fn listed(module: &Module<'_>) -> Result<Vec<u64>, Malformed> {
     let mut table = Table::default();
     let mut cursor = module.cursor.clone();
@@ -36,7 +36,7 @@ pub(super) fn listed(module: &Module<'_>) -> Result<Vec<u64>, Malformed> {
     Ok(table.list.iter().filter_map(value).collect())
 }
 
-/// What was read, by the ids that metadata is numbered with.
+/// The metadata read so far, by its ids.
 #[derive(Default)]
 struct Table {
     /// The next id.
@@ -45,9 +45,9 @@ struct Table {
     sections: BTreeSet<u64>,
     /// Values, by their ids among values.
     values: BTreeMap<u64, u64>,
-    /// Nodes of something and the section's name: the id of the something.
+    /// Nodes of two operands, the second of which is the section's name: the id of the first.
     rows: BTreeMap<u64, u64>,
-    /// Whether the named node that comes next is the list.
+    /// Whether the next named node is the list.
     is_list: bool,
     /// The rows of the list.
     list: Vec<u64>,
@@ -59,12 +59,12 @@ impl Table {
         cursor.again(&scope);
         loop {
             match cursor.next(&mut scope)? {
-                Entry::End => return Ok(()),
-                Entry::Block(inner) => cursor.skip(inner)?,
-                Entry::Abbreviation(_) => {}
-                Entry::Record(id) => {
+                StreamEntry::End => return Ok(()),
+                StreamEntry::Block(inner) => cursor.skip(inner)?,
+                StreamEntry::Abbreviation(_) => {}
+                StreamEntry::Record(id) => {
                     let open = cursor.open(&scope, id)?;
-                    // Strings come first. Without the section's name there is no row, and debug information may be long.
+                    // Strings come first. Without the section's name there is no row, so the rest, which may be long, is skipped.
                     if open.code == STRINGS && !self.strings(cursor, open)? && self.sections.is_empty() {
                         return Ok(());
                     }
@@ -105,15 +105,15 @@ impl Table {
             }
             _ => cursor.pass(open)?,
         }
-        // Every other record is a node, those that later releases of LLVM add as well.
+        // Every other record is a node, including those that later releases of LLVM add.
         if !matches!(open.code, LIST_NAME | KIND | NAMED_NODE | GLOBAL_ATTACHMENT | INDEX_OFFSET | INDEX) {
             self.next += 1;
         }
         Ok(())
     }
 
-    /// Reads all strings at once: how many there are, where the characters begin in the blob, and there first the lengths. Returns
-    /// whether the section's name may be among them.
+    /// Reads the record of all strings: their number, the offset of the characters in the blob, and the blob, which starts with the
+    /// lengths. Returns whether the section's name can be among them.
     fn strings(&mut self, cursor: &mut Cursor<'_>, open: Open<'_>) -> Result<bool, Malformed> {
         let mut values = Vec::new();
         let blob = cursor.values(open, 3, &mut values)?.unwrap_or_default();

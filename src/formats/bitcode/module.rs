@@ -1,11 +1,11 @@
-//! The records of a module: its target, its sections, and its global values with their names. The blocks in it are left for those
-//! who want them.
+//! Reads the records of a module: its target, its sections, and its global values with their names. The positions of the blocks in it are
+//! kept for the other readers.
 
 use std::borrow::Cow;
 
 use super::stream::Found;
 use crate::error::Malformed;
-use crate::formats::bitstream::cursor::{Cursor, Entry, Open, Scope};
+use crate::formats::bitstream::cursor::{Cursor, Open, Scope, StreamEntry};
 use crate::formats::slice;
 
 const CONSTANTS_BLOCK: u32 = 11;
@@ -29,10 +29,10 @@ const NAMED_FUNCTION: u64 = 3;
 
 /// From this version on (LLVM 5) names are in a string table, by offset and length.
 const WITH_STRTAB: u64 = 2;
-/// No operand after this one is looked at.
+/// The number of operands that are read of a record; later ones are not needed.
 const MOST_OPERANDS: usize = 24;
 
-/// What a module says at its top.
+/// The top level of a module.
 pub(super) struct Module<'a> {
     /// The target's triple.
     pub triple: Cow<'a, [u8]>,
@@ -50,7 +50,7 @@ pub(super) struct Module<'a> {
     pub constants: Vec<Scope>,
     /// The blocks of metadata.
     pub metadata: Vec<Scope>,
-    /// For going into the blocks: `Cursor::again`.
+    /// For reading the blocks (`Cursor::again`).
     pub cursor: Cursor<'a>,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct Global<'a> {
     section: u64,
     /// Whether it is defined here.
     pub defined: bool,
-    /// Of a variable: the id of the value it has at first.
+    /// For a variable: the id of its initial value.
     pub initializer: Option<u64>,
     /// The number of its type.
     pub of: u64,
@@ -107,8 +107,8 @@ impl<'a> Module<'a> {
         let (mut names, mut version, mut values) = (Vec::new(), 0, Vec::new());
         loop {
             match cursor.next(&mut scope)? {
-                Entry::End => break,
-                Entry::Block(inner) => {
+                StreamEntry::End => break,
+                StreamEntry::Block(inner) => {
                     match inner.id {
                         TYPE_BLOCK => module.types = Some(inner.clone()),
                         CONSTANTS_BLOCK => module.constants.push(inner.clone()),
@@ -118,8 +118,8 @@ impl<'a> Module<'a> {
                     }
                     cursor.skip(inner)?;
                 }
-                Entry::Abbreviation(_) => {}
-                Entry::Record(id) => {
+                StreamEntry::Abbreviation(_) => {}
+                StreamEntry::Record(id) => {
                     let open = cursor.open(&scope, id)?;
                     if module.text(&mut cursor, open)? {
                         continue;
@@ -144,7 +144,7 @@ impl<'a> Module<'a> {
                 }
             }
         }
-        // Blocks inside are read with the abbreviations that BLOCKINFO gave.
+        // The inner blocks need the abbreviations that BLOCKINFO has defined by then.
         module.cursor = cursor;
         if version < WITH_STRTAB {
             names.iter().try_for_each(|names| module.take_names(names))?;
@@ -152,7 +152,7 @@ impl<'a> Module<'a> {
         Ok(module)
     }
 
-    /// Takes the record `open` if it is a text. Returns whether it was.
+    /// Stores the record `open` if it is a text. Returns whether it was.
     fn text(&mut self, cursor: &mut Cursor<'a>, open: Open<'_>) -> Result<bool, Malformed> {
         match open.code {
             TRIPLE => self.triple = cursor.bytes(open)?,
@@ -173,12 +173,12 @@ impl<'a> Module<'a> {
         cursor.again(&scope);
         loop {
             match cursor.next(&mut scope)? {
-                Entry::End => return Ok(()),
-                Entry::Block(inner) => cursor.skip(inner)?,
-                Entry::Abbreviation(_) => {}
-                Entry::Record(id) => {
+                StreamEntry::End => return Ok(()),
+                StreamEntry::Block(inner) => cursor.skip(inner)?,
+                StreamEntry::Abbreviation(_) => {}
+                StreamEntry::Record(id) => {
                     let open = cursor.open(&scope, id)?;
-                    // A character takes six bits at least, so no name has more of them than that.
+                    // A character takes at least six bits, which limits the length of a name.
                     let most = usize::try_from(cursor.left()).unwrap_or(usize::MAX).saturating_mul(2);
                     cursor.values(open, most, &mut values)?;
                     let (id, name) = match &values[..] {
@@ -252,7 +252,7 @@ fn global<'a>(code: u64, operands: &[u64], name: Cow<'a, [u8]>) -> Option<Global
             section: or_none(6),
             visibility: or_none(7),
         },
-        // What the address is in, then the value; the old alias has no address space.
+        // The address space, then the value. The old form of an alias has no address space.
         _ => {
             let skipped = if code == OLD_ALIAS { 0 } else { 1 };
             Global {

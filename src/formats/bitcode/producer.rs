@@ -1,12 +1,12 @@
-//! Who wrote a bitcode file: the string of its IDENTIFICATION_BLOCK (`LLVM19.1.7`). Nothing after that block is looked at.
+//! The producer of a bitcode file, from its IDENTIFICATION_BLOCK (`LLVM19.1.7`). Nothing after that block is read.
 
 use super::stream::unwrapped;
-use crate::formats::bitstream::cursor::{Cursor, Entry, Scope};
+use crate::formats::bitstream::cursor::{Cursor, Scope, StreamEntry};
 
 const IDENTIFICATION_BLOCK: u32 = 13;
 const IDENTIFICATION_STRING: u64 = 1;
 
-/// The major version of the LLVM that wrote `bitcode`; none if it does not say (before LLVM 3.8) or is no bitcode.
+/// The major version of the LLVM that wrote `bitcode`; none if the file does not have it (before LLVM 3.8) or is not bitcode.
 pub fn producer_major(bitcode: &[u8]) -> Option<u32> {
     crate::model::llvm_major(&producer(bitcode)?)
 }
@@ -15,7 +15,7 @@ pub fn producer_major(bitcode: &[u8]) -> Option<u32> {
 pub fn producer(bitcode: &[u8]) -> Option<String> {
     let (stream, _) = unwrapped(bitcode).ok()?;
     let mut cursor = Cursor::new(stream).ok()?;
-    // The identification block comes first; what stands before it is skipped.
+    // The identification block normally comes first; blocks before it are skipped.
     loop {
         let scope = cursor.top().ok()?;
         if scope.id == IDENTIFICATION_BLOCK {
@@ -28,10 +28,10 @@ pub fn producer(bitcode: &[u8]) -> Option<String> {
 fn identification(cursor: &mut Cursor<'_>, mut scope: Scope) -> Option<String> {
     loop {
         match cursor.next(&mut scope).ok()? {
-            Entry::End => return None,
-            Entry::Block(inner) => cursor.skip(inner).ok()?,
-            Entry::Abbreviation(_) => {}
-            Entry::Record(id) => {
+            StreamEntry::End => return None,
+            StreamEntry::Block(inner) => cursor.skip(inner).ok()?,
+            StreamEntry::Abbreviation(_) => {}
+            StreamEntry::Record(id) => {
                 let open = cursor.open(&scope, id).ok()?;
                 if open.code == IDENTIFICATION_STRING {
                     return String::from_utf8(cursor.bytes(open).ok()?.into_owned()).ok();

@@ -1,17 +1,17 @@
-//! The outside of a bitcode file: the wrapper header, the modules, and the string tables that hold their names.
+//! The top level of a bitcode file: the wrapper header, the modules, and the string tables with their names.
 
 use crate::error::Malformed;
-use crate::formats::bitstream::cursor::{Cursor, Entry, Scope};
+use crate::formats::bitstream::cursor::{Cursor, Scope, StreamEntry};
 use crate::formats::magic::BITCODE_WRAPPER;
 use crate::formats::slice;
 
 const MODULE_BLOCK: u32 = 8;
 const STRTAB_BLOCK: u32 = 23;
 const STRTAB_BLOB: u64 = 1;
-/// What may follow the last block and is none: there is no room for another module in it.
+/// The most bytes that may follow the last block as padding. No module is that small.
 const PADDING: u64 = 8;
 
-/// A module of a file, not read yet.
+/// A module of a file that has been found but not read.
 pub(super) struct Found<'a> {
     /// The file's stream, at the module's first entry.
     pub cursor: Cursor<'a>,
@@ -21,7 +21,7 @@ pub(super) struct Found<'a> {
     pub strtab: Option<&'a [u8]>,
 }
 
-/// The stream in `data` and where it begins there: behind the wrapper header, if there is one.
+/// The stream in `data` and its offset, which is after the wrapper header if there is one.
 pub(super) fn unwrapped(data: &[u8]) -> Result<(&[u8], u64), Malformed> {
     if !data.starts_with(&BITCODE_WRAPPER) {
         return Ok((data, 0));
@@ -35,7 +35,7 @@ pub(super) fn unwrapped(data: &[u8]) -> Result<(&[u8], u64), Malformed> {
     Ok((slice(data, offset, size, "the bitcode in the wrapper goes on past the end", 8)?, offset))
 }
 
-/// The modules in `stream`. There is one, but for `-fsplit-lto-unit` and concatenated files. None at all is an error.
+/// The modules in `stream`: one, or several with `-fsplit-lto-unit` and in concatenated files. It is an error if there is none.
 pub(super) fn modules(stream: &[u8]) -> Result<Vec<Found<'_>>, Malformed> {
     let mut cursor = Cursor::new(stream)?;
     let start = cursor.clone();
@@ -51,7 +51,7 @@ pub(super) fn modules(stream: &[u8]) -> Result<Vec<Found<'_>>, Malformed> {
             }
             STRTAB_BLOCK => {
                 let table = string_table(&mut cursor, scope)?;
-                // A table is for all modules since the one before.
+                // A string table is for all modules since the previous table.
                 found.iter_mut().rev().take_while(|module| module.strtab.is_none()).for_each(|module| module.strtab = table);
             }
             _ => cursor.skip(scope)?,
@@ -64,10 +64,10 @@ fn string_table<'a>(cursor: &mut Cursor<'a>, mut scope: Scope) -> Result<Option<
     let (mut table, mut values) = (None, Vec::new());
     loop {
         match cursor.next(&mut scope)? {
-            Entry::End => return Ok(table),
-            Entry::Block(inner) => cursor.skip(inner)?,
-            Entry::Abbreviation(_) => {}
-            Entry::Record(id) => {
+            StreamEntry::End => return Ok(table),
+            StreamEntry::Block(inner) => cursor.skip(inner)?,
+            StreamEntry::Abbreviation(_) => {}
+            StreamEntry::Record(id) => {
                 let open = cursor.open(&scope, id)?;
                 if let (STRTAB_BLOB, Some(blob)) = (open.code, cursor.values(open, 1, &mut values)?) {
                     table = Some(blob);

@@ -1,4 +1,4 @@
-//! The symbols of the object that a module stands for.
+//! The symbols that the object made from a module would have.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -11,13 +11,13 @@ use super::types::Types;
 use crate::error::Malformed;
 use crate::model::Generation;
 
-/// What a bounds symbol's name ends with.
+/// How the names of bounds symbols end.
 const ENTRIES: [&str; 4] =
     ["llvm_offload_entries", "omp_offloading_entries", "cuda_offloading_entries", "hip_offloading_entries"];
-/// Entries of LLVM 20 take more bytes than this, those of LLVM 15 no more.
+/// The size of the largest entry of LLVM 15; those of LLVM 20 are larger.
 const LARGEST_OF_LLVM_15: u64 = 32;
-/// Names may share bytes, so that a small file could ask for any amount of memory. No module's names are more than the file; a file may
-/// have more than one module.
+/// Limit of the size of all names, as a multiple of the file's size. Names can share bytes, so that a small file could need any amount of
+/// memory. The names of one module are never larger than the file, but a file can have several modules.
 const MOST_SHARED: u64 = 4;
 const HIDDEN: u64 = 1;
 
@@ -28,13 +28,13 @@ const HIDDEN: u64 = 1;
 pub struct ModuleSymbols<'a> {
     /// The module's target triple.
     pub triple: String,
-    /// Defined, and seen from outside.
+    /// Symbols that are defined and visible to other objects.
     pub defined: Vec<Symbol<'a>>,
-    /// Used and not defined here.
+    /// Symbols that are used but not defined here.
     pub undefined: Vec<Symbol<'a>>,
     /// The generation of its offload entries, if it has any.
     pub entries: Option<Generation>,
-    /// Whether it asks for the bounds of an entry table: it is the registration some wrapper made.
+    /// Whether it refers to the bounds of an entry table, as only registration code made by a wrapper does.
     pub refers_to_bounds: bool,
 }
 
@@ -44,16 +44,15 @@ pub struct ModuleSymbols<'a> {
 pub struct Symbol<'a> {
     /// The name, mangled as the host's objects have it.
     pub name: Cow<'a, [u8]>,
-    /// Defined: another definition may take its place. Undefined: it may stay so.
+    /// Weak. If it is defined, another definition can replace it; else it can stay undefined.
     pub weak: bool,
     /// A common symbol, which is weak as well.
     pub common: bool,
-    /// Not seen outside of the program or library that it ends up in.
+    /// Hidden: not visible outside of the program or library that it is linked into.
     pub hidden: bool,
 }
 
-/// The symbols of the object that `bitcode` stands for: of all its modules, where it has more than one. An error if it is damaged,
-/// or is no bitcode.
+/// The symbols of the object that would be made from `bitcode`, of all its modules. Fails if it is damaged or not bitcode.
 pub fn symbols(bitcode: &[u8]) -> Result<ModuleSymbols<'_>, Malformed> {
     let (stream, base) = unwrapped(bitcode)?;
     let (mut found, mut names) = (ModuleSymbols::default(), 0);
@@ -62,7 +61,7 @@ pub fn symbols(bitcode: &[u8]) -> Result<ModuleSymbols<'_>, Malformed> {
     if names > MOST_SHARED * bitcode.len() as u64 {
         return Err(Malformed::new("symbols share their names", base));
     }
-    // Entries of LLVM 14 look like those of 15, but the registration that goes with them does not.
+    // Entries of LLVM 14 have the layout of 15, but need another registration.
     if found.entries == Some(Generation::Llvm15) && producer_major(bitcode).is_some_and(|major| major < 15) {
         found.entries = Some(Generation::Llvm14);
     }
@@ -77,7 +76,7 @@ impl<'a> ModuleSymbols<'a> {
         if self.triple.is_empty() {
             self.triple = String::from_utf8_lossy(&module.triple).into_owned();
         }
-        // In the order of LLVM's symbol tables.
+        // The order is that of LLVM's symbol tables.
         let mut values = module.values;
         values.sort_by_key(|value| match value.kind {
             Kind::Function => 0,
@@ -98,9 +97,9 @@ impl<'a> ModuleSymbols<'a> {
         Ok(())
     }
 
-    /// Sorts `value` into defined and undefined.
+    /// Adds `value` to the defined or the undefined symbols.
     fn note(&mut self, value: Global<'a>, prefix: &str) {
-        // Intrinsics, and lists that only LLVM reads.
+        // Intrinsics, and lists that only LLVM reads, are no symbols.
         if value.name.starts_with(b"llvm.") || value.name.is_empty() {
             return;
         }
@@ -111,18 +110,18 @@ impl<'a> ModuleSymbols<'a> {
         if value.defined && !elsewhere { self.defined.push(symbol) } else { self.undefined.push(symbol) }
     }
 
-    /// Reads the generation off the entries among the variables.
+    /// Finds the generation by the size of the offload entries among the variables.
     fn note_entries(&mut self, module: &Module<'_>, layout: &Layout) -> Result<(), Malformed> {
         let mut types = None;
         for global in module.values.iter().filter(|value| value.kind == Kind::Variable) {
-            // On COFF the linker sorts by what follows the `$`.
+            // On COFF the part after the `$` is only for sorting by the linker.
             let table = module.section(global).split(|byte| *byte == b'$').next().unwrap_or_default();
             let Some(of) = ENTRIES.iter().position(|entries| entries.as_bytes() == table) else { continue };
             let types = match &mut types {
                 Some(types) => types,
                 none => none.insert(Types::read(module)?),
             };
-            // What is no struct are tables of no entries: a wrapper's dummy or bounds.
+            // Variables that are no structs are empty tables: a wrapper's dummy or bounds.
             let Some(size) = types.struct_size(global, layout) else { continue };
             let generation = match of {
                 0 => Generation::Llvm21,
@@ -135,16 +134,15 @@ impl<'a> ModuleSymbols<'a> {
     }
 }
 
-/// What a linkage means for the symbol.
+/// The meaning of a linkage for the symbol.
 struct Linkage {
     weak: bool,
     common: bool,
-    /// It is defined elsewhere, whatever stands here: LLVM's `available_externally`.
+    /// LLVM's `available_externally`: it has a body here but is defined elsewhere.
     elsewhere: bool,
 }
 
-/// The meaning of an encoded linkage; none for what is seen in its module only. What a later LLVM adds is read as external, as
-/// LLVM's own reader does.
+/// The meaning of an encoded linkage; none for values that only their module sees. Unknown values are external, as in LLVM's reader.
 fn linkage(encoded: u64) -> Option<Linkage> {
     let plain = Linkage { weak: false, common: false, elsewhere: false };
     match encoded {
@@ -158,7 +156,7 @@ fn linkage(encoded: u64) -> Option<Linkage> {
     }
 }
 
-/// A name as objects have it: what begins with a byte 1 is to be taken as it is.
+/// A name as objects have it, with the target's prefix. A name that begins with the byte 1 gets none.
 fn mangled<'a>(name: Cow<'a, [u8]>, prefix: &str) -> Cow<'a, [u8]> {
     match (name, prefix) {
         (Cow::Borrowed([1, rest @ ..]), _) => Cow::Borrowed(rest),
@@ -168,7 +166,7 @@ fn mangled<'a>(name: Cow<'a, [u8]>, prefix: &str) -> Cow<'a, [u8]> {
     }
 }
 
-/// Everything in assembly that could be a symbol: without parsing it, each may be defined there and may be used there.
+/// All words in assembly that can be symbols. The assembly is not parsed, so each counts as defined and as used.
 fn identifiers(asm: &[u8]) -> impl Iterator<Item = &[u8]> {
     let inside = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'$');
     asm.split(move |byte| !inside(byte)).filter(|word| word.first().is_some_and(|first| !first.is_ascii_digit()))

@@ -110,7 +110,7 @@ fn a_wrapped_module_is_read() {
 /// The bytes of `stream`.
 fn written(stream: &Stream) -> Vec<u8> {
     let pieces = bitstream::write(stream).unwrap().pieces;
-    let bytes = |piece| if let bitstream::Piece::Bytes(bytes) = piece { bytes } else { panic!("a hole") };
+    let bytes = |piece| if let bitstream::StreamPiece::Bytes(bytes) = piece { bytes } else { panic!("a hole") };
     pieces.into_iter().flat_map(bytes).collect()
 }
 

@@ -1,9 +1,9 @@
-//! The types of a module, as far as the size of an entry of a table takes: integers, pointers, and arrays and structs of those.
+//! The types of a module that are needed for the size of an offload entry: integers, pointers, and arrays and structs of those.
 
 use super::layout::Layout;
 use super::module::{Global, Module};
 use crate::error::Malformed;
-use crate::formats::bitstream::cursor::Entry;
+use crate::formats::bitstream::cursor::StreamEntry;
 
 const COUNT: u64 = 1;
 const INTEGER: u64 = 7;
@@ -14,9 +14,9 @@ const STRUCT_NAME: u64 = 19;
 const NAMED_STRUCT: u64 = 20;
 const OPAQUE_POINTER: u64 = 25;
 
-/// No type is nested deeper. Types may hold themselves in damaged bitcode.
+/// Limit of the nesting of types. In damaged bitcode a type can contain itself.
 const DEEPEST: u32 = 32;
-/// Entries have nine fields at most; what has more than this many, those of inner structs too, is none.
+/// Limit of the fields of a struct, with those of inner structs. Offload entries have at most nine.
 const MOST_FIELDS: usize = 1024;
 
 /// Types by number.
@@ -24,10 +24,10 @@ pub(super) struct Types(Vec<Type>);
 
 enum Type {
     Integer(u64),
-    /// To what, where that is told, and the address space.
+    /// The type it points to, if it is known, and the address space.
     Pointer(Option<u64>, u64),
     Array(u64, u64),
-    /// Whether it is packed, and its fields.
+    /// Whether it is packed, and the types of its fields.
     Struct(bool, Vec<u64>),
     Other,
 }
@@ -40,10 +40,10 @@ impl Types {
         cursor.again(&scope);
         loop {
             match cursor.next(&mut scope)? {
-                Entry::End => return Ok(Types(types)),
-                Entry::Block(inner) => cursor.skip(inner)?,
-                Entry::Abbreviation(_) => {}
-                Entry::Record(id) => {
+                StreamEntry::End => return Ok(Types(types)),
+                StreamEntry::Block(inner) => cursor.skip(inner)?,
+                StreamEntry::Abbreviation(_) => {}
+                StreamEntry::Record(id) => {
                     let open = cursor.open(&scope, id)?;
                     cursor.values(open, MOST_FIELDS, &mut values)?;
                     types.push(match values[..] {

@@ -2,7 +2,7 @@
 
 use crate::error::Malformed;
 
-/// A place in a bitstream. Whatever is read past the end is an error, and so no length in the data leads outside of it.
+/// A position in a bitstream. Reading past the end is an error, so wrong lengths in the data are found.
 #[derive(Debug, Clone)]
 pub(crate) struct Bits<'a> {
     data: &'a [u8],
@@ -10,12 +10,12 @@ pub(crate) struct Bits<'a> {
 }
 
 impl<'a> Bits<'a> {
-    /// The bits of `data` from the one with the number `at` on.
+    /// The bits of `data`, starting at bit number `at`.
     pub(crate) fn new(data: &'a [u8], at: u64) -> Self {
         Bits { data, at }
     }
 
-    /// All the data, also before the place.
+    /// All data, including that before the position.
     pub(crate) fn data(&self) -> &'a [u8] {
         self.data
     }
@@ -25,12 +25,12 @@ impl<'a> Bits<'a> {
         self.at
     }
 
-    /// How many bits there are, those before the place too.
+    /// The number of all bits, including those before the position.
     pub(crate) fn len(&self) -> u64 {
         self.data.len() as u64 * 8
     }
 
-    /// The fault `what` at this place.
+    /// The error `what` at this position.
     pub(crate) fn fault(&self, what: &'static str) -> Malformed {
         Malformed::new(what, self.at / 8)
     }
@@ -39,7 +39,7 @@ impl<'a> Bits<'a> {
     pub(crate) fn fixed(&mut self, width: u32) -> Result<u64, Malformed> {
         let skip = (self.at % 8) as u32;
         let start = usize::try_from(self.at / 8).unwrap_or(usize::MAX);
-        // The common case: what is wanted lies within eight bytes that are there.
+        // The common case: the bits are in eight bytes that the data has.
         if width + skip <= 64
             && let Some(word) = start.checked_add(8).and_then(|end| self.data.get(start..end))
         {
@@ -50,7 +50,7 @@ impl<'a> Bits<'a> {
         self.slowly(width)
     }
 
-    /// The same, byte by byte.
+    /// The same as `fixed`, but byte by byte, for the end of the data.
     fn slowly(&mut self, width: u32) -> Result<u64, Malformed> {
         let mut value = 0;
         let mut got = 0;
@@ -66,7 +66,7 @@ impl<'a> Bits<'a> {
         Ok(value)
     }
 
-    /// A number in chunks of `width` bits, 2 to 64, the highest of each chunk telling that another follows.
+    /// A number in chunks of `width` bits (2 to 64). The highest bit of a chunk says whether another chunk follows.
     pub(crate) fn vbr(&mut self, width: u32) -> Result<u64, Malformed> {
         let more = 1u64 << (width - 1);
         let (mut value, mut shift) = (0u64, 0);
@@ -84,7 +84,7 @@ impl<'a> Bits<'a> {
         }
     }
 
-    /// On to the next word of 32 bits. What is skipped must be zeros, as LLVM writes them.
+    /// Moves to the next word of 32 bits. The skipped bits must be zeros, as LLVM writes them.
     pub(crate) fn align(&mut self) -> Result<(), Malformed> {
         let skipped = (32 - self.at % 32) % 32;
         if self.fixed(skipped as u32)? != 0 {
@@ -93,21 +93,21 @@ impl<'a> Bits<'a> {
         Ok(())
     }
 
-    /// Passes over `count` times `width` bits.
+    /// Skips `count` times `width` bits.
     pub(crate) fn pass(&mut self, count: u64, width: u32) -> Result<(), Malformed> {
         let end = count.checked_mul(width.into()).and_then(|bits| self.at.checked_add(bits)).filter(|end| *end <= self.len());
         self.at = end.ok_or_else(|| self.fault("something goes on past the end"))?;
         Ok(())
     }
 
-    /// `count` bytes from this place on, which is at a byte.
+    /// The next `count` bytes. The position must be at the start of a byte.
     pub(crate) fn bytes(&mut self, count: u64) -> Result<&'a [u8], Malformed> {
         let bytes = crate::formats::slice(self.data, self.at / 8, count, "bytes past the end", self.at / 8)?;
         self.at += count * 8;
         Ok(bytes)
     }
 
-    /// `count` bytes from this place on, wherever between bytes it is, added to `out`.
+    /// Appends the next `count` bytes to `out`. The position may be within a byte.
     pub(crate) fn shifted_bytes(&mut self, count: u64, out: &mut Vec<u8>) -> Result<(), Malformed> {
         let (at, skip) = (self.at / 8, (self.at % 8) as u32);
         self.pass(count, 8)?;

@@ -1,8 +1,8 @@
-//! Goes through a bitstream entry by entry: blocks, which may be entered or skipped by the length they state, definitions of abbreviations,
-//! and records, of which only the wanted values are kept. The tree reader (`read`) and the readers of bitcode use it.
+//! Reads a bitstream entry by entry: blocks, which can be entered or skipped, definitions of abbreviations, and records, of which only the
+//! wanted values are kept. The tree reader (`read`) and the readers of bitcode use it.
 //!
-//! Time and memory are bounded by the data's size. Elements of arrays take a bit at least, and values without bits (literals) may
-//! not be more in all than the data has bits.
+//! Time and memory are bounded by the size of the data: elements of arrays must take at least a bit, and values that take no bits
+//! (literals) may not be more in all than the data has bits.
 
 use super::bits::Bits;
 use super::*;
@@ -10,23 +10,23 @@ use crate::error::Malformed;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// BLOCKINFO may give a block so many abbreviations. LLVM's blocks have about ten.
+/// Limit of the abbreviations that BLOCKINFO gives a block. LLVM's blocks have about ten.
 const MOST_GIVEN: usize = 1024;
 
-/// A place between two entries of a bitstream.
+/// A position between two entries of a bitstream.
 #[derive(Debug, Clone)]
 pub(crate) struct Cursor<'a> {
     bits: Bits<'a>,
-    /// The abbreviations that BLOCKINFO gives blocks, by the id of those.
+    /// The abbreviations from BLOCKINFO, by the id of the block they are for.
     given: BTreeMap<u32, Arc<Vec<Arc<Abbreviation>>>>,
-    /// How many values without bits there may still be.
+    /// How many more values without bits are allowed.
     free: u64,
 }
 
 /// A block that the cursor is in, or about to enter or skip.
 #[derive(Debug, Clone)]
 pub(crate) struct Scope {
-    /// What kind of block it is.
+    /// The id of its kind.
     pub id: u32,
     /// The width of abbreviation ids in it.
     pub width: u32,
@@ -34,38 +34,38 @@ pub(crate) struct Scope {
     pub was_at: u64,
     /// The number of the bit of its first entry.
     start: u64,
-    /// The number of the bit after it, from the length that it states.
+    /// The number of the bit after it, from the length in its header.
     end: u64,
     inherited: Arc<Vec<Arc<Abbreviation>>>,
     own: Vec<Arc<Abbreviation>>,
-    /// In BLOCKINFO: the block that abbreviations are for.
+    /// In BLOCKINFO: the block that the next abbreviations are for.
     target: Option<u32>,
 }
 
-/// What comes next in a block.
+/// The next entry of a block.
 #[derive(Debug)]
-pub(crate) enum Entry {
+pub(crate) enum StreamEntry {
     /// The end of the block.
     End,
-    /// A block: go on with its entries, or skip it.
+    /// A block, which can be entered or skipped.
     Block(Scope),
-    /// The definition of an abbreviation, which the cursor has taken note of.
+    /// The definition of an abbreviation, which the cursor has stored.
     Abbreviation(Arc<Abbreviation>),
-    /// A record, encoded by the abbreviation with this id, or in the long form: open it.
+    /// A record, encoded with the abbreviation of this id or without one; `open` reads its code.
     Record(u32),
 }
 
-/// A record whose code has been read: take its values or its bytes, or pass over it.
+/// A record whose code has been read. Its values must be read or skipped next.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Open<'s> {
     /// Its code.
     pub code: u64,
-    /// How it is encoded; none is the long form.
+    /// The abbreviation it is encoded with, if any.
     pub abbreviation: Option<&'s Arc<Abbreviation>>,
 }
 
 impl Scope {
-    /// How many abbreviations BLOCKINFO has given the block.
+    /// The number of the block's abbreviations that are from BLOCKINFO.
     pub(crate) fn inherited(&self) -> u32 {
         self.inherited.len() as u32
     }
@@ -80,7 +80,7 @@ impl Scope {
 }
 
 impl<'a> Cursor<'a> {
-    /// At the first entry of the stream that is `data`, after its magic.
+    /// A cursor at the first entry of the stream `data`, after its magic.
     pub(crate) fn new(data: &'a [u8]) -> Result<Self, Malformed> {
         if !data.starts_with(&MAGIC) {
             return Err(Malformed::new("not a bitstream", 0));
@@ -88,7 +88,7 @@ impl<'a> Cursor<'a> {
         Ok(Cursor { bits: Bits::new(data, 32), given: BTreeMap::new(), free: data.len() as u64 * 8 })
     }
 
-    /// The fault `what` at this place.
+    /// The error `what` at this position.
     pub(crate) fn fault(&self, what: &'static str) -> Malformed {
         self.bits.fault(what)
     }
@@ -98,7 +98,7 @@ impl<'a> Cursor<'a> {
         self.bits.len().saturating_sub(self.bits.at()) / 8
     }
 
-    /// The next block outside of all blocks.
+    /// The next block at the top level.
     pub(crate) fn top(&mut self) -> Result<Scope, Malformed> {
         match u32::try_from(self.bits.fixed(TOP_WIDTH)?) {
             Ok(ENTER_SUBBLOCK) => self.head(TOP_WIDTH),
@@ -106,7 +106,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// What follows ENTER_SUBBLOCK in a block whose ids are `outer` bits wide.
+    /// Reads the header of a block, after ENTER_SUBBLOCK in a block with ids of `outer` bits.
     fn head(&mut self, outer: u32) -> Result<Scope, Malformed> {
         let was_at = self.bits.at() - u64::from(outer);
         let (id, width) = (self.bits.vbr(8)?, self.bits.vbr(4)?);
@@ -121,7 +121,7 @@ impl<'a> Cursor<'a> {
         if end > self.bits.len() {
             return Err(self.fault("a block that goes on past the end"));
         }
-        // LLVM has one BLOCKINFO a module, which takes the place of that of the module before.
+        // Each module has its own BLOCKINFO, which replaces that of the module before.
         if id == BLOCKINFO {
             self.given.clear();
         }
@@ -130,26 +130,26 @@ impl<'a> Cursor<'a> {
     }
 
     /// The next entry of `scope`. After `End` the cursor is behind the block.
-    pub(crate) fn next(&mut self, scope: &mut Scope) -> Result<Entry, Malformed> {
+    pub(crate) fn next(&mut self, scope: &mut Scope) -> Result<StreamEntry, Malformed> {
         match self.bits.fixed(scope.width)? as u32 {
             END_BLOCK => {
                 self.bits.align()?;
                 if self.bits.at() != scope.end {
                     return Err(self.fault("a block that is not as long as it says"));
                 }
-                Ok(Entry::End)
+                Ok(StreamEntry::End)
             }
-            ENTER_SUBBLOCK => Ok(Entry::Block(self.head(scope.width)?)),
+            ENTER_SUBBLOCK => Ok(StreamEntry::Block(self.head(scope.width)?)),
             DEFINE_ABBREV => {
                 let made = Arc::new(self.abbreviation()?);
                 self.define(scope, &made)?;
-                Ok(Entry::Abbreviation(made))
+                Ok(StreamEntry::Abbreviation(made))
             }
-            id => Ok(Entry::Record(id)),
+            id => Ok(StreamEntry::Record(id)),
         }
     }
 
-    /// Skips the block `scope`, which has not been entered. BLOCKINFO is read: the blocks after it need it.
+    /// Skips the block `scope`, which has not been entered. BLOCKINFO is read instead, as later blocks need it.
     pub(crate) fn skip(&mut self, mut scope: Scope) -> Result<(), Malformed> {
         if scope.id != BLOCKINFO {
             return self.bits.pass(scope.end.saturating_sub(self.bits.at()), 1);
@@ -157,10 +157,10 @@ impl<'a> Cursor<'a> {
         let mut values = Vec::new();
         loop {
             match self.next(&mut scope)? {
-                Entry::End => return Ok(()),
-                Entry::Block(inner) => self.bits.pass(inner.end.saturating_sub(self.bits.at()), 1)?,
-                Entry::Abbreviation(_) => {}
-                Entry::Record(id) => {
+                StreamEntry::End => return Ok(()),
+                StreamEntry::Block(inner) => self.bits.pass(inner.end.saturating_sub(self.bits.at()), 1)?,
+                StreamEntry::Abbreviation(_) => {}
+                StreamEntry::Record(id) => {
                     let open = self.open(&scope, id)?;
                     self.values(open, 2, &mut values)?;
                     self.block_info(&mut scope, &values)?;
@@ -169,12 +169,12 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Back to the first entry of a block that was skipped, or left.
+    /// Moves back to the first entry of a block that was skipped or read.
     pub(crate) fn again(&mut self, scope: &Scope) {
         self.bits = Bits::new(self.bits.data(), scope.start);
     }
 
-    /// Takes note of a record of BLOCKINFO: it may say which block the abbreviations after it are for.
+    /// Handles a record of BLOCKINFO, which may select the block that the next abbreviations are for.
     pub(crate) fn block_info(&self, scope: &mut Scope, values: &[u64]) -> Result<(), Malformed> {
         if let (BLOCKINFO, [SETBID, of, ..]) = (scope.id, values) {
             scope.target = Some(u32::try_from(*of).map_err(|_| self.fault("a block id too large"))?);
@@ -214,7 +214,7 @@ impl<'a> Cursor<'a> {
             });
         }
         let scalars = |operands: &[Operand]| operands.iter().all(|operand| operand.is_scalar());
-        // The first value is the code: an array or bytes cannot be. Only the last value may be one of those.
+        // The first value is the code, so it cannot be an array or a blob. Only the last value can be one.
         let sound = match &operands[..] {
             [code, before @ .., Operand::Array, of] => code.is_scalar() && scalars(before) && of.is_scalar(),
             [code, before @ .., last] => code.is_scalar() && scalars(before) && *last != Operand::Array,
@@ -235,7 +235,7 @@ impl<'a> Cursor<'a> {
         Ok(width as u32)
     }
 
-    /// The record of `scope` that is encoded by the abbreviation `id`. It must be read on before anything else is.
+    /// Reads the code of a record of `scope` that is encoded with the abbreviation `id`. The record must be read to its end next.
     pub(crate) fn open<'s>(&mut self, scope: &'s Scope, id: u32) -> Result<Open<'s>, Malformed> {
         if id == UNABBREV_RECORD {
             return Ok(Open { code: self.bits.vbr(6)?, abbreviation: None });
@@ -245,8 +245,7 @@ impl<'a> Cursor<'a> {
         Ok(Open { code: self.scalar(code)?, abbreviation: Some(of) })
     }
 
-    /// Reads `open` to its end. `values` becomes its code and the values after it, as far as there is room for `most` in all.
-    /// Returns the bytes of its blob.
+    /// Reads `open` to its end. `values` gets its code and the values after it, at most `most` of them. Returns the bytes of its blob.
     pub(crate) fn values(&mut self, open: Open<'_>, most: usize, values: &mut Vec<u64>) -> Result<Option<&'a [u8]>, Malformed> {
         values.clear();
         values.push(open.code);
@@ -281,7 +280,7 @@ impl<'a> Cursor<'a> {
             Some(Operand::Fixed(width)) if width > 0 => Some(width),
             Some(Operand::Char6) => Some(6),
             Some(Operand::Vbr(_)) => None,
-            // LLVM defines arrays of elements without bits for modules without types, and writes no elements then.
+            // LLVM defines arrays of elements without bits in modules without types, but such arrays are then empty.
             _ if count == 0 => return Ok(()),
             _ => return Err(self.fault("an array of elements without bits")),
         };
@@ -296,7 +295,7 @@ impl<'a> Cursor<'a> {
         self.bits.pass(count - read, width.unwrap_or(0))
     }
 
-    /// Reads `open` to its end. Returns all values after its code, and the bytes of its blob, as bytes: a text or an image.
+    /// Reads `open` to its end. Returns all values after its code and the bytes of its blob as one text.
     pub(crate) fn bytes(&mut self, open: Open<'_>) -> Result<Cow<'a, [u8]>, Malformed> {
         let mut bytes = Vec::new();
         let Some(abbreviation) = open.abbreviation else {
@@ -349,7 +348,7 @@ impl<'a> Cursor<'a> {
         u8::try_from(value).map_err(|_| self.fault("a character of more than 8 bits"))
     }
 
-    /// Reads `open` to its end and keeps nothing.
+    /// Skips the rest of `open`.
     pub(crate) fn pass(&mut self, open: Open<'_>) -> Result<(), Malformed> {
         self.values(open, 1, &mut Vec::new()).map(|_| ())
     }
@@ -378,7 +377,7 @@ impl<'a> Cursor<'a> {
 }
 
 impl Operand {
-    /// Whether it is one value.
+    /// Whether it is a single value, not an array or a blob.
     fn is_scalar(self) -> bool {
         !matches!(self, Operand::Array | Operand::Blob)
     }

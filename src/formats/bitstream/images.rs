@@ -1,9 +1,8 @@
-//! Images put into the bitcode of a module that LLVM made without them. There each image is an array of zeros whose length is a
-//! mark: nothing else in the module is that long. Types get the true lengths, zeros become strings whose bytes are
-//! holes, and what says where in the file something is, is set right. So LLVM, which needs eleven times the memory of an image,
-//! never sees one.
+//! Inserts images into the bitcode of a module that LLVM made without them, because LLVM needs eleven times the memory of an image. In
+//! the module each image is an array of zeros whose length is a mark: no other type is that long. Here the types get the true lengths,
+//! the zeros become strings whose bytes are holes, and offsets in the file are corrected.
 //!
-//! The strings are arrays of 8-bit fields, as LLVM writes them, which are made to start at bytes. (Blobs would do that by themselves, but LLVM
+//! The strings are arrays of 8-bit fields, as LLVM writes them, but made to start at whole bytes. (Blobs would do that by themselves, but LLVM
 //! 22 takes none of 512 MiB and more.)
 
 use super::*;
@@ -23,12 +22,12 @@ const CST_SETTYPE: u64 = 1;
 const CST_NULL: u64 = 2;
 const CST_STRING: u64 = 8;
 
-/// The mark of the first image; those of the others follow. No array is that long by chance.
+/// The mark of the first image; the others have the numbers after it. No real array is that long.
 pub const FIRST_MARK: u64 = 1 << 48;
 
-/// `bitcode` with images of these sizes in the places of its marks: the mark of the k-th is `FIRST_MARK + k`. The pieces' holes have the images'
-/// indices.
-pub fn insert(bitcode: &[u8], sizes: &[u64]) -> Result<Vec<Piece>, Malformed> {
+/// Replaces the marks in `bitcode` by images of these sizes. The mark of image k is `FIRST_MARK + k`. In the result, the image's bytes are
+/// a hole with the index k.
+pub fn insert(bitcode: &[u8], sizes: &[u64]) -> Result<Vec<StreamPiece>, Malformed> {
     let mut stream = read(bitcode)?;
     for item in &mut stream.items {
         if let Item::Block(module) = item
@@ -37,7 +36,7 @@ pub fn insert(bitcode: &[u8], sizes: &[u64]) -> Result<Vec<Piece>, Malformed> {
             insert_into(module, sizes)?;
         }
     }
-    // The offsets' own lengths may move what they tell of.
+    // A corrected offset may be longer than before, which moves what follows it.
     let mut written = write(&stream)?;
     for _ in 0..4 {
         let mut corrected = stream.clone();
@@ -68,7 +67,7 @@ fn insert_into(module: &mut Block, sizes: &[u64]) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// Gives the marked types their lengths. Returns which image the values of each type are: types are known by their order.
+/// Gives the marked types their lengths. Returns for each type, in their order, the image that its values are, if any.
 fn measure(block: &mut Block, sizes: &[u64]) -> Result<Vec<Option<usize>>, Malformed> {
     let mut types = Vec::new();
     for item in &mut block.items {
@@ -90,7 +89,7 @@ fn measure(block: &mut Block, sizes: &[u64]) -> Result<Vec<Option<usize>>, Malfo
     Ok(types)
 }
 
-/// Makes strings of the zeros that stand for images.
+/// Turns the zeros that stand for images into strings with holes.
 fn fill(block: &mut Block, sizes: &[u64], types: &[Option<usize>], found: &mut [bool]) -> Result<(), Malformed> {
     let at = block.was_at / 8;
     let own = block.items.iter().take_while(|item| matches!(item, Item::Abbreviation(_))).count();
@@ -108,7 +107,7 @@ fn fill(block: &mut Block, sizes: &[u64], types: &[Option<usize>], found: &mut [
                 found.iter_mut().skip(index).take(1).for_each(|found| *found = true);
                 let size = sizes.get(index).copied().unwrap_or_default();
                 let size = u32::try_from(size).map_err(|_| Malformed::new("bitcode has no room for 4 GiB in one image", at))?;
-                // LLVM takes no string without a byte; no zeros are no bytes.
+                // LLVM accepts no empty string, so an empty image stays an array of no zeros.
                 if size > 0 {
                     let abbreviation = Some((id, Arc::clone(&strings[0])));
                     *record = Record { abbreviation, values: vec![CST_STRING], tail: Tail::Hole { index, size } };
@@ -124,8 +123,8 @@ fn fill(block: &mut Block, sizes: &[u64], types: &[Option<usize>], found: &mut [
     Ok(())
 }
 
-/// Sets right what says where something is: the module's table of symbols, and in that the functions, each by the word
-/// at which its block is entered.
+/// Corrects the offsets in the module: that of its table of symbols, and those of functions in that table, which are the words at which
+/// their blocks are entered.
 fn correct_offsets(stream: &mut Stream, placed: &[Placed]) -> Result<(), Malformed> {
     let correct = |offset: &mut u64, at: u64| {
         let block = placed.iter().find(|placed| placed.was_at / 32 == *offset);

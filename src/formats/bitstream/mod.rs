@@ -15,7 +15,7 @@ mod write;
 mod tests;
 
 pub use read::read;
-pub use write::{Piece, Placed, Written, write};
+pub use write::{Placed, StreamPiece, Written, write};
 
 use std::sync::Arc;
 

@@ -1,13 +1,13 @@
 //! Reads a bitstream into a tree.
 
-use super::cursor::{Cursor, Entry, Scope};
+use super::cursor::{Cursor, Scope, StreamEntry};
 use super::*;
 use crate::error::Malformed;
 
-/// Blocks are not nested deeper. LLVM's are three deep.
+/// Limit of the nesting of blocks. LLVM nests them three deep.
 const DEEPEST: u32 = 16;
 
-/// The stream in `data`, which starts with the magic and is all stream.
+/// Reads `data`, which must be a stream from its magic to its end.
 pub fn read(data: &[u8]) -> Result<Stream, Malformed> {
     let mut cursor = Cursor::new(data)?;
     let mut items = Vec::new();
@@ -25,10 +25,10 @@ fn block(cursor: &mut Cursor<'_>, mut scope: Scope, depth: u32) -> Result<Block,
     let mut items = Vec::new();
     loop {
         items.push(match cursor.next(&mut scope)? {
-            Entry::End => break,
-            Entry::Block(inner) => Item::Block(block(cursor, inner, depth + 1)?),
-            Entry::Abbreviation(made) => Item::Abbreviation(made),
-            Entry::Record(id) => Item::Record(record(cursor, &mut scope, id)?),
+            StreamEntry::End => break,
+            StreamEntry::Block(inner) => Item::Block(block(cursor, inner, depth + 1)?),
+            StreamEntry::Abbreviation(made) => Item::Abbreviation(made),
+            StreamEntry::Record(id) => Item::Record(record(cursor, &mut scope, id)?),
         });
     }
     Ok(Block { id: scope.id, width: scope.width, items, inherited: scope.inherited(), was_at: scope.was_at })

@@ -9,8 +9,8 @@ fn bytes(stream: &Stream) -> Vec<u8> {
     let mut all = Vec::new();
     for piece in write(stream).unwrap().pieces {
         match piece {
-            Piece::Bytes(bytes) => all.extend(bytes),
-            Piece::Hole { size, .. } => all.resize(all.len() + size as usize, 0),
+            StreamPiece::Bytes(bytes) => all.extend(bytes),
+            StreamPiece::Hole { size, .. } => all.resize(all.len() + size as usize, 0),
         }
     }
     all
@@ -134,12 +134,15 @@ fn module(lengths: &[u64]) -> Vec<u8> {
 fn images_get_their_types_their_places_and_offsets() {
     let plain = module(&[FIRST_MARK, 12, FIRST_MARK + 1]);
     let pieces = insert(&plain, &[100_000, 0]).unwrap();
-    assert!(matches!(pieces[..], [Piece::Bytes(_), Piece::Hole { index: 0, size: 100_000 }, Piece::Bytes(_)]), "{pieces:?}");
+    assert!(
+        matches!(pieces[..], [StreamPiece::Bytes(_), StreamPiece::Hole { index: 0, size: 100_000 }, StreamPiece::Bytes(_)]),
+        "{pieces:?}"
+    );
     let mut all = Vec::new();
     for piece in pieces {
         match piece {
-            Piece::Bytes(bytes) => all.extend(bytes),
-            Piece::Hole { size, .. } => all.resize(all.len() + size as usize, 0x81),
+            StreamPiece::Bytes(bytes) => all.extend(bytes),
+            StreamPiece::Hole { size, .. } => all.resize(all.len() + size as usize, 0x81),
         }
     }
     let Item::Block(module) = read(&all).unwrap().items.remove(0) else { panic!() };

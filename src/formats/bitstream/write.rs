@@ -1,18 +1,18 @@
-//! Writes a bitstream. Bytes come out in pieces, with the holes between them; lengths and places count the holes in.
+//! Writes a bitstream. The output is bytes with holes between them; lengths and positions include the holes.
 
 use super::*;
 use crate::error::Malformed;
 
 /// A part of what was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Piece {
+pub enum StreamPiece {
     /// These bytes.
     Bytes(Vec<u8>),
     /// The bytes of the hole with this index.
     Hole {
         /// Which hole it is.
         index: usize,
-        /// How many bytes it takes.
+        /// Its size in bytes.
         size: u64,
     },
 }
@@ -21,21 +21,21 @@ pub enum Piece {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
     /// The parts, in order.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<StreamPiece>,
     /// Where the blocks are, in the order of the stream.
     pub placed: Vec<Placed>,
 }
 
-/// Where a block is now.
+/// The old and the new position of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
     /// `Block::was_at`.
     pub was_at: u64,
-    /// The bit at which it is entered now.
+    /// The number of the bit at which it is entered in the output.
     pub is_at: u64,
 }
 
-/// Writes `stream`. An error (told at the byte that was reached) if a value does not fit the abbreviation its record is to be written with.
+/// Writes `stream`. Fails if a value does not fit the abbreviation of its record; the error's offset is that in the output.
 pub fn write(stream: &Stream) -> Result<Written, Malformed> {
     let mut out = Out::default();
     out.bytes.extend(MAGIC);
@@ -44,23 +44,23 @@ pub fn write(stream: &Stream) -> Result<Written, Malformed> {
     let mut pieces = Vec::new();
     let mut done = 0;
     for (at, index, size) in out.holes {
-        pieces.push(Piece::Bytes(out.bytes.get(done..at).unwrap_or_default().to_vec()));
-        pieces.push(Piece::Hole { index, size });
+        pieces.push(StreamPiece::Bytes(out.bytes.get(done..at).unwrap_or_default().to_vec()));
+        pieces.push(StreamPiece::Hole { index, size });
         done = at;
     }
-    pieces.push(Piece::Bytes(out.bytes.get(done..).unwrap_or_default().to_vec()));
+    pieces.push(StreamPiece::Bytes(out.bytes.get(done..).unwrap_or_default().to_vec()));
     Ok(Written { pieces, placed: out.placed })
 }
 
 #[derive(Default)]
 struct Out {
     bytes: Vec<u8>,
-    /// The bits after the last whole byte, and how many they are.
+    /// The bits after the last whole byte, and their number.
     open: u8,
     open_bits: u32,
-    /// Where holes are in `bytes`, which they are to be, and how large.
+    /// For each hole: its position in `bytes`, its index and its size.
     holes: Vec<(usize, usize, u64)>,
-    /// All holes so far.
+    /// The size of all holes so far.
     hole_bytes: u64,
     placed: Vec<Placed>,
 }
@@ -188,7 +188,8 @@ impl Out {
         Ok(())
     }
 
-    /// A record with a hole, by that of its eight abbreviations (the first of which is `id`) with which the hole starts at a byte.
+    /// Writes a record with a hole. There are eight abbreviations for it, the first of which is `id`; the one is used with which the hole
+    /// starts at a whole byte.
     fn hole(&mut self, id: u32, code: u64, index: usize, size: u32, width: u32) -> Result<(), Malformed> {
         let chunks = (u32::BITS - size.leading_zeros()).div_ceil(5).max(1);
         let more = (8 - (self.open_bits + width + HOLE_CODE + 6 * chunks) % 8) % 8;
@@ -227,7 +228,7 @@ impl Out {
         self.fixed(value, width)
     }
 
-    /// Up to the next word.
+    /// Pads with zeros to the next word.
     fn align(&mut self) {
         if self.open_bits > 0 {
             self.bytes.push(std::mem::take(&mut self.open));

@@ -1,6 +1,6 @@
-//! Linker directives in COFF objects: the text of `.drectve` sections, which linkers read like a part of their command line.
+//! Linker directives in COFF objects: the text of `.drectve` sections, which linkers treat like options of their command line.
 
-/// What directives ask for, as far as it decides which objects are linked.
+/// The directives that affect which objects are linked.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Directives {
     /// `/defaultlib:`, libraries to search after all others.
@@ -9,11 +9,11 @@ pub struct Directives {
     pub without_libraries: Vec<String>,
     /// `/include:`, symbols that must be found.
     pub include: Vec<String>,
-    /// `/alternatename:from=to`, what a symbol nobody defines stands for.
+    /// `/alternatename:from=to`: `to` is used for `from` if nothing defines `from`.
     pub alternate_names: Vec<(String, String)>,
 }
 
-/// Reads the text of one section. What is no directive of these is passed over: it is the linker's.
+/// Reads the text of one section. Other directives are skipped, as only the linker needs them.
 pub fn read(section: &[u8]) -> Directives {
     let text = section.strip_prefix(b"\xef\xbb\xbf").unwrap_or(section);
     let text = String::from_utf8_lossy(text);

@@ -1,3 +1,3 @@
-//! COFF: what offload tools need to know of Windows objects.
+//! The parts of COFF objects (Windows) that offload tools read.
 
 pub mod drectve;

@@ -1,21 +1,21 @@
-//! The hash of a compressed bundle's plain data, computed beside whoever makes or takes the data: it takes longer than inflating.
+//! The hash of a compressed bundle's plain data. For large data a second thread computes it, because it takes longer than decompression.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use md5::{Digest, Md5};
 
-/// Less is not worth a thread.
+/// The least data for which a thread is started.
 const LARGE: u64 = 4 << 20;
-/// What is handed over at once, and how many of these may wait.
+/// The size of the blocks that the thread gets, and how many may wait for it.
 const BLOCK: usize = 512 << 10;
 const WAITING: usize = 4;
 
-/// Takes data in order, and then tells its hash.
+/// Computes the hash of data that is given in order.
 pub(super) struct Hasher(How);
 
 enum How {
-    /// As it comes.
+    /// In the caller's thread.
     Here(Md5),
     /// In a thread of its own.
     Beside(Beside),
@@ -24,13 +24,13 @@ enum How {
 struct Beside {
     block: Vec<u8>,
     full: SyncSender<Vec<u8>>,
-    /// Blocks that have been read, to be filled again.
+    /// Blocks that the thread has read, for reuse.
     empty: Receiver<Vec<u8>>,
     thread: JoinHandle<Md5>,
 }
 
 impl Hasher {
-    /// For data of this size, as far as one knows.
+    /// A hasher for data of about this size.
     pub(super) fn new(size: u64) -> Self {
         let alone = size < LARGE || std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
         let beside = if alone { None } else { Beside::new() };
@@ -55,7 +55,7 @@ impl Hasher {
 }
 
 impl Beside {
-    /// None where no thread can be had.
+    /// None if no thread can be started.
     fn new() -> Option<Self> {
         let (full, filled) = sync_channel::<Vec<u8>>(WAITING);
         let (emptied, empty) = sync_channel(WAITING + 2);
@@ -64,7 +64,7 @@ impl Beside {
             for mut block in filled {
                 hash.update(&block);
                 block.clear();
-                // Nobody may be there any more who wants it.
+                // The receiver may have been dropped after an error.
                 let _ = emptied.try_send(block);
             }
             hash
@@ -80,7 +80,7 @@ impl Beside {
             bytes = later;
             if self.block.len() == BLOCK {
                 let next = self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(BLOCK));
-                // The thread takes all there is, until it has gone wrong: then `finish` says so.
+                // Sending fails only if the thread has failed, which `finish` reports.
                 let _ = self.full.send(std::mem::replace(&mut self.block, next));
             }
         }

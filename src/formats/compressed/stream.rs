@@ -1,5 +1,5 @@
-//! Reads compressed bundles as a stream: the header from their first bytes, the plain data as it comes out, with its size and its hash
-//! held against the header at the end.
+//! Reads compressed bundles as a stream: first the header, then the decompressed data, whose size and hash are compared with the
+//! header at the end.
 
 use std::io::{self, BufRead, Read};
 
@@ -8,13 +8,13 @@ use super::{MAGIC, Method};
 use crate::error::Malformed;
 use crate::formats::slice;
 
-/// No stream of zstd or zlib grows by more: a zstd block of 128 KiB takes at least 4 bytes. What claims more is a lie.
+/// The most by which zstd or zlib data can grow: a zstd block of 128 KiB takes at least 4 bytes. A header that claims more is wrong.
 const MAX_GROWTH: u64 = 32 << 10;
-/// How far back data may refer, as a power of two: what zstd allows when nobody asks for more, and what it allows at most.
+/// The logarithm of the window, which is how far back data may refer: zstd's default limit and its largest.
 const WINDOW_LOG: std::ops::RangeInclusive<u32> = 27..=31;
 
-/// How far back data of this size may refer when it is inflated, as a power of two. Memory is set aside for it before any comes, so that
-/// small data may not ask for much.
+/// The logarithm of the largest window allowed for data of this size. The decoder allocates the window first, so small data must not
+/// ask for a large one.
 pub fn window_log(plain_size: u64) -> u32 {
     (u64::BITS - plain_size.leading_zeros()).clamp(*WINDOW_LOG.start(), *WINDOW_LOG.end())
 }
@@ -24,23 +24,23 @@ pub fn window_log(plain_size: u64) -> u32 {
 pub struct Header {
     /// Its version: 1, 2 or 3.
     pub version: u16,
-    /// How the data is compressed.
+    /// The compression method.
     pub method: Method,
-    /// How large the compressed bundle is, header included; version 1 does not say.
+    /// The size of the compressed bundle with its header; version 1 does not store it.
     pub total: Option<u64>,
-    /// How large the data is when it is not compressed.
+    /// The size of the decompressed data.
     pub plain_size: u64,
     /// The first 8 bytes of the MD5 of the plain data, as a little-endian number.
     pub hash: u64,
-    /// How large the header is.
+    /// The size of the header.
     pub size: u64,
 }
 
 impl Header {
-    /// No header is larger.
+    /// The size of the longest header.
     pub const LONGEST: u64 = 32;
 
-    /// The header that `start` begins with; faults are told as `at`.
+    /// Reads the header at the start of `start`. Errors have the offset `at`.
     pub fn read(start: &[u8], at: u64) -> Result<Header, Malformed> {
         let fault = |what| Malformed::new(what, at);
         if !start.starts_with(MAGIC) {
@@ -68,21 +68,21 @@ impl Header {
         Ok(Header { version, method, total, plain_size, hash, size })
     }
 
-    /// Whether `packed` bytes can be as much data as the header says.
+    /// Whether `packed` bytes of compressed data can expand to the size in the header.
     pub fn is_likely(&self, packed: u64) -> bool {
         self.plain_size <= packed.saturating_mul(MAX_GROWTH)
     }
 }
 
-/// Gives the plain data of a compressed bundle. An error is told in place of the end, when all has been read and is not what the header
-/// says; what was read until then is not to be used.
+/// Reads the decompressed data of a compressed bundle. If size or hash differ from the header's, the last read fails instead of
+/// returning the end, and the data read before must not be used.
 pub struct Unpack<R: BufRead> {
     stream: Stream<R>,
     header: Header,
-    /// Where the compressed data starts, for faults.
+    /// The offset of the compressed data, for errors.
     at: u64,
     left: u64,
-    /// Taken when the end has been checked.
+    /// None after the end has been checked.
     hash: Option<Hasher>,
 }
 
@@ -93,14 +93,14 @@ impl<R: BufRead> std::fmt::Debug for Unpack<R> {
 }
 
 impl<R: BufRead> Unpack<R> {
-    /// Reads the data after `header` from `packed`; the header stands at `at`.
+    /// A reader of the data after `header`, which comes from `packed`. `at` is the offset of the header, for errors.
     pub fn new(header: Header, packed: R, at: u64) -> Result<Self, Malformed> {
         let at = at.saturating_add(header.size);
         let stream = Stream::new(&header, packed).map_err(|_| Malformed::new("cannot decompress", at))?;
         Ok(Unpack { stream, header, at, left: header.plain_size, hash: Some(Hasher::new(header.plain_size)) })
     }
 
-    /// What the compressed data is read from. When all has been read, it stands behind it.
+    /// The source of the compressed data. After everything has been read, its position is the end of that data.
     pub fn get_ref(&self) -> &R {
         match &self.stream {
             Stream::Zlib(decoder) => decoder.get_ref(),
@@ -117,7 +117,7 @@ impl<R: BufRead> Unpack<R> {
         Malformed::new(what, self.at).into()
     }
 
-    /// What must hold when all has been read.
+    /// Compares size and hash with the header, after all data has been read.
     fn check(&mut self) -> io::Result<()> {
         let Some(hash) = self.hash.take() else { return Ok(()) };
         if self.left > 0 {

@@ -1,4 +1,4 @@
-//! Writes compressed bundles as a stream: the header, which says how long the data has become, is filled in at the end.
+//! Writes compressed bundles as a stream. The header has the compressed size, so it is filled in at the end.
 
 use super::MAGIC;
 use super::hash::Hasher;
@@ -6,12 +6,12 @@ use anyhow::{Result, bail};
 use std::io::{self, Cursor, Seek, SeekFrom, Write};
 use zstd::zstd_safe::CParameter;
 
-/// The header that is written.
+/// The version of the format to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// What LLVM 19 to 21 write: sizes have 32 bits.
+    /// Version 2, of LLVM 19 to 21: sizes have 32 bits.
     V2,
-    /// What LLVM 22 writes.
+    /// Version 3, of LLVM 22.
     V3,
 }
 
@@ -27,11 +27,11 @@ impl Version {
 /// How to compress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// The header.
+    /// The version of the format.
     pub version: Version,
-    /// zstd's level; what it does not have is the nearest that it has.
+    /// zstd's level. A level that zstd does not have is replaced by the nearest.
     pub level: i32,
-    /// How many threads work at large data. The result is the same with any number.
+    /// The number of threads for large data. The output does not depend on it.
     pub workers: u32,
 }
 
@@ -41,11 +41,11 @@ impl Default for Options {
     }
 }
 
-/// Compresses what is written to it. Without `finish`, what it has written is no compressed bundle.
+/// Compresses the data that is written to it. The output is valid only after `finish`.
 pub struct Compressor<W: Write> {
     encoder: zstd::stream::write::Encoder<'static, W>,
     options: Options,
-    /// Where the header stands in the output.
+    /// The position of the header in the output.
     start: u64,
     plain_size: u64,
     left: u64,
@@ -58,33 +58,33 @@ impl<W: Write> std::fmt::Debug for Compressor<W> {
     }
 }
 
-/// How far back data is looked for that comes again: over all of the plain data, so that code objects of several targets share what
-/// is the same in them, as far as memory allows (readers that decompress at once, as LLVM's and HIP's, know no limit). The window is in
-/// memory here.
+/// The logarithm of the window for data of this size: all of it if memory allows, so that equal parts in the code objects of several
+/// targets are stored once. The window is in memory while compressing. Readers that decompress in one go, such as LLVM's and HIP's,
+/// have no limit for it.
 fn window_log(plain_size: u64, level: i32) -> u32 {
-    // Whoever asks for such a level has the memory: zstd calls them ultra.
+    // The highest levels, which zstd calls ultra, are chosen by users who have the memory.
     let longest = if level >= ULTRA { 31 } else { 28 };
     let wanted = plain_size.checked_next_power_of_two().map_or(longest, u64::trailing_zeros);
     wanted.clamp(LLVM_WINDOW_LOG, longest)
 }
 
-/// What LLVM's bundler has; zstd makes it smaller for small data.
+/// The logarithm of the window that LLVM's bundler uses; zstd makes it smaller for small data.
 const LLVM_WINDOW_LOG: u32 = 27;
 /// The first of zstd's levels that take much memory.
 const ULTRA: i32 = 20;
 
-/// What a worker is given at a time. Of its own zstd gives 2 MiB, where each start costs time and size; above level 12 it gives tens of
-/// MiB: too much for many workers to have some, and for whoever stops it to wait for.
+/// The size of a worker's job. zstd's default is 2 MiB at low levels, where starting a job costs time and size, and tens of MiB above
+/// level 12, which is too much to keep many workers busy and makes stopping slow.
 const JOB: u32 = 8 << 20;
 
-/// Up to this level zstd is fast, and looking for what comes again takes half of its time. It takes a sixth of that less when only two places
-/// are remembered for each hash instead of sixteen, and what large data loses by that it gains by larger jobs.
+/// Up to this level zstd is fast, and the search for distant repetitions takes half of its time. Remembering two places for each hash
+/// instead of sixteen saves a sixth of that; what large data loses in size by this, it gains by larger jobs.
 const FAST: i32 = 4;
 const LARGE: u64 = 64 << 20;
 const TWO_PLACES: u32 = 1;
 
 impl<W: Write + Seek> Compressor<W> {
-    /// A compressor for data of `plain_size` bytes; its output starts where `out` stands.
+    /// A compressor for data of `plain_size` bytes; its output starts at the position of `out`.
     pub fn new(mut out: W, plain_size: u64, options: Options) -> Result<Self> {
         if options.version == Version::V2 && plain_size > u64::from(u32::MAX) {
             bail!("Uncompressed size exceeds version 2 limit");
@@ -97,7 +97,7 @@ impl<W: Write + Seek> Compressor<W> {
         encoder.window_log(window_log(plain_size, options.level))?;
         encoder.set_pledged_src_size(Some(plain_size))?;
         encoder.include_contentsize(true)?;
-        // With no worker zstd splits its work otherwise than with some.
+        // Without workers zstd would split the data differently, and the output would differ.
         encoder.multithread(options.workers.max(1))?;
         encoder.set_parameter(CParameter::JobSize(JOB))?;
         if options.level <= FAST && plain_size >= LARGE {
@@ -106,7 +106,7 @@ impl<W: Write + Seek> Compressor<W> {
         Ok(Compressor { encoder, options, start, plain_size, left: plain_size, hash: Hasher::new(plain_size) })
     }
 
-    /// Writes what is left, then the header. All of the data must have been written.
+    /// Writes the rest of the output, then the header. All data must have been written before.
     pub fn finish(self) -> Result<W> {
         if self.left > 0 {
             bail!("the data to be compressed ends {} bytes early", self.left);

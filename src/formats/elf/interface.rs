@@ -1,13 +1,13 @@
-//! The interface of a shared library: what a linker reads of one that another library needs. Its dynamic section, its dynamic
-//! symbols with their versions and the names of them stay; code and data stay as section headers without bytes, so that every
-//! symbol keeps its section. No program can run with the result.
+//! Makes a small stand-in for a shared library with only what a linker reads: the dynamic section, and the dynamic symbols with their
+//! versions and names. Code and data are section headers without bytes, so that every symbol keeps its section. Programs can be linked
+//! against the result but not run with it.
 
 use object::elf::{self, FileHeader64};
 use object::pod::bytes_of;
 use object::read::elf::{FileHeader, SectionHeader};
 use object::{Endianness, U16, U64};
 
-/// The interface of the library `data`; none when it is not a 64-bit ELF shared object or does not hold together.
+/// The stand-in for the library `data`; none if it is not a 64-bit ELF shared object or is damaged.
 pub fn interface(data: &[u8]) -> Option<Vec<u8>> {
     let header = FileHeader64::<Endianness>::parse(data).ok()?;
     let endian = header.endian().ok()?;
@@ -26,9 +26,9 @@ pub fn interface(data: &[u8]) -> Option<Vec<u8>> {
         let offset = written.len() as u64;
         if index == names_at.0 || is_interface(&section, endian) {
             written.extend_from_slice(section.data(endian, data).ok()?);
-            // The next one is aligned, whatever it holds.
+            // Pads to the alignment of the next section.
             written.resize(written.len().next_multiple_of(16), 0);
-            // No library has the same bytes in several sections, but a small file that has them could ask for terabytes.
+            // No real library has the same bytes in several sections; a small file that has could need terabytes of output.
             if written.len() > data.len() + 16 * sections.len() {
                 return None;
             }

@@ -1,6 +1,6 @@
 //! ELF's file header, section headers, program headers, symbols and notes, read and written for any class and byte order. The
-//! layouts are the raw structs of `object`; this is where the two classes become one value, and one value one of the two again.
-//! What is read and written back without a change is the same to the byte.
+//! layouts are the raw structs of `object`; here both classes are converted to one type and back. Reading and writing without a change
+//! gives the same bytes.
 
 use crate::error::Malformed;
 use crate::formats::slice;
@@ -8,7 +8,7 @@ use object::endian::{U16, U32, U64};
 use object::pod::{self, Pod};
 use object::{Endian, Endianness, elf};
 
-/// Which of the raw structs a file is made of, and how numbers stand in it.
+/// The class and byte order of an ELF file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Class {
     /// 64-bit.
@@ -35,7 +35,7 @@ impl Class {
         Ok(Class { is_64, endian })
     }
 
-    /// Whether `data` is a 32-bit ELF file: which of the raw structs of `object` it is to be read with.
+    /// Whether `data` is a 32-bit ELF file. This selects the raw structs of `object` to read it with.
     pub(crate) fn is_32_bit(data: &[u8]) -> bool {
         Class::of(data).is_ok_and(|class| !class.is_64)
     }
@@ -60,7 +60,7 @@ pub(crate) trait Record: Sized {
 
     fn of_narrow(raw: &Self::Narrow, endian: Endianness) -> Self;
     fn of_wide(raw: &Self::Wide, endian: Endianness) -> Self;
-    /// Numbers that only 64 bits can hold are cut: whoever lays a file out sees to it that there are none.
+    /// Numbers that need 64 bits are truncated; the code that lays out a file makes sure that there are none.
     fn narrow(&self, endian: Endianness) -> Self::Narrow;
     fn wide(&self, endian: Endianness) -> Self::Wide;
 
@@ -159,7 +159,7 @@ macro_rules! put {
     };
 }
 
-/// A struct that stands for a pair of raw structs, field by field.
+/// Defines a struct for both of a pair of raw structs, field by field.
 macro_rules! record {
     ($(#[$doc:meta])* $name:ident of $narrow:ident and $wide:ident {
         $($width:ident $field:ident: $type:ty = $raw:ident,)*
@@ -194,8 +194,8 @@ macro_rules! record {
 }
 
 record! {
-    /// The file header. The count of sections and the index of their names are as they stand there: too large ones stand in the
-    /// first section header.
+    /// The file header. The number of sections and the index of their names are those of the header itself; if they do not fit, the
+    /// first section header has them.
     FileHeader of FileHeader32 and FileHeader64 {
         byte ident: elf::Ident = e_ident,
         short kind: elf::FileType = e_type,

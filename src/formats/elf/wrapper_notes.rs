@@ -13,7 +13,7 @@ use object::elf;
 
 /// The section's name.
 pub const SECTION: &str = ".note.openmp";
-/// Who the notes are of.
+/// The owner of the notes.
 const OWNER: &[u8] = b"LLVMOMPOFFLOAD\0";
 /// The notes by their types from 1 on: version of the notes, producer, its version.
 const NOTES: [&str; 3] = ["1.0", "LLVM", LLVM_RELEASE];
@@ -21,11 +21,11 @@ const NOTES: [&str; 3] = ["1.0", "LLVM", LLVM_RELEASE];
 /// An image with notes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changed {
-    /// What it starts with instead of as many bytes.
+    /// The new start, which replaces as many bytes of the image.
     pub head: Vec<u8>,
-    /// Where the tail is, with zeros between it and the image.
+    /// The offset of the tail; zeros fill the gap between the image and it.
     pub tail_at: u64,
-    /// What comes after the image.
+    /// The bytes after the image.
     pub tail: Vec<u8>,
 }
 
@@ -77,7 +77,7 @@ pub fn add(image: &[u8]) -> Result<Changed, Malformed> {
         return Err(Malformed::new("no room for notes within 4 GiB", tail_at));
     }
     head.shentsize = SectionHeader::size(class) as u16;
-    // There are less than the first number that means something else.
+    // The number is less than the first one with a special meaning.
     head.shnum = headers.len() as u16;
     head.shstrndx = elf::SymbolSection(names_index as u16);
     Ok(Changed { head: head.to_bytes(class), tail_at, tail })

@@ -1,9 +1,8 @@
-//! COFF objects with sections added or taken away, laid out as llvm-objcopy does it: each section's bytes and relocations, one
-//! section after another without gaps, then the symbols and the table of long names, made anew. With more sections than a small
-//! object can number, the object is a big one.
+//! Adds and removes sections of COFF objects. The layout is llvm-objcopy's: the bytes and relocations of each section without gaps, then
+//! new tables of symbols and long names. With more sections than a small object can number, the result is a big object.
 
 use super::strings::Strings;
-use super::{NewSection, Plan, Planner, section_name};
+use super::{NewSection, ObjectPlan, Planner, section_name};
 use crate::error::Malformed;
 
 mod read;
@@ -11,18 +10,18 @@ mod symbols;
 
 use read::{Object, RELOCATION_SIZE, Section};
 
-/// IMAGE_SCN_MEM_READ and IMAGE_SCN_LNK_REMOVE: for the linker to leave out.
+/// IMAGE_SCN_MEM_READ and IMAGE_SCN_LNK_REMOVE: the linker leaves the section out.
 const LEFT_OUT: u32 = 0x4000_0800;
 const MORE_RELOCATIONS: u32 = 0x0100_0000;
-/// How many sections a small object can number.
+/// The most sections that a small object can have.
 const MOST_SECTIONS: usize = 65279;
 const SECTION_HEADER_SIZE: u64 = 40;
-/// What a big object starts with, but for the machine and the time.
+/// The start of a big object's header, up to machine and time.
 const BIG_CLASS: [u8; 16] = [0xc7, 0xa1, 0xba, 0xd1, 0xee, 0xba, 0xa9, 0x4b, 0xaf, 0x20, 0xfa, 0xf6, 0x6a, 0xa4, 0xdc, 0xb8];
 const TOO_LARGE: Malformed = Malformed { what: "a COFF object cannot have more than 4 GiB", at: 0 };
 
-/// The object `data` without the sections that `remove` names, and with `new` at its end.
-pub(super) fn rewrite(data: &[u8], remove: &dyn Fn(&[u8]) -> bool, new: &[NewSection<'_>]) -> Result<Plan, Malformed> {
+/// The object `data` without the sections for which `remove` is true, and with `new` as its last sections.
+pub(super) fn rewrite(data: &[u8], remove: &dyn Fn(&[u8]) -> bool, new: &[NewSection<'_>]) -> Result<ObjectPlan, Malformed> {
     let mut object = Object::parse(data)?;
     symbols::remove_sections(&mut object, remove)?;
     let names: Vec<Vec<u8>> = new.iter().map(|section| section_name(section.id)).collect();
@@ -33,7 +32,7 @@ pub(super) fn rewrite(data: &[u8], remove: &dyn Fn(&[u8]) -> bool, new: &[NewSec
     lay_out(&object, &strings)
 }
 
-/// Whether a name does not fit where names stand.
+/// Whether a name does not fit into its field.
 fn is_long(name: &[u8]) -> bool {
     name.len() > 8
 }
@@ -41,7 +40,7 @@ fn is_long(name: &[u8]) -> bool {
 fn add<'a>(object: &mut Object<'a>, new: &[NewSection<'_>], names: &'a [Vec<u8>]) -> Result<(), Malformed> {
     for (index, (section, name)) in new.iter().zip(names).enumerate() {
         let size = u32::try_from(section.size).map_err(|_| TOO_LARGE)?;
-        // Addresses mean nothing in objects; llvm-objcopy counts on from the last section's.
+        // Addresses have no meaning in objects; llvm-objcopy continues after the last section's.
         let address = object.sections.last().map_or(0, |last| last.address.wrapping_add(last.virtual_size));
         object.sections.push(Section {
             name,
@@ -57,7 +56,7 @@ fn add<'a>(object: &mut Object<'a>, new: &[NewSection<'_>], names: &'a [Vec<u8>]
     Ok(())
 }
 
-/// The name of a section as its header has it: short, or where it stands in the table of long names.
+/// The field for the name of a section: a short name itself, or the offset of a long one.
 fn name_field(name: &[u8], offset: u64) -> Result<[u8; 8], Malformed> {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut field = [0; 8];
@@ -75,8 +74,8 @@ fn name_field(name: &[u8], offset: u64) -> Result<[u8; 8], Malformed> {
     Ok(field)
 }
 
-/// Gives every section its place, and says what to write.
-fn lay_out(object: &Object<'_>, strings: &Strings<'_>) -> Result<Plan, Malformed> {
+/// Assigns every section its offset, and lists the parts to write.
+fn lay_out(object: &Object<'_>, strings: &Strings<'_>) -> Result<ObjectPlan, Malformed> {
     let big = object.sections.len() > MOST_SECTIONS;
     let head_size: u64 = if big { 56 } else { 20 };
     let mut end = head_size + SECTION_HEADER_SIZE * object.sections.len() as u64;
@@ -143,7 +142,7 @@ fn write_section(object: &Object<'_>, section: &Section<'_>, planner: &mut Plann
         read::Body::Lent(at) => planner.object(*at, size),
         read::Body::Made(bytes) => planner.made(bytes.clone()),
         read::Body::New(index) => planner.section(*index, size),
-        // What has no bytes gets some.
+        // The section had no bytes in the file but gets some here.
         read::Body::None => planner.pad_to(planner.end + size),
     }
     let relocations = &section.relocations;

@@ -1,13 +1,13 @@
-//! ELF objects with sections added or taken away, laid out as llvm-objcopy does it: sections in the order they stood in the file,
-//! each at its alignment, the new ones last; then the section headers. The tables of names are made anew.
+//! Adds and removes sections of ELF objects. The layout is llvm-objcopy's: sections in their old order in the file, each at its alignment,
+//! the new ones last, then the section headers. The tables of names are new.
 //!
-//! In linked files, which have segments, all up to the end of the last segment stays where it is.
+//! In linked files, which have segments, everything up to the end of the last segment keeps its offset.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use super::strings::Strings;
-use super::{NewSection, Plan, Planner, section_name};
+use super::{NewSection, ObjectPlan, Planner, section_name};
 use crate::error::Malformed;
 use crate::formats::elf::edit::read::Object;
 use crate::formats::elf::edit::{Changed, Edit, Edited, Numbers, change, renumber, tables};
@@ -20,28 +20,28 @@ struct Out<'a> {
     header: SectionHeader,
     name: Cow<'a, [u8]>,
     body: Body,
-    /// Where it stood in the old file; behind all others for a new one.
+    /// Its offset in the old file; for a new section, more than any other's.
     stood: u64,
-    /// Whether it stays there, because it is part of a segment.
+    /// Whether it keeps that offset, because it is part of a segment.
     fixed: bool,
 }
 
 enum Body {
-    /// So many bytes of the old file, from where it stood.
+    /// This many bytes of the old file, from its old offset.
     Lent(u64),
     Made(Vec<u8>),
     New(usize),
 }
 
-/// The object `data` without the sections that `remove` names, and with `new` at its end.
-pub(super) fn rewrite(data: &[u8], remove: &dyn Fn(&[u8]) -> bool, new: &[NewSection<'_>]) -> Result<Plan, Malformed> {
+/// The object `data` without the sections for which `remove` is true, and with `new` as its last sections.
+pub(super) fn rewrite(data: &[u8], remove: &dyn Fn(&[u8]) -> bool, new: &[NewSection<'_>]) -> Result<ObjectPlan, Malformed> {
     let object = Object::parse_any(data)?;
     object.check_overlap()?;
     let edit = Edit { remove: &|section| remove(section.name), ..Edit::default() };
     let Changed { object, numbers, edited, .. } = change(object, &edit)?;
     let lent: u64 = object.sections.iter().map(|section| section.body.len() as u64).sum();
     if lent > data.len() as u64 {
-        // Each would be written as often as it is lent; a small file could ask for terabytes.
+        // Bytes in several sections would be written once for each; a small file could need terabytes of output.
         return Err(Malformed::new("sections overlap", 0));
     }
     let mut sections = kept(data, &object, &numbers, edited)?;
@@ -53,7 +53,7 @@ pub(super) fn rewrite(data: &[u8], remove: &dyn Fn(&[u8]) -> bool, new: &[NewSec
     lay_out(data, &object, sections, names)
 }
 
-/// The sections that stay, by their new numbers, the null section first.
+/// The remaining sections, in the order of their new numbers, starting with the null section.
 fn kept<'a>(data: &[u8], object: &Object<'a>, numbers: &Numbers, edited: Vec<Edited<'a>>) -> Result<Vec<Out<'a>>, Malformed> {
     let segments = segments(data, object)?;
     let mut sections = Vec::with_capacity(edited.len());
@@ -80,7 +80,7 @@ fn kept<'a>(data: &[u8], object: &Object<'a>, numbers: &Numbers, edited: Vec<Edi
     Ok(sections)
 }
 
-/// A section without bytes in a linked file: its offset is only said.
+/// Whether it is a section of a linked file without bytes in it, whose offset does not matter.
 fn in_memory_only(object: &Object<'_>, header: &SectionHeader) -> bool {
     object.head.phnum > 0 && header.kind == elf::SHT_NOBITS && header.is_allocated()
 }
@@ -96,7 +96,7 @@ fn align_table(class: Class, header: &mut SectionHeader) {
 fn added(index: usize, section: &NewSection<'_>) -> Out<'static> {
     let header = SectionHeader {
         kind: elf::SHT_PROGBITS,
-        // Left out of linked files.
+        // Linkers leave the section out.
         flags: elf::SHF_EXCLUDE,
         size: section.size,
         align: 1,
@@ -105,7 +105,7 @@ fn added(index: usize, section: &NewSection<'_>) -> Out<'static> {
     Out { header, name: Cow::Owned(section_name(section.id)), body: Body::New(index), stood: u64::MAX, fixed: false }
 }
 
-/// Where the segments stand in the file, and the table of them.
+/// The ranges of the segments and of the program headers in the file.
 fn segments(data: &[u8], object: &Object<'_>) -> Result<Vec<Range<u64>>, Malformed> {
     let (class, head) = (object.class, &object.head);
     if head.phnum == 0 {
@@ -125,7 +125,7 @@ fn segments(data: &[u8], object: &Object<'_>) -> Result<Vec<Range<u64>>, Malform
     Ok(found)
 }
 
-/// Makes the tables of names anew and puts the offsets into headers and symbols.
+/// Makes new tables of names and stores the offsets in section headers and symbols.
 fn name_all(
     class: Class,
     sections: &mut [Out<'_>],
@@ -188,8 +188,8 @@ fn name_all(
     Ok(())
 }
 
-/// Gives every section its place, and says what to write.
-fn lay_out(data: &[u8], object: &Object<'_>, mut sections: Vec<Out<'_>>, names: usize) -> Result<Plan, Malformed> {
+/// Assigns every section its offset, and lists the parts to write.
+fn lay_out(data: &[u8], object: &Object<'_>, mut sections: Vec<Out<'_>>, names: usize) -> Result<ObjectPlan, Malformed> {
     let class = object.class;
     let mut end = segments(data, object)?.iter().map(|segment| segment.end).max().unwrap_or(FileHeader::size(class) as u64);
     let linked = end;
@@ -202,7 +202,7 @@ fn lay_out(data: &[u8], object: &Object<'_>, mut sections: Vec<Out<'_>>, names: 
         let fault = Malformed::new("a section's alignment is too large", header.offset);
         let start = end.checked_next_multiple_of(header.align.max(1)).ok_or(fault)?;
         gaps += start - end;
-        // A small file could ask for any number of zeros.
+        // Without a limit a small file could need any number of zeros.
         if gaps > (data.len() as u64).saturating_mul(2) + (64 << 20) {
             return Err(fault);
         }
@@ -249,7 +249,7 @@ fn own_tables(object: &Object<'_>, mut headers: Vec<SectionHeader>, names: usize
         *null = SectionHeader::default();
     }
     let mut head = object.head;
-    // What stands behind the ABI's version means nothing yet.
+    // The bytes after the ABI version are reserved.
     head.ident.padding = [0; 7];
     if head.phnum == 0 {
         head.phoff = 0;

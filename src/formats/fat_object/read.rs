@@ -9,36 +9,36 @@ use crate::error::Malformed;
 use crate::formats::bundle::MAGIC;
 use crate::formats::slice;
 
-/// What HIP's compilers put bundles into.
+/// The section into which HIP's compilers put bundles.
 const HIP_SECTION: &[u8] = b".hip_fatbin";
-/// What remains of the name in linked PE files, whose section names have 8 bytes.
+/// The same name in linked PE files, where names are cut off after 8 bytes.
 const HIP_SECTION_PE: &[u8] = b".hip_fat";
 
-/// What kind of object file bytes are.
+/// The kinds of object files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// ELF: objects, libraries and programs.
     Elf,
     /// COFF objects, big or small.
     Coff,
-    /// Linked for Windows.
+    /// PE: linked for Windows.
     Pe,
-    /// Apple's.
+    /// Mach-O, for Apple's systems.
     MachO,
     /// WebAssembly.
     Wasm,
-    /// AIX's.
+    /// XCOFF, for AIX.
     Xcoff,
 }
 
-/// The kind of object file that `data` is; none for all else: bitcode, archives, bundles, text.
+/// The kind of object file that `data` is; none for anything else, such as bitcode, archives, bundles, text.
 pub fn kind(data: &[u8]) -> Option<Kind> {
     if data.starts_with(b"\0asm") {
         return Some(Kind::Wasm);
     }
     match FileKind::parse(data).ok()? {
         FileKind::Elf32 | FileKind::Elf64 => Some(Kind::Elf),
-        // Its magic is a machine's number, which other files may start with.
+        // COFF starts with the number of the machine instead of a magic, so other files can start the same.
         FileKind::Coff => CoffFile::<&[u8]>::parse(data).is_ok().then_some(Kind::Coff),
         FileKind::CoffBig => Some(Kind::Coff),
         FileKind::Pe32 | FileKind::Pe64 => Some(Kind::Pe),
@@ -59,7 +59,7 @@ pub struct BundleSection<'a> {
     pub size: u64,
 }
 
-/// The sections of `data` that are entries of a bundle, in the order of its section table. None for what is no ELF or COFF object.
+/// The sections of `data` that are entries of a bundle, in the order of its section table. Empty if it is not an ELF or COFF object.
 pub fn bundle_sections(data: &[u8]) -> Result<Vec<BundleSection<'_>>, Malformed> {
     let mut found = Vec::new();
     each_section(data, |name, range| {
@@ -72,7 +72,7 @@ pub fn bundle_sections(data: &[u8]) -> Result<Vec<BundleSection<'_>>, Malformed>
     Ok(found)
 }
 
-/// Where the `.hip_fatbin` sections of `data` stand: of ELF and COFF objects, and of libraries and programs. Empty ones are left out.
+/// The ranges of the `.hip_fatbin` sections of `data`: ELF and COFF objects, libraries and programs. Empty ones are left out.
 pub fn hip_sections(data: &[u8]) -> Result<Vec<Range<u64>>, Malformed> {
     let linked_pe = kind(data) == Some(Kind::Pe);
     let mut found = Vec::new();
@@ -85,7 +85,7 @@ pub fn hip_sections(data: &[u8]) -> Result<Vec<Range<u64>>, Malformed> {
     Ok(found)
 }
 
-/// Hands every section's name and place to `look`.
+/// Calls `look` with the name and place of every section.
 fn each_section<'a>(
     data: &'a [u8],
     mut look: impl FnMut(&'a [u8], Range<u64>) -> Result<(), Malformed>,

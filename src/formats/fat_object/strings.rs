@@ -1,23 +1,23 @@
-//! String tables as LLVM makes them: each string once, and one that ends another inside it. The order depends on nothing but the
-//! strings, so that an object taken apart and put together again has the table it had.
+//! String tables as LLVM makes them: each string is stored once, and a string that is the end of another is not stored again. The order
+//! depends only on the strings, so rewriting an object without a change gives the same table.
 
 use std::collections::HashMap;
 
 /// A string table.
 pub(super) struct Strings<'a> {
     offsets: HashMap<&'a [u8], u64>,
-    /// The strings that stand in it for themselves, in order.
+    /// The strings that are stored, in order.
     stored: Vec<&'a [u8]>,
     size: u64,
 }
 
 impl<'a> Strings<'a> {
-    /// An empty table: `first` bytes stand before its first string.
+    /// An empty table with `first` bytes before its first string.
     pub(super) fn new(first: u64) -> Self {
         Strings { offsets: HashMap::new(), stored: Vec::new(), size: first }
     }
 
-    /// Adds strings, behind all that is there, in the order of their ends, so that one that ends another follows it.
+    /// Appends strings, sorted by their last bytes, so that a string that is the end of another comes right after it.
     pub(super) fn add(&mut self, strings: impl IntoIterator<Item = &'a [u8]>) {
         let unknown = |string: &&[u8]| !string.is_empty() && !self.offsets.contains_key(string);
         let mut strings: Vec<&[u8]> = strings.into_iter().filter(unknown).collect();
@@ -34,17 +34,17 @@ impl<'a> Strings<'a> {
         }
     }
 
-    /// Where `string` stands; 0 for the empty one, and for one that was not added.
+    /// The offset of `string`; 0 for the empty string and for one that was not added.
     pub(super) fn offset(&self, string: &[u8]) -> u64 {
         self.offsets.get(string).copied().unwrap_or(0)
     }
 
-    /// The size of the table, with what stands before the first string.
+    /// The size of the table, including the bytes before the first string.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
 
-    /// The table: `first`, then the strings, each with its end.
+    /// The table: `first`, then the strings, each with a terminating zero.
     pub(super) fn bytes(&self, first: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.size as usize);
         bytes.extend_from_slice(first);

@@ -9,14 +9,14 @@ const IDS: [&str; 3] = [HOST, "hip-amdgcn-amd-amdhsa--gfx90a:xnack+", "hip-amdgc
 const PAYLOADS: [&[u8]; 3] = [b"\0", b"A code object of no particular length", b""];
 
 /// What a plan writes.
-fn written(plan: &Plan, object: &[u8], payloads: &[&[u8]]) -> Vec<u8> {
+fn written(plan: &ObjectPlan, object: &[u8], payloads: &[&[u8]]) -> Vec<u8> {
     let mut out = Vec::new();
     for part in &plan.parts {
         match part {
-            Part::Object(range) => out.extend_from_slice(&object[range.start as usize..range.end as usize]),
-            Part::Section(index) => out.extend_from_slice(payloads[*index]),
-            Part::Made(bytes) => out.extend_from_slice(bytes),
-            Part::Zeros(count) => out.resize(out.len() + *count as usize, 0),
+            ObjectPart::Object(range) => out.extend_from_slice(&object[range.start as usize..range.end as usize]),
+            ObjectPart::Section(index) => out.extend_from_slice(payloads[*index]),
+            ObjectPart::Made(bytes) => out.extend_from_slice(bytes),
+            ObjectPart::Zeros(count) => out.resize(out.len() + *count as usize, 0),
         }
     }
     out
@@ -118,12 +118,12 @@ fn ob_05_b19_objects_of_clang_come_out_as_they_were() -> Outcome {
 }
 
 /// Writes what may be too large for memory as its size alone; every range must be of the object.
-fn check_plan(plan: &Plan, object: &[u8], new: &[NewSection<'_>]) {
+fn check_plan(plan: &ObjectPlan, object: &[u8], new: &[NewSection<'_>]) {
     for part in &plan.parts {
         match part {
-            Part::Object(range) => assert!(range.start <= range.end && range.end <= object.len() as u64),
-            Part::Section(index) => assert!(*index < new.len()),
-            Part::Made(_) | Part::Zeros(_) => {}
+            ObjectPart::Object(range) => assert!(range.start <= range.end && range.end <= object.len() as u64),
+            ObjectPart::Section(index) => assert!(*index < new.len()),
+            ObjectPart::Made(_) | ObjectPart::Zeros(_) => {}
         }
     }
     let payload: u64 = new.iter().map(|section| section.size).sum();

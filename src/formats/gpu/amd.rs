@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 pub(super) struct Processor {
     /// `EF_AMDGPU_MACH_AMDGCN_*` of an image for it.
     mach: u32,
-    /// The name in use.
+    /// Its name, `gfx90a`.
     pub name: &'static str,
-    /// What a target id for it may fix, in alphabetical order.
+    /// The features that a target id for it may fix, in alphabetical order.
     pub features: &'static [&'static str],
-    /// Names of the products, which compilers take as well.
+    /// Product names, which compilers accept as well.
     other_names: &'static [&'static str],
 }
 
@@ -89,30 +89,31 @@ const PROCESSORS: [Processor; 53] = [
 
 /// `EI_OSABI` of images for AMD's HSA.
 const ELFOSABI_AMDGPU_HSA: elf::OsAbi = elf::OsAbi(64);
-/// Which bits of `e_flags` name the processor.
+/// The bits of `e_flags` with the processor.
 const EF_AMDGPU_MACH: u32 = 0xff;
-/// Code object version 3: one bit for each feature, which says whether it is on.
+/// Code object version 3: one bit for each feature, set if it is on.
 const EF_AMDGPU_FEATURE_XNACK_V3: u32 = 0x100;
 const EF_AMDGPU_FEATURE_SRAMECC_V3: u32 = 0x200;
-/// Code object version 4 on: two bits for each, where they start, and what they may be; the rest is "not supported" and "any".
+/// Code object version 4 and later: the first of the two bits for each feature, and their values; the others mean "not supported" and
+/// "any".
 const EF_AMDGPU_FEATURE_XNACK_V4: u32 = 8;
 const EF_AMDGPU_FEATURE_SRAMECC_V4: u32 = 10;
 const OFF_V4: u32 = 2;
 const ON_V4: u32 = 3;
-/// Code object version 6 on: the version of a generic processor, from this bit on.
+/// Code object version 6 and later: the first bit of the version of a generic processor.
 const EF_AMDGPU_GENERIC_VERSION: u32 = 24;
 /// `EI_ABIVERSION` under HSA: code object version 2, 3, 4, 6.
 const V2: u8 = 0;
 const V3: u8 = 1;
 const V6: u8 = 4;
 
-/// The processor of this name, or of this other name.
+/// The processor with this name or product name.
 pub(super) fn processor(name: &str) -> Option<&'static Processor> {
     let by_other_name = || PROCESSORS.iter().find(|processor| processor.other_names.contains(&name));
     PROCESSORS.iter().find(|processor| processor.name == name).or_else(by_other_name)
 }
 
-/// The names of all.
+/// The names of all processors.
 #[cfg(test)]
 pub(super) fn all() -> impl Iterator<Item = &'static str> {
     PROCESSORS.iter().map(|processor| processor.name)

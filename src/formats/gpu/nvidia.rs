@@ -1,6 +1,6 @@
-//! NVIDIA's GPUs, as cubins name them. NVIDIA documents none of it; what is read here is what `cuobjdump -elf` tells of cubins of
-//! CUDA 11 to 13. A letter after the number means code for that one processor and no later one (`sm_90a`); code for a family
-//! (`sm_100f`) has no mark of it in the cubin, so it is told, by cuobjdump too, as that of the processor (`sm_100`).
+//! NVIDIA's GPUs, as cubins name them. NVIDIA does not document this format; the source is the output of `cuobjdump -elf` for cubins
+//! of CUDA 11 to 13. A letter after the number means code for that one processor and no later one (`sm_90a`); code for a family
+//! (`sm_100f`) is not marked in the cubin, so it is reported as that of the processor (`sm_100`), as cuobjdump does.
 
 use super::Gpu;
 use crate::formats::elf::raw::{Class, FileHeader};
@@ -8,16 +8,16 @@ use crate::formats::elf::section;
 use crate::formats::kernels::cubin::attributes;
 use anyhow::Result;
 
-/// From this ABI version on (CUDA 12.8 for `sm_100`, CUDA 13 for all), the fields of `e_flags` stand elsewhere.
+/// From this ABI version on (CUDA 12.8 for `sm_100`, CUDA 13 for all), `e_flags` has another layout.
 const SECOND_LAYOUT: u8 = 8;
-/// Code for this one processor, before and since.
+/// The flag for code that runs on one processor only, before and since that version.
 const ACCELERATORS_V1: u32 = 0x800;
 const ACCELERATORS: u32 = 0x8;
-/// CUDA 13 no longer sets that flag. It has this attribute instead, which is 1, in a section of such.
+/// CUDA 13 no longer sets that flag. Instead, this section has this attribute with the value 1.
 const COMPATIBILITY: &[u8] = b".nv.compat";
 const ACCELERATOR_TARGET: u8 = 9;
 
-/// What the header of the cubin `image` says.
+/// The GPU that the header of the cubin `image` names.
 pub(super) fn of_header(image: &[u8], class: Class, header: &FileHeader) -> Result<Gpu> {
     let flags = header.flags.0;
     let (number, exact) = if header.ident.abi_version < SECOND_LAYOUT {

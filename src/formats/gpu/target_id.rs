@@ -3,7 +3,7 @@
 use super::amd;
 use std::collections::BTreeMap;
 
-/// A target id, taken apart.
+/// The components of a target id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetId<'a> {
     /// The processor.
@@ -13,8 +13,8 @@ pub struct TargetId<'a> {
 }
 
 impl<'a> TargetId<'a> {
-    /// Takes `text` apart, whatever the processor and its features are. None where it is malformed: without a processor, or with a
-    /// feature that has no name or no sign, or stands there twice.
+    /// Parses `text`; processor and features need not be known ones. None if it is malformed: if there is no processor, or a feature
+    /// has no name or no sign or is there twice.
     pub fn parse(text: &'a str) -> Option<Self> {
         let mut parts = text.split(':');
         let processor = parts.next().filter(|name| !name.is_empty())?;
@@ -28,13 +28,13 @@ impl<'a> TargetId<'a> {
         Some(TargetId { processor, features })
     }
 
-    /// Takes apart the target id `text` for `triple`, with the processor by the name in use. None for one that means nothing: of AMD,
-    /// without a processor that is known, or with a feature that it does not have; of others, any with a feature.
+    /// Parses the target id `text` for `triple` and replaces a product name by the processor's name. None if it is invalid: for AMD,
+    /// if the processor is unknown or does not have a feature; for others, if there is any feature.
     pub fn of_triple(triple: &str, text: &'a str) -> Option<Self> {
         let parsed = TargetId::parse(text)?;
         let (processor, known): (&str, &[&str]) = match triple.split('-').next() {
             Some("amdgcn") => amd::processor(parsed.processor).map(|known| (known.name, known.features))?,
-            // Its processors have no target ids.
+            // Processors of r600 have no target ids.
             Some("r600") => return None,
             _ => (parsed.processor, &[]),
         };
@@ -43,7 +43,7 @@ impl<'a> TargetId<'a> {
     }
 }
 
-/// As compilers spell it: features in alphabetical order.
+/// Writes the id as compilers do, with features in alphabetical order.
 impl std::fmt::Display for TargetId<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.processor)?;
@@ -51,18 +51,18 @@ impl std::fmt::Display for TargetId<'_> {
     }
 }
 
-/// An AMD target id as compilers spell it: the processor by the name in use, then its features in alphabetical order. What is
-/// not a target id of a known processor stays as it is.
+/// An AMD target id as compilers spell it: the processor's name instead of a product name, then the features in alphabetical order.
+/// A text that is not a target id of a known processor is returned unchanged.
 pub fn canonical_target_id(text: &str) -> String {
     let parsed = TargetId::parse(text).and_then(|parsed| Some((amd::processor(parsed.processor)?, parsed.features)));
     parsed.map_or_else(|| text.to_owned(), |(known, features)| TargetId { processor: known.name, features }.to_string())
 }
 
-/// Processors without a pattern to know them by.
+/// Processors whose names follow no pattern.
 const OTHER: [&str; 4] = ["amdgcnspirv", "generic", "bmg_g21", "graniterapids"];
 
-/// Whether `name` is that of a processor and cannot be a part of a triple. New ones of the known makes count, so that the ids of
-/// releases to come lose nothing.
+/// Whether `name` is a processor and so cannot be part of a triple. Names with a known prefix count even if they are not in the table,
+/// so that ids for future processors can be split.
 pub fn is_processor(name: &str) -> bool {
     let made_of =
         |rest: &str, more: &str| !rest.is_empty() && rest.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c));

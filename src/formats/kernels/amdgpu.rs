@@ -1,5 +1,5 @@
 //! Kernels of AMD's GPUs, from the metadata note of code object version 3 and later (msgpack; LLVM's "AMDGPU Usage"). Version 2 has
-//! symbols of a type of their own, and metadata as YAML, which is not read: of its kernels the names and sizes are told.
+//! symbols of a type of their own, and metadata as YAML, which is not read: for its kernels only names and sizes are reported.
 
 use std::collections::HashMap;
 
@@ -13,9 +13,9 @@ use super::{Image, Kernel};
 
 const NT_AMDGPU_METADATA: elf::NoteType = elf::NoteType(32);
 const OWNER: &[u8] = b"AMDGPU";
-/// The names alone of what must be told of a kernel are longer.
+/// No kernel's metadata has fewer bytes: the names of the required entries alone take more.
 const SHORTEST: usize = 64;
-/// An argument's attributes are 5 deep; nothing that is told of a kernel is deeper.
+/// Limit of nesting in the metadata. The attributes of arguments, the deepest part, are at depth 5.
 const DEEPEST: usize = 32;
 const STT_AMDGPU_HSA_KERNEL: elf::SymbolType = elf::SymbolType(10);
 
@@ -29,7 +29,7 @@ pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(elf: &Image<'_, Elf>
         kernels.sort_by(|a, b| a.name.cmp(&b.name));
         return Ok(kernels);
     };
-    let mut kernels = told(metadata).context("the AMDGPU metadata note is damaged")?;
+    let mut kernels = parse(metadata).context("the AMDGPU metadata note is damaged")?;
     for kernel in &mut kernels {
         kernel.code_size = sizes.get(kernel.name.as_str()).map(|function| function.size);
     }
@@ -38,7 +38,7 @@ pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(elf: &Image<'_, Elf>
 
 struct Code {
     size: u64,
-    /// A kernel of code object version 2, which has no descriptor beside it.
+    /// Whether it is a kernel of code object version 2, by its symbol's type.
     old_kernel: bool,
 }
 
@@ -72,14 +72,14 @@ fn metadata<'a, Elf: FileHeader<Endian = Endianness>>(elf: &Image<'a, Elf>) -> R
     Ok(None)
 }
 
-/// What the metadata tells of its kernels.
-fn told(metadata: &[u8]) -> Result<Vec<Kernel>, rmp_serde::decode::Error> {
+/// The kernels that the metadata lists.
+fn parse(metadata: &[u8]) -> Result<Vec<Kernel>, rmp_serde::decode::Error> {
     let mut reader = rmp_serde::Deserializer::from_read_ref(metadata);
     reader.set_max_depth(DEEPEST);
     CodeObject { most: metadata.len() / SHORTEST }.deserialize(&mut reader)
 }
 
-/// What is read of a kernel's metadata. Integers may have any width.
+/// The entries of a kernel's metadata that are read. Integers may have any width.
 #[derive(serde::Deserialize)]
 struct Metadata<'a> {
     #[serde(rename = ".name")]
@@ -105,25 +105,25 @@ struct Metadata<'a> {
 }
 
 impl From<Metadata<'_>> for Kernel {
-    fn from(told: Metadata<'_>) -> Self {
+    fn from(metadata: Metadata<'_>) -> Self {
         Kernel {
-            name: told.name.to_owned(),
-            vgprs: told.vgprs,
-            agprs: told.agprs,
-            sgprs: told.sgprs,
-            spilled_vgprs: told.spilled_vgprs,
-            spilled_sgprs: told.spilled_sgprs,
-            shared: told.shared,
-            scratch: told.scratch,
-            arguments: told.arguments,
-            max_workgroup: told.max_workgroup,
+            name: metadata.name.to_owned(),
+            vgprs: metadata.vgprs,
+            agprs: metadata.agprs,
+            sgprs: metadata.sgprs,
+            spilled_vgprs: metadata.spilled_vgprs,
+            spilled_sgprs: metadata.spilled_sgprs,
+            shared: metadata.shared,
+            scratch: metadata.scratch,
+            arguments: metadata.arguments,
+            max_workgroup: metadata.max_workgroup,
             ..Kernel::default()
         }
     }
 }
 
-/// The map that the note holds, of which the kernels are one entry. A note that says it had more kernels than `most` would ask for
-/// far more memory than it has bytes.
+/// Reads the note's map, one entry of which is the list of kernels. `most` is the number of kernels that fit into the note's bytes; a
+/// damaged note that claims more is rejected before memory is allocated for them.
 struct CodeObject {
     most: usize,
 }
@@ -156,7 +156,7 @@ impl<'de> Visitor<'de> for CodeObject {
     }
 }
 
-/// The kernels, `most` of them at most.
+/// Reads a list of at most `most` kernels.
 struct Kernels {
     most: usize,
 }
@@ -214,7 +214,7 @@ mod tests {
             text(".kernarg_segment_size"),
             vec![0xd3, 0, 0, 0, 0, 0, 0, 0, 9],
         ];
-        let kernels = told(&note(&kernel.concat())).unwrap();
+        let kernels = parse(&note(&kernel.concat())).unwrap();
         let expected = Kernel {
             name: "kernel_of_a_name_that_is_long".to_owned(),
             vgprs: Some(256),
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(kernels, [expected]);
         let whole = note(&kernel.concat());
         for len in 0..whole.len() {
-            assert!(told(&whole[..len]).is_err(), "{len}");
+            assert!(parse(&whole[..len]).is_err(), "{len}");
         }
     }
 
@@ -232,12 +232,12 @@ mod tests {
     fn a_note_that_asks_for_more_than_it_has_is_an_error() {
         // Lists within lists, deeper than any stack.
         let deep = [vec![0x82], text("x"), vec![0x91; 1 << 20]].concat();
-        assert!(told(&deep).is_err());
+        assert!(parse(&deep).is_err());
         // Four thousand million kernels, of which there is none.
-        assert!(told(&note(&[0xdd, 0xff, 0xff, 0xff, 0xff])).is_err());
+        assert!(parse(&note(&[0xdd, 0xff, 0xff, 0xff, 0xff])).is_err());
         // Kernels of nothing but an empty name.
         let short = [&[0xdc, 0x10, 0][..], &[&[0x81], &*text(".name"), &[0xa0]].concat().repeat(4096)].concat();
-        let error = told(&note(&short)).unwrap_err();
+        let error = parse(&note(&short)).unwrap_err();
         assert_eq!(error.to_string(), "it has more kernels than its bytes have room for");
     }
 }

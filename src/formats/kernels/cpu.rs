@@ -1,4 +1,4 @@
-//! Kernels of a CPU as device: the functions that OpenMP's compilers make of target regions, by the start of their names.
+//! Kernels of an image for a CPU: the functions that compilers make from OpenMP target regions, recognized by the start of their names.
 
 use anyhow::Result;
 use object::Endianness;
@@ -10,12 +10,12 @@ use super::{Image, Kernel};
 const PREFIX: &str = "__omp_offloading_";
 
 pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(elf: &Image<'_, Elf>) -> Result<Vec<Kernel>> {
-    // A runtime looks kernels up by name, so they are dynamic symbols once they are linked.
+    // Runtimes look kernels up by name, so in a linked image they are dynamic symbols.
     let mut functions = elf.functions_of_type(elf::SHT_DYNSYM, &[elf::STT_FUNC])?;
     if functions.is_empty() {
         functions = elf.functions_of_type(elf::SHT_SYMTAB, &[elf::STT_FUNC])?;
     }
-    // What follows a dot in a name is a function that the kernel calls.
+    // Names with a dot are functions that the kernel calls.
     let kernels = functions.into_iter().filter(|function| function.name.starts_with(PREFIX) && !function.name.contains('.'));
     let kernel =
         kernels.map(|function| Kernel { name: function.name.to_owned(), code_size: Some(function.size), ..Kernel::default() });

@@ -1,4 +1,4 @@
-//! Kernels of NVIDIA's GPUs, from a cubin. NVIDIA documents none of it; what is read here is what `cuobjdump -res-usage` tells of cubins
+//! Kernels of NVIDIA's GPUs, from a cubin. NVIDIA does not document this format; the source is the output of `cuobjdump -res-usage` for cubins
 //! of CUDA 11 to 13: `.nv.info` has registers and stack of every function, `.nv.info.<name>` what one kernel takes, the size of
 //! `.nv.shared.<name>` is its shared memory. Before CUDA 12.8 the registers stand in the section header of the code, too.
 
@@ -11,7 +11,7 @@ use object::read::elf::{FileHeader, SectionHeader};
 
 use super::{Image, Kernel};
 
-/// Of a symbol's `st_other`: a kernel, not a function that kernels call.
+/// The bit of a symbol's `st_other` that marks a kernel, in contrast to a function that kernels call.
 const STO_CUDA_ENTRY: u8 = 0x10;
 /// Attributes of `.nv.info`.
 const PARAMETERS_SIZE: u8 = 0x19;
@@ -23,7 +23,7 @@ const UNKNOWN: u64 = 0xffff_ffff;
 pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(elf: &Image<'_, Elf>) -> Result<Vec<Kernel>> {
     let sections = sections(elf)?;
     let all = attributes(sections.get(".nv.info").map_or(&[], |section| section.data), ".nv.info")?;
-    // Registers and stack: pairs of a symbol and a number. A kernel that calls itself has a stack of no known size.
+    // Registers and stack are pairs of a symbol and a number. The stack size of a recursive kernel is unknown.
     let pairs: HashMap<(u8, u64), u64> =
         all.iter().rev().map(|(attribute, value)| ((*attribute, number(value, 0, 4)), number(value, 4, 4))).collect();
     let of_symbol =
@@ -68,8 +68,8 @@ fn sections<'a, Elf: FileHeader<Endian = Endianness>>(elf: &Image<'a, Elf>) -> R
     Ok(all)
 }
 
-/// The attributes in a `.nv.info` section, or in one like it that is called `section`, with their values: a byte that tells how the value is written, a byte that names the
-/// attribute, then the value in two bytes, or its size in two bytes and then the value.
+/// The attributes in the data of `section`, `.nv.info` or one with the same format, and their values. An attribute is a byte for the
+/// format of the value, a byte for the attribute, then the value in two bytes, or its size in two bytes and then the value.
 pub(in crate::formats) fn attributes<'a>(mut data: &'a [u8], section: &str) -> Result<Vec<(u8, &'a [u8])>> {
     const VALUE_FOLLOWS: u8 = 4;
     let damaged = || anyhow!("a {section} section is damaged");

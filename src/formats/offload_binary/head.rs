@@ -1,13 +1,13 @@
-//! The header of one OffloadBinary: enough to pass over it, or to inflate a compressed one elsewhere.
+//! The header of one OffloadBinary: enough to skip the binary, or to decompress it elsewhere.
 
 use super::{HEADER_SIZE, is_offload_binary, u32_at, u64_at};
 use crate::error::Malformed;
 use crate::formats::{magic, slice};
 
-/// No stream of zstd or zlib grows by more: a zstd block of 128 KiB takes at least 4 bytes. What claims more is a lie.
+/// The most by which zstd or zlib data can grow: a zstd block of 128 KiB takes at least 4 bytes. A header that claims more is wrong.
 const MAX_GROWTH: u64 = 32 << 10;
 
-/// What the header of a binary says.
+/// The header of a binary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     /// Its version: 1, 2 or 3.
@@ -21,11 +21,11 @@ pub struct Head {
 /// Where the compressed data of a binary is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PackedPart {
-    /// How far into the binary it starts; it ends with the binary. What is before it is plain.
+    /// Its offset in the binary; it extends to the end of the binary. The bytes before it are not compressed.
     pub at: u64,
     /// Whether it is a zstd frame; else it is a zlib stream.
     pub zstd: bool,
-    /// The size of the whole binary once it is plain.
+    /// The size of the whole binary after decompression.
     pub plain_size: u64,
 }
 
@@ -68,8 +68,8 @@ impl Head {
         Ok(head)
     }
 
-    /// What a plain binary starts with that holds what the compressed binary `whole` does: its header up to the compressed data, which
-    /// now says that nothing is compressed. None for a plain one.
+    /// The start of the plain form of the compressed binary `whole`: its header up to the compressed data, changed to say that nothing is
+    /// compressed. None if the binary is not compressed.
     pub fn plain_start(&self, whole: &[u8]) -> Option<Vec<u8>> {
         let packed = self.packed?;
         let mut start = whole.get(..usize::try_from(packed.at).ok()?)?.to_vec();

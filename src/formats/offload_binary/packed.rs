@@ -1,5 +1,5 @@
 //! Compressed binaries of version 3: after the header one stream of zstd or zlib (docs/spec/containers.md 4.5). The plain form
-//! can be streamed, so that its size is nobody's memory.
+//! can be streamed, so that it never has to be in memory.
 
 use std::io::{self, Read, Write};
 
@@ -10,15 +10,15 @@ use crate::formats::{magic, slice};
 /// A compressed binary.
 #[derive(Debug, Clone)]
 pub struct Packed<'a> {
-    /// What its plain form starts with.
+    /// The start of its plain form.
     start: Vec<u8>,
     body: &'a [u8],
-    /// How much the body inflates to.
+    /// The size of the decompressed body.
     wanted: u64,
 }
 
 impl<'a> Packed<'a> {
-    /// The binary at the start of `data`, if it is a compressed one. What is no binary is an error.
+    /// The binary at the start of `data`, if it is compressed. Fails if there is no OffloadBinary.
     pub fn of(data: &'a [u8]) -> Result<Option<Self>, Malformed> {
         let head = Head::read(data, 0)?;
         let whole = slice(data, 0, head.size, "size field past the end", 0)?;
@@ -27,16 +27,16 @@ impl<'a> Packed<'a> {
         Ok(Some(Packed { start, body, wanted: part.plain_size.saturating_sub(part.at) }))
     }
 
-    /// How many bytes it is in, padding after it not counted.
+    /// Its size in `data`, without padding after it.
     pub fn size(&self) -> u64 {
         (self.start.len() + self.body.len()) as u64
     }
 
-    /// Writes the plain form: a binary like any other, whose header says so. Errors are those of `out`, and `InvalidData` with the
-    /// `Malformed` in it.
+    /// Writes the plain form, a binary whose header says that nothing is compressed. Errors are those of `out`, or `InvalidData` with a
+    /// `Malformed` for damaged data.
     pub fn inflate(&self, out: &mut impl Write) -> io::Result<()> {
         out.write_all(&self.start)?;
-        // One byte more than promised is asked for, so that too much is noticed.
+        // Asks for one byte more than expected, to notice data that is too long.
         let zstd = self.body.starts_with(&magic::ZSTD);
         let copied = if zstd {
             let stream = zstd::stream::read::Decoder::with_buffer(self.body)?.single_frame();
@@ -47,7 +47,7 @@ impl<'a> Packed<'a> {
         if copied == self.wanted { Ok(()) } else { Err(invalid("inflated size does not match the data")) }
     }
 
-    /// What is wrong with the binary, by the error of `inflate`.
+    /// The format error for an error of `inflate`.
     pub fn fault(&self, error: &io::Error) -> Malformed {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Malformed>());
         Malformed::new(inner.map_or("cannot inflate", |fault| fault.what), self.start.len() as u64)
@@ -58,7 +58,7 @@ fn invalid(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, Malformed::new(what, 0))
 }
 
-/// Copies all of `from`; an error of its is a fault of the data, not of `out`.
+/// Copies all of `from`. A read error means damaged data and becomes `InvalidData`, which tells it from errors of `out`.
 fn copy(from: &mut impl Read, out: &mut impl Write) -> io::Result<u64> {
     let mut buffer = vec![0; 128 << 10];
     let mut copied = 0;

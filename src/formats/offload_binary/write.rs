@@ -8,20 +8,20 @@ use super::{ENTRY_SIZE, HEADER_SIZE, MAGIC};
 use crate::model::ImageKind;
 use std::collections::BTreeMap;
 
-/// All of a binary but the image: for writers that stream the image, or leave it where it is.
+/// A version 1 binary without its image, for writers that stream the image or leave it where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     /// What comes before the image: header, entry, strings, padding.
     pub head: Vec<u8>,
     /// Where the image starts: the length of `head`.
     pub image_offset: u64,
-    /// How long the image is.
+    /// The size of the image.
     pub image_size: u64,
     /// Size of the whole binary; zeros fill it up after the image.
     pub total_size: u64,
 }
 
-/// An image as an entry tells of it.
+/// The description of an image to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry<'a> {
     /// What the image's bytes are.
@@ -32,11 +32,11 @@ pub struct Entry<'a> {
     pub flags: u32,
     /// Key and value, in the order they are to be stored. Version 1 ends strings with a zero, so none may hold one.
     pub strings: Vec<(&'a [u8], &'a [u8])>,
-    /// How long the image is.
+    /// The size of the image.
     pub image_size: u64,
 }
 
-/// All of a version 2 binary but its images, which follow `head` back to back, in the order of the entries.
+/// A version 2 binary without its images, which follow `head` back to back, in the order of the entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SharedFrame {
     /// What comes before the first image.
@@ -132,7 +132,7 @@ fn put(bytes: &mut Vec<u8>, fields: &[u64]) {
 /// The table of all keys and values, and where each one is in it; the empty string is the zero at the front.
 fn string_table<'a>(strings: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, BTreeMap<&'a [u8], u64>) {
     let mut sorted: Vec<&[u8]> = strings.filter(|text| !text.is_empty()).collect();
-    // From the last byte backwards, larger and longer first: what is the end of another string comes right after it.
+    // Sorted by the last bytes, larger and longer first, so that a string that is the end of another comes right after it.
     sorted.sort_by(|one, other| other.iter().rev().cmp(one.iter().rev()));
 
     let mut table = vec![0];

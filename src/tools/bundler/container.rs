@@ -275,16 +275,16 @@ fn host_object(object: &Piece) -> Result<Rope> {
 }
 
 /// The object that `plan` makes of `object`, with new sections whose contents are `payloads`.
-pub(crate) fn rewritten(plan: fat_object::Plan, object: &Piece, payloads: &[Piece]) -> Result<Rope> {
+pub(crate) fn rewritten(plan: fat_object::ObjectPlan, object: &Piece, payloads: &[Piece]) -> Result<Rope> {
     let mut rope = Rope::default();
     for one in plan.parts {
         match one {
-            fat_object::Part::Object(range) => rope.push_piece(part(object, range.start, range.end - range.start)?),
-            fat_object::Part::Section(index) => {
+            fat_object::ObjectPart::Object(range) => rope.push_piece(part(object, range.start, range.end - range.start)?),
+            fat_object::ObjectPart::Section(index) => {
                 rope.push_piece(payloads.get(index).context("a section without contents")?.clone());
             }
-            fat_object::Part::Made(bytes) => rope.push_bytes(bytes),
-            fat_object::Part::Zeros(count) => rope.push_zeros(count),
+            fat_object::ObjectPart::Made(bytes) => rope.push_bytes(bytes),
+            fat_object::ObjectPart::Zeros(count) => rope.push_zeros(count),
         }
     }
     Ok(rope)

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 
 use super::Emit;
 use super::text::{self, TextPiece};
-use crate::formats::bitstream::Piece;
+use crate::formats::bitstream::StreamPiece;
 use crate::formats::bitstream::images::insert;
 use crate::formats::deferred_section::{Wanted, make_room};
 use crate::io::outputs::Output;
@@ -51,8 +51,8 @@ fn bitcode(module: &[u8], contents: &[Rope], out: &mut Output) -> Result<()> {
     let sizes: Vec<u64> = contents.iter().map(Rope::size).collect();
     for piece in insert(module, &sizes).context("cannot put the images into the bitcode")? {
         match piece {
-            Piece::Bytes(bytes) => out.write_all(&bytes)?,
-            Piece::Hole { index, .. } => contents.get(index).context("an image that is not there")?.copy_to(out)?,
+            StreamPiece::Bytes(bytes) => out.write_all(&bytes)?,
+            StreamPiece::Hole { index, .. } => contents.get(index).context("an image that is not there")?.copy_to(out)?,
         }
     }
     Ok(())

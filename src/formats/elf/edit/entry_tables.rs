@@ -1,6 +1,6 @@
-//! What a relocatable offload link does to its output (docs/spec/link-driver.md 9.1): the device images it has linked are taken
-//! out, and the entry tables and their bounds get names of their own, so that a later link neither links those images again nor
-//! mixes its entries with theirs.
+//! Edits the output of a relocatable offload link (docs/spec/link-driver.md 9.1): removes the device images that have been linked, and
+//! gives the entry tables and their bounds unique names. Otherwise a later link would link those images again and mix its entries with
+//! theirs.
 
 use super::{Edit, SectionView, SymbolView, plan};
 use crate::formats::elf::SHT_LLVM_OFFLOADING;
@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use md5::{Digest, Md5};
 use std::io::Write;
 
-/// The tables of LLVM 20 on, then those of older releases. All are C identifiers, so that linkers define their bounds.
+/// The entry tables of LLVM 20 and later, then those of older releases. All names are C identifiers, so linkers define their bounds.
 const TABLES: [&str; 4] = ["llvm_offload_entries", "omp_offloading_entries", "cuda_offloading_entries", "hip_offloading_entries"];
 /// What stands before a table's name in symbols that go with it. The last is what LLVM up to 19 makes a hidden global symbol of,
 /// which two relocatable outputs must not both define.

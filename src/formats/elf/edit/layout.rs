@@ -1,5 +1,4 @@
-//! Where the parts of an edited object stand in the new file: the ELF header, the sections in the order they stood in, each at
-//! its alignment, then the section headers.
+//! The layout of an edited object: the ELF header, the sections in their old order, each at its alignment, then the section headers.
 
 use super::Numbers;
 use super::read::{Object, Section};
@@ -9,10 +8,10 @@ use object::elf;
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-/// No section of an object is aligned further than a page in the file, whatever it asks for in memory.
+/// The largest alignment of a section in the file, whatever its alignment in memory.
 const MAX_FILE_ALIGN: u64 = 4096;
 
-/// A section as it is to be.
+/// A section of the new file.
 pub(in crate::formats) struct Edited<'a> {
     pub header: SectionHeader,
     pub body: Cow<'a, [u8]>,
@@ -24,10 +23,10 @@ impl<'a> Edited<'a> {
     }
 }
 
-/// An edited object, ready to be written. It lends what has not changed.
+/// An edited object, ready to be written. It borrows the bytes that have not changed.
 #[derive(Debug)]
 pub struct Rewritten<'a> {
-    /// Where each part starts, ascending; zeros fill the gaps.
+    /// The parts and their offsets, ascending; zeros fill the gaps.
     parts: Vec<(u64, Cow<'a, [u8]>)>,
 }
 
@@ -65,7 +64,7 @@ impl<'a> Rewritten<'a> {
     }
 }
 
-/// Lays out the sections that stay and numbers them anew.
+/// Lays out the remaining sections and renumbers them.
 pub(super) fn lay_out<'a>(object: &Object<'a>, numbers: &Numbers, edited: Vec<Edited<'a>>) -> Result<Rewritten<'a>, Malformed> {
     let mut kept: Vec<(usize, Edited<'a>)> =
         edited.into_iter().enumerate().filter(|(index, _)| numbers.of(*index).is_some()).collect();
@@ -106,7 +105,7 @@ fn file_align(align: u64) -> u64 {
     if align.is_power_of_two() { align.min(MAX_FILE_ALIGN) } else { 1 }
 }
 
-/// Gives a section's link and info the new numbers of the sections they lead to.
+/// Updates a section's link and info to the new numbers of sections.
 pub(in crate::formats) fn renumber(header: &mut SectionHeader, numbers: &Numbers) -> Result<(), Malformed> {
     let fault = Malformed::new("a section that is needed by another cannot be removed", header.offset);
     if header.kind == elf::SHT_NULL {
@@ -119,7 +118,7 @@ pub(in crate::formats) fn renumber(header: &mut SectionHeader, numbers: &Numbers
     Ok(())
 }
 
-/// The file header and the section headers, as bytes. Numbers too large for the former stand in the null section's.
+/// The file header and the section headers, as bytes. Numbers that do not fit into the file header are in that of the null section.
 pub(in crate::formats) fn tables(
     class: Class,
     mut head: FileHeader,

@@ -1,4 +1,4 @@
-//! New names of sections and symbols: appended to the string tables that the old ones stand in.
+//! New names of sections and symbols, which are appended to the string tables with the old names.
 
 use super::layout::Edited;
 use super::read::{Object, Section};
@@ -6,10 +6,10 @@ use super::{Edit, Numbers, SectionView};
 use crate::error::Malformed;
 use std::collections::{BTreeMap, HashMap};
 
-/// What the relocations of a section are called: this and the section's name.
+/// The prefixes of the names of relocation sections; the name of the section they are for follows.
 const RELOCATION_PREFIXES: [&[u8]; 3] = [b".rela", b".rel", b".crel"];
 
-/// What is to be appended, by the string table's section.
+/// The strings to be appended, by the section of the string table.
 #[derive(Default)]
 pub(super) struct Names(BTreeMap<usize, Tail>);
 
@@ -42,7 +42,7 @@ impl Names {
     pub(super) fn append_to(self, edited: &mut [Edited<'_>]) -> Result<(), Malformed> {
         for (table, tail) in self.0 {
             let Some(table) = edited.get_mut(table) else { continue };
-            // Otherwise the first new name would be the end of the last old one.
+            // Without this zero the first new name would continue the last old one.
             if table.body.last().is_some_and(|byte| *byte != 0) {
                 return Err(Malformed::new("string table without a terminating zero", table.header.offset));
             }
@@ -58,7 +58,7 @@ impl Section<'_> {
     }
 }
 
-/// Renames the sections that stay, and the relocations of renamed ones.
+/// Renames the remaining sections, and the relocation sections of those that are renamed.
 pub(super) fn rename_sections(
     object: &Object<'_>,
     numbers: &Numbers,

@@ -1,4 +1,4 @@
-//! The parts of an ELF object that an edit looks at, for any class and byte order.
+//! Reads the parts of an ELF object that editing needs, for any class and byte order.
 
 use crate::error::Malformed;
 use crate::formats::elf::raw::{Class, FileHeader, Record, SectionHeader, string};
@@ -14,7 +14,7 @@ pub(in crate::formats) struct Section<'a> {
     pub body: &'a [u8],
 }
 
-/// An ELF file. Links between its sections lead to sections that are there.
+/// An ELF file. The links between its sections have been checked: each leads to an existing section.
 #[derive(Debug)]
 pub(in crate::formats) struct Object<'a> {
     pub class: Class,
@@ -27,7 +27,7 @@ pub(in crate::formats) struct Object<'a> {
     pub names: usize,
     /// The symbol table.
     pub symbols: Option<usize>,
-    /// How large the file is.
+    /// The size of the file.
     pub size: u64,
 }
 
@@ -75,8 +75,8 @@ impl<'a> Object<'a> {
         Ok(Object { class, split_info, head, sections, names, symbols, size: data.len() as u64 })
     }
 
-    /// That no bytes are in more than one section: each would be copied and written as often as it is lent, so that a small file
-    /// could ask for terabytes.
+    /// Checks that no bytes are in more than one section. They would be written once for each section, so that a small file could need
+    /// terabytes of output.
     pub(crate) fn check_overlap(&self) -> Result<(), Malformed> {
         let lent: u64 = self.sections.iter().map(|section| section.body.len() as u64).sum();
         if lent > self.size {
@@ -102,7 +102,7 @@ fn headers(data: &[u8], class: Class, head: &FileHeader) -> Result<Vec<SectionHe
     SectionHeader::table(class, data, head.shoff, count, CUT)
 }
 
-/// The fields of a section that is none mean nothing.
+/// Checks the links of a section. Those of an unused section header have no meaning.
 fn check_links(header: &SectionHeader, count: usize, at: u64) -> Result<(), Malformed> {
     if header.kind == elf::SHT_NULL {
         return Ok(());

@@ -1,5 +1,5 @@
-//! Everything that counts symbols, once symbols have been removed: relocations, the signatures of groups, and the list of
-//! symbols whose address matters.
+//! Renumbers symbols after some have been removed, in relocations, the signatures of groups, and the list of symbols whose address is
+//! significant.
 
 use super::Numbers;
 use super::layout::Edited;
@@ -11,7 +11,7 @@ use object::elf::{self, Rel32, Rel64, Rela32, Rela64};
 use object::pod::{self, Pod};
 use std::borrow::Cow;
 
-/// Puts the new numbers of symbols wherever sections that stay have the old ones.
+/// Replaces the old numbers of symbols by the new ones in all remaining sections.
 pub(super) fn renumber(
     object: &Object<'_>,
     sections: &Numbers,
@@ -67,7 +67,7 @@ fn each<R: Relocation>(object: &Object<'_>, section: &Section<'_>, symbols: &Num
 
 /// A relocation of any class, with an addend or without, whose type and the rest stay as they are.
 trait Relocation: Pod {
-    /// The number of its symbol. `split`: the object keeps it apart from the type, which only 64-bit ones can do.
+    /// The number of its symbol. `split`: the relocation stores it apart from the type, as little-endian MIPS64 does.
     fn symbol(&self, endian: Endianness, split: bool) -> u32;
     fn set_symbol(&mut self, endian: Endianness, split: bool, symbol: u32);
 }
@@ -114,7 +114,7 @@ impl Relocation for Rela64<Endianness> {
     }
 }
 
-/// Packed relocations: each gives the difference of its symbol's number to the one before it, if there is one.
+/// Packed relocations (CREL). Each stores the difference between its symbol's number and the previous one's.
 fn crel(section: &Section<'_>, symbols: &Numbers) -> Result<Vec<u8>, Malformed> {
     let mut bytes = Bytes { section, at: 0 };
     let head = bytes.leb128()?.0;
@@ -151,7 +151,7 @@ fn crel(section: &Section<'_>, symbols: &Numbers) -> Result<Vec<u8>, Malformed> 
     Ok(body)
 }
 
-/// Symbols that are gone have no address that could matter.
+/// The list of symbols whose address is significant, without removed symbols.
 fn addresses(section: &Section<'_>, symbols: &Numbers) -> Result<Vec<u8>, Malformed> {
     let mut bytes = Bytes { section, at: 0 };
     let mut body = Vec::new();

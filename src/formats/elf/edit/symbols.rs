@@ -1,4 +1,4 @@
-//! The symbol table of an edited object: symbols of removed sections go, the others are renumbered and renamed.
+//! The symbol table of an edited object: removes the symbols of removed sections, and renumbers and renames the others.
 
 use super::layout::Edited;
 use super::names::Names;
@@ -9,7 +9,7 @@ use crate::formats::elf::raw::{Record, SectionHeader, Symbol, string};
 use object::elf;
 use std::borrow::Cow;
 
-/// Rewrites the symbol table; says which symbols stay, if some do not.
+/// Rewrites the symbol table. Returns the new numbers of the symbols if some have been removed.
 pub(super) fn edit(
     object: &Object<'_>,
     sections: &Numbers,
@@ -41,7 +41,7 @@ pub(super) fn edit(
         };
         removed.push(false);
         if home.is_some() && short != elf::SHN_XINDEX {
-            // No section gets a larger number than it had, so it fits where the old one stood.
+            // A section's new number is never larger than the old one, so it fits into the same field.
             symbol.shndx = elf::SymbolSection(new_home as u16);
         }
         indices.extend(class.word_bytes(if short == elf::SHN_XINDEX { new_home } else { 0 }));
@@ -105,7 +105,7 @@ impl<'a> Table<'a> {
         self.records.len() / Symbol::size(self.object.class)
     }
 
-    /// Where symbol `number` stands in the file.
+    /// The offset of symbol `number` in the file.
     fn at(&self, number: usize) -> u64 {
         self.section.header.offset.saturating_add((number * Symbol::size(self.object.class)) as u64)
     }

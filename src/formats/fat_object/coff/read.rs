@@ -1,4 +1,4 @@
-//! The parts of a COFF object that a rewrite looks at.
+//! Reads the parts of a COFF object that rewriting needs.
 
 use crate::error::Malformed;
 use crate::formats::slice;
@@ -17,7 +17,7 @@ pub(super) struct Object<'a> {
     pub symbols: Vec<Symbol<'a>>,
     /// The new number of each section of the file, from 1 on.
     pub numbers: Vec<Option<u32>>,
-    /// The new index of what each record of the symbol table was, if one has changed; none for what is gone.
+    /// The new index of each record of the symbol table, if any has changed; none for a removed record.
     pub indices: Option<Vec<Option<u32>>>,
 }
 
@@ -29,13 +29,13 @@ pub(super) struct Section<'a> {
     pub raw_size: u32,
     pub characteristics: u32,
     pub body: Body,
-    /// The checksum of the bytes, where they were made.
+    /// The checksum of the bytes, if they are new.
     pub checksum: Option<u32>,
     pub relocations: Relocations,
 }
 
 impl Section<'_> {
-    /// How many bytes of the file are its own.
+    /// The number of bytes it has in the file.
     fn lent(&self) -> u64 {
         let raw = if matches!(self.body, Body::Lent(_)) { self.raw_size } else { 0 };
         u64::from(raw) + RELOCATION_SIZE * u64::from(self.relocations.count)
@@ -45,7 +45,7 @@ impl Section<'_> {
 /// The bytes of a section.
 #[derive(Clone)]
 pub(super) enum Body {
-    /// Of the file, from here.
+    /// In the file, from this offset.
     Lent(u64),
     Made(Vec<u8>),
     New(usize),
@@ -53,7 +53,7 @@ pub(super) enum Body {
     None,
 }
 
-/// The relocations of a section: where the first one stands, and how many there are.
+/// The relocations of a section: the offset of the first one, and their number.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Relocations {
     pub at: u64,
@@ -64,7 +64,7 @@ pub(super) struct Relocations {
 pub(super) struct Symbol<'a> {
     pub name: &'a [u8],
     pub value: u32,
-    /// The number of a section from 1 on, or 0 and below for those that are in none.
+    /// The number of its section, from 1 on; 0 or negative if it is in none.
     pub section: i32,
     pub kind: u16,
     pub class: u8,
@@ -77,7 +77,7 @@ fn number(data: &[u8], at: u64, len: u64, what: &'static str) -> Result<u32, Mal
     Ok(bytes.iter().rev().fold(0, |value, byte| value << 8 | u32::from(*byte)))
 }
 
-/// What the header says.
+/// The values in the header.
 struct Head {
     machine: u16,
     time: u32,
@@ -145,7 +145,7 @@ impl<'a> Object<'a> {
         }
         let lent: u64 = sections.iter().map(Section::lent).sum();
         if lent > data.len() as u64 {
-            // Each would be written as often as it is lent.
+            // Bytes in several sections would be written once for each, so that a small file could need a very large output.
             return Err(Malformed::new("sections overlap", head.sections_at));
         }
         let symbols = symbols(data, &head, strings)?;
@@ -173,7 +173,7 @@ fn section<'a>(data: &'a [u8], record: &'a [u8], strings: &'a [u8], at: u64) -> 
     };
     let mut relocations = Relocations { at: field(24, 4)?.into(), count: field(32, 2)? };
     if characteristics & MORE_RELOCATIONS != 0 && relocations.count == 0xffff {
-        // The first one counts them, itself included.
+        // With more than the field can hold, the first relocation has their number, including itself.
         let count = number(data, relocations.at, 4, "relocations past the end")?;
         relocations = Relocations { at: relocations.at + RELOCATION_SIZE, count: count.saturating_sub(1) };
     }
@@ -190,7 +190,7 @@ fn section<'a>(data: &'a [u8], record: &'a [u8], strings: &'a [u8], at: u64) -> 
     })
 }
 
-/// Up to the first zero.
+/// The name up to its first zero.
 fn short(name: &[u8]) -> &[u8] {
     name.split(|byte| *byte == 0).next().unwrap_or_default()
 }
@@ -202,7 +202,7 @@ fn long(strings: &[u8], offset: u64, at: u64) -> Result<&[u8], Malformed> {
     tail.get(..len).ok_or(fault)
 }
 
-/// A name, or where it stands: `/123` in decimal, `//AAAAAA` in base 64.
+/// The name of a section. The field has it, or its offset in the string table: `/123` in decimal, `//AAAAAA` in base 64.
 fn section_name<'a>(record: &'a [u8], strings: &'a [u8], at: u64) -> Result<&'a [u8], Malformed> {
     let name = short(record.get(..8).unwrap_or_default());
     let fault = Malformed::new("a section's name is no place in the string table", at);
@@ -253,7 +253,7 @@ fn symbols<'a>(data: &'a [u8], head: &Head, strings: &'a [u8]) -> Result<Vec<Sym
     Ok(found)
 }
 
-/// The numbers behind the last section's are negative.
+/// A section's number from a small object; numbers above the largest section's are negative.
 fn small_section(number: u32) -> i32 {
     if number as usize <= super::MOST_SECTIONS { number as i32 } else { i32::from(number as u16 as i16) }
 }

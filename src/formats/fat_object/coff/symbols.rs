@@ -1,5 +1,5 @@
-//! The symbols of a COFF object that is rewritten: those of removed sections go, and all that counts symbols or sections is told
-//! their new numbers.
+//! The symbols of a COFF object that is rewritten: removes those of removed sections, and renumbers everything that refers to symbols or
+//! sections by number.
 
 use std::collections::BTreeSet;
 
@@ -9,22 +9,22 @@ use crate::error::Malformed;
 use crate::formats::fat_object::strings::Strings;
 use crate::formats::slice;
 
-/// A record that tells about its symbol has 18 bytes, in big objects, too.
+/// The size of the contents of an auxiliary record, also in big objects.
 const AUX_SIZE: usize = 18;
 /// Storage classes.
 const STATIC: u8 = 3;
 const FILE: u8 = 103;
 const WEAK_EXTERNAL: u8 = 105;
 const EXTERNAL: u8 = 2;
-/// What a section goes with another by (COMDAT).
+/// The COMDAT selection for a section that is linked if another one is.
 const ASSOCIATIVE: u8 = 5;
-/// Sections that are but a list of symbols' indices.
+/// Sections whose contents are a list of symbols' indices.
 const INDEX_SECTIONS: [&[u8]; 4] = [b".gljmp$y", b".giats$y", b".gfids$y", b".gehcont$y"];
 
-/// The symbol table as it is to be written.
+/// The new symbol table.
 pub(super) struct Table {
     pub bytes: Vec<u8>,
-    /// How many records it has.
+    /// The number of its records.
     pub count: u32,
 }
 
@@ -33,9 +33,9 @@ impl Symbol<'_> {
         self.aux.len() / size
     }
 
-    /// For the symbol of a section: the number of the section that it goes with, and how.
+    /// For the symbol of a section: the number of the associated section, and the COMDAT selection.
     fn section_definition(&self, big: bool) -> Option<(u32, u8)> {
-        // A section's symbol is static; anything else with a record of this kind is a function.
+        // The symbol of a section is static; other symbols with such a record are functions.
         let defines = self.class == STATIC && !self.aux.is_empty() && self.section > 0;
         let half = |at: usize| Some(u32::from(u16::from_le_bytes(*self.aux.get(at..)?.first_chunk()?)));
         let low = half(12).filter(|_| defines)?;
@@ -43,13 +43,13 @@ impl Symbol<'_> {
         Some((high << 16 | low, *self.aux.get(14)?))
     }
 
-    /// Whether its record says which symbol stands in for it.
+    /// Whether its auxiliary record names the symbol that replaces it if it is undefined.
     fn is_weak(&self) -> bool {
         self.class == WEAK_EXTERNAL || self.class == EXTERNAL && self.section == 0 && self.value == 0
     }
 }
 
-/// Takes out the sections that `remove` names, those that only go with them, and the symbols of both.
+/// Removes the sections for which `remove` is true, those associated with them, and the symbols of both.
 pub(super) fn remove_sections(object: &mut Object<'_>, remove: &dyn Fn(&[u8]) -> bool) -> Result<(), Malformed> {
     let big = object.big;
     let mut gone: BTreeSet<u32> = BTreeSet::new();
@@ -113,7 +113,7 @@ fn renumber_lists(object: &mut Object<'_>, indices: &[Option<u32>]) -> Result<()
     Ok(())
 }
 
-/// What the symbol of a section says of its bytes: CRC-32 without its beginning and end.
+/// The checksum in the symbol of a section: a CRC-32 without the inversions at its start and end.
 fn checksum(bytes: &[u8]) -> u32 {
     const POLYNOMIAL: u32 = 0xedb8_8320;
     let bit = |sum: u32| if sum & 1 == 0 { sum >> 1 } else { sum >> 1 ^ POLYNOMIAL };
@@ -129,7 +129,7 @@ fn put_index(indices: &[Option<u32>], field: &mut [u8], at: u64) -> Result<(), M
     Ok(())
 }
 
-/// The relocations of a section with new indices of symbols; none when all are as they were.
+/// The relocations of a section with new indices of symbols; none if no index has changed.
 pub(super) fn relocations(object: &Object<'_>, relocations: &Relocations) -> Result<Option<Vec<u8>>, Malformed> {
     let Some(indices) = object.indices.as_ref().filter(|_| relocations.count > 0) else { return Ok(None) };
     let size = RELOCATION_SIZE * u64::from(relocations.count);
@@ -142,7 +142,7 @@ pub(super) fn relocations(object: &Object<'_>, relocations: &Relocations) -> Res
     Ok(Some(bytes))
 }
 
-/// The symbol table for an object that is `big` or not, whatever it was.
+/// The symbol table for a new object that is `big` or not; the old one may be either.
 pub(super) fn table(object: &Object<'_>, strings: &Strings<'_>, big: bool) -> Result<Table, Malformed> {
     let old_size = object.symbol_size();
     let size = if big { 20 } else { 18 };
@@ -195,7 +195,7 @@ fn aux(object: &Object<'_>, symbol: &Symbol<'_>, section: u32, old_size: usize, 
     }
     let one = symbol.aux_count(old_size) == 1;
     if one && symbol.class == STATIC && symbol.section > 0 {
-        // Which section a COMDAT goes with, or the symbol's own.
+        // The section that a COMDAT is associated with, or the symbol's own.
         let with = match symbol.section_definition(object.big) {
             Some((with, ASSOCIATIVE)) if with > 0 => new_section(object, with)?,
             _ => section,
