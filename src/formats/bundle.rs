@@ -27,7 +27,7 @@ use crate::error::Malformed;
 
 /// The first bytes of a bundle.
 pub use super::magic::BUNDLE as MAGIC;
-/// What HIP's runtime wants code objects aligned to.
+/// The alignment that HIP's runtime needs for code objects.
 pub const HIP_ALIGN: u64 = 4096;
 
 const HEADER_SIZE: u64 = 32;
@@ -60,7 +60,7 @@ pub fn is_bundle(data: &[u8]) -> bool {
     data.starts_with(MAGIC)
 }
 
-/// The bundles in `data`, in order. Linkers put several into one section: they may be apart by zeros, and by nothing else.
+/// The bundles in `data`, in order. Linkers put several into one section, with nothing but zeros between them.
 pub fn read_all(data: &[u8]) -> Result<Vec<Bundle<'_>>, Malformed> {
     let mut bundles = Vec::new();
     let mut at = 0;
@@ -91,13 +91,13 @@ pub fn read_at(data: &[u8], at: u64) -> Result<Bundle<'_>, Malformed> {
 }
 
 fn read(data: &[u8]) -> Result<Bundle<'_>, Malformed> {
-    let told = |error: std::io::Error| Malformed::of(&error).unwrap_or(Malformed::new("bundle past the end", 0));
-    let head = read_head(data, data.len() as u64).map_err(told)?;
+    let to_malformed = |error: std::io::Error| Malformed::of(&error).unwrap_or(Malformed::new("bundle past the end", 0));
+    let head = read_head(data, data.len() as u64).map_err(to_malformed)?;
     let mut entries = Vec::with_capacity(head.slots.len());
     for slot in head.slots {
         let id = slice(data, slot.at + ENTRY_SIZE, slot.id.len() as u64, "bundle id past the end", slot.at)?;
         let id = std::str::from_utf8(id).map_err(|_| Malformed::new("bundle id is not text", slot.at))?;
-        // An empty object's offset means nothing.
+        // The offset of an empty object has no meaning.
         let object = if slot.size == 0 { &[] } else { slice(data, slot.offset, slot.size, "code object past the end", slot.at)? };
         entries.push(Entry { id, object, at: slot.offset.min(data.len() as u64) });
     }

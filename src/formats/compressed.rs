@@ -40,7 +40,7 @@ pub struct Compressed<'a> {
     pub version: u16,
     /// How it is compressed.
     pub method: Method,
-    /// How large it is when it is not.
+    /// The size of the decompressed data.
     pub plain_size: u64,
     /// The first 8 bytes of the MD5 of the plain data, as a little-endian number.
     pub hash: u64,
@@ -56,8 +56,8 @@ pub fn is_compressed(data: &[u8]) -> bool {
     data.starts_with(MAGIC)
 }
 
-/// The header of the compressed bundle that starts `at` bytes into `data`, whatever follows it. Version 1 does not say how long
-/// it is, which is found by looking through it.
+/// The header of the compressed bundle that starts `at` bytes into `data`, whatever follows it. Version 1 does not store its
+/// size, which is found by reading the compressed data to its end.
 pub fn read_at(data: &[u8], at: u64) -> Result<Compressed<'_>, Malformed> {
     let rest = slice(data, at, (data.len() as u64).saturating_sub(at), "compressed bundle past the end", at)?;
     let fault = |what| Malformed::new(what, at);
@@ -107,7 +107,7 @@ impl Compressed<'_> {
         self.packed.len() as u64
     }
 
-    /// The plain data. Its size and its hash are those that the header says.
+    /// The decompressed data. A size or hash that differs from the header's is an error.
     pub fn unpack(&self) -> Result<Vec<u8>, Malformed> {
         let mut plain = Vec::new();
         self.pump(|bytes| {
@@ -122,12 +122,12 @@ impl Compressed<'_> {
         self.pump(|bytes| Ok::<(), anyhow::Error>(out.write_all(bytes)?))
     }
 
-    /// Hands the plain data to `sink`, piece by piece.
+    /// Passes the decompressed data to `sink` in chunks.
     fn pump<E: From<Malformed>>(&self, mut sink: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let mut reader = self.reader()?;
         let mut buffer = vec![0; CHUNK];
         loop {
-            let len = reader.read(&mut buffer).map_err(|error| self.told(&error))?;
+            let len = reader.read(&mut buffer).map_err(|error| self.malformed(&error))?;
             let Some(bytes) = buffer.get(..len).filter(|bytes| !bytes.is_empty()) else { break };
             sink(bytes)?;
         }
@@ -143,8 +143,8 @@ impl Compressed<'_> {
         Unpack::new(Header { version, method, total: Some(self.size), plain_size, hash, size }, self.packed, self.at)
     }
 
-    /// The fault that an error of the reader stands for.
-    fn told(&self, error: &std::io::Error) -> Malformed {
+    /// The format error for an error of the reader.
+    fn malformed(&self, error: &std::io::Error) -> Malformed {
         Malformed::of(error).unwrap_or(self.fault("cannot decompress"))
     }
 
@@ -154,7 +154,7 @@ impl Compressed<'_> {
             Method::Zstd => zstd::zstd_safe::find_frame_compressed_size(self.packed).map_err(|_| self.fault("cannot decompress")),
             Method::Zlib => {
                 let mut reader = self.reader()?;
-                std::io::copy(&mut reader, &mut std::io::sink()).map_err(|error| self.told(&error))?;
+                std::io::copy(&mut reader, &mut std::io::sink()).map_err(|error| self.malformed(&error))?;
                 Ok(self.packed.len() - reader.get_ref().len())
             }
         }

@@ -14,7 +14,7 @@ use crate::error::Malformed;
 use object::{Architecture, BinaryFormat, File, Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind};
 use object::{elf, pe};
 
-/// Sections of this size are large.
+/// From this size on, sections count as large.
 const LARGE: u64 = 1 << 30;
 
 /// An object in which a section has room.
@@ -24,7 +24,7 @@ pub struct Room {
     pub object: Vec<u8>,
     /// Where the section is in the file, with zeros before it.
     pub at: u64,
-    /// How long it is.
+    /// Its size.
     pub size: u64,
     /// Where in it its variables start, in order.
     pub variables: Vec<u64>,
@@ -37,7 +37,7 @@ pub struct Wanted<'a> {
     pub name: &'a str,
     /// What its name starts with until then, on ELF; its name until then, on COFF.
     pub prefix: &'a str,
-    /// Whether device images are looked for in it: ELF has a type for that.
+    /// Whether tools shall find device images in it: on ELF it gets the section type for them.
     pub listed: bool,
 }
 
@@ -71,7 +71,7 @@ pub fn make_room(mut object: Vec<u8>, wanted: Wanted<'_>) -> Result<Room, Malfor
     }
     let at = (object.len() as u64).checked_next_multiple_of(align);
     let most = match (coff, is_64) {
-        // Linkers take COFF's offsets for signed.
+        // Linkers read COFF's offsets as signed numbers.
         (true, _) => i32::MAX as u64,
         (false, true) => i64::MAX as u64,
         (false, false) => u32::MAX.into(),

@@ -12,7 +12,7 @@ use crate::error::Malformed;
 #[cfg(test)]
 mod tests;
 
-/// What a program or shared library asks of its loader. Names and paths are as stored, without the zero at their end.
+/// The entries of a program or shared library for its loader. Names and paths are as stored, without the zero at their end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Dynamic<'data> {
     /// The processor it is for.
@@ -31,7 +31,7 @@ pub struct Dynamic<'data> {
     pub interpreter: Option<&'data [u8]>,
 }
 
-/// Reads the ELF file `data`. What has no dynamic section (an object, a static program) asks for nothing.
+/// Reads the ELF file `data`. Without a dynamic section (an object, a static program) the result is empty.
 pub fn read(data: &[u8]) -> Result<Dynamic<'_>, Malformed> {
     match class(data)? {
         Class::Is32 => Elf::<FileHeader32<Endianness>>::parse(data)?.dynamic(false),

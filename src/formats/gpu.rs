@@ -23,7 +23,7 @@ pub const EM_INTELGT: elf::Machine = elf::Machine(205);
 pub struct Gpu {
     /// The triple, as LLVM spells it for such images.
     pub triple: &'static str,
-    /// `gfx90a`, `sm_90a`; empty where the header names none that is known.
+    /// `gfx90a`, `sm_90a`; empty if the header names no known processor.
     pub processor: String,
     /// AMD: the features that the code fixes, and whether they are on.
     pub features: BTreeMap<&'static str, bool>,
@@ -36,8 +36,8 @@ impl Gpu {
         Gpu { triple, processor: String::new(), features: BTreeMap::new(), generic_version: None }
     }
 
-    /// The GPU that the ELF file `image` is for; none when it is not for one. An error where it is no ELF file, or where a section
-    /// that tells of the processor is damaged.
+    /// The GPU that the ELF file `image` is for; none if it is not for a GPU. Fails if it is not an ELF file or if a section with the
+    /// processor is damaged.
     pub fn of_elf(image: &[u8]) -> Result<Option<Self>> {
         let (class, header) = FileHeader::read(image)?;
         Ok(Some(match header.machine {

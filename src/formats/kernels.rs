@@ -12,7 +12,7 @@ use object::elf;
 use object::read::elf::{FileHeader, SectionTable, Sym};
 use object::{Endianness, FileKind};
 
-/// A kernel. What its image does not tell is none.
+/// A kernel. Values that its image does not have are none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Kernel {
     /// Its name, mangled as in the image.
@@ -61,7 +61,7 @@ fn of<Elf: FileHeader<Endian = Endianness>>(image: &[u8]) -> Result<Vec<Kernel>>
     }
 }
 
-/// A device image on its way.
+/// A device image that is being read.
 struct Image<'a, Elf: FileHeader<Endian = Endianness>> {
     data: &'a [u8],
     header: &'a Elf,

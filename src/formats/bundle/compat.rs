@@ -1,5 +1,5 @@
-//! Which code objects of a bundle serve which targets (docs/spec/containers.md 2.6, 3.6). A code object that leaves a feature
-//! open runs with it and without; a target that leaves one open cannot be served by a code object that fixes it.
+//! Which code objects of a bundle can be used for which targets (docs/spec/containers.md 2.6, 3.6). A code object that leaves a feature
+//! open runs with and without it. For a target that leaves a feature open, no code object that fixes it can be used.
 
 use std::fmt;
 
@@ -7,14 +7,14 @@ use super::enumerated::compatible_triples;
 use super::id::Id;
 use crate::formats::gpu::TargetId;
 
-/// Whether a code object serves a target, and why.
+/// Whether a code object can be used for a target, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It is for this very target.
     Exact,
     /// It is for another kind or triple.
     KindOrTriple,
-    /// It is for another processor, or one of the two has a target id that means nothing.
+    /// It is for another processor, or one of the two target ids is invalid.
     Processor,
     /// It fixes more features than the target.
     MoreFeatures,
@@ -22,12 +22,12 @@ pub enum Verdict {
     FixedForAny,
     /// It fixes a feature the other way round.
     OtherValue,
-    /// All that it fixes, the target fixes likewise.
+    /// The target fixes all its features in the same way.
     Compatible,
 }
 
 impl Verdict {
-    /// Whether the code object serves the target.
+    /// Whether the code object can be used for the target.
     pub fn serves(self) -> bool {
         matches!(self, Verdict::Exact | Verdict::Compatible)
     }
@@ -53,7 +53,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Whether the code object `object` serves `target`. With `hip_openmp`, HIP's code serves OpenMP, and the other way round
+/// Whether the code object `object` can be used for `target`. With `hip_openmp`, the kinds HIP and OpenMP count as the same
 /// (`-hip-openmp-compatible`).
 pub fn compatibility(object: &Id, target: &Id, hip_openmp: bool) -> Verdict {
     let triples = compatible_triples(&object.triple, &target.triple);
@@ -67,7 +67,7 @@ pub fn compatibility(object: &Id, target: &Id, hip_openmp: bool) -> Verdict {
     let parsed = [object, target].map(|id| TargetId::of_triple(&id.triple, &id.target_id));
     match parsed {
         [Some(object), Some(target)] if object.processor == target.processor => features(&object, &target),
-        // A processor that we do not know yet is itself.
+        // An unknown processor is compatible with itself only.
         _ if same_id && !object.target_id.is_empty() => Verdict::Compatible,
         _ => Verdict::Processor,
     }
@@ -94,8 +94,8 @@ fn compatible_kinds(object: &str, target: &str, hip_openmp: bool) -> bool {
     object == target || hip(object) && hip(target) || hip_openmp && (mixed(object, target) || mixed(target, object))
 }
 
-/// Which of `objects` is the one for `target`: the exact match, else the one that fixes most, else the one of the target's own kind,
-/// else the first.
+/// The index of the best of `objects` for `target`: the exact match, else the one that fixes the most features, else the one of the
+/// target's own kind, else the first.
 pub fn best<'i>(objects: impl IntoIterator<Item = &'i Id>, target: &Id, hip_openmp: bool) -> Option<usize> {
     let mut found = None;
     for (index, object) in objects.into_iter().enumerate() {

@@ -45,7 +45,7 @@ pub(super) struct Enumerated<'a> {
     format: &'static str,
 }
 
-/// What nobody knows is all the same.
+/// All unknown components count as equal.
 const UNKNOWN: &str = "unknown";
 
 impl<'a> Enumerated<'a> {
@@ -116,7 +116,7 @@ fn architecture(name: &str) -> (&str, &str) {
     (name, "")
 }
 
-/// Profiles for applications are what a version means by itself.
+/// A version without a profile means the profile for applications.
 fn arm_version(version: &str) -> &str {
     match version {
         "v4" => "",
@@ -132,14 +132,14 @@ fn operating_system(name: &str) -> &'static str {
     match SYSTEMS.iter().find(starts).copied() {
         Some("win32") => "windows",
         Some("visionos") => "xros",
-        // Later versions of it are systems of their own.
+        // Its later versions are separate systems.
         Some("wasi") => ["wasip1", "wasip2", "wasip3"].into_iter().find(|later| name.starts_with(later)).unwrap_or("wasi"),
         Some(system) => system,
         None => UNKNOWN,
     }
 }
 
-/// The format of objects where the environment does not say.
+/// The object format if the environment does not name one.
 fn usual_format(arch: &str, system: &str) -> &'static str {
     match (arch, system) {
         ("wasm32" | "wasm64", _) => "wasm",

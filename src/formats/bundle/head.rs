@@ -1,11 +1,11 @@
-//! The header of a binary bundle, read from a stream: what a bundle holds is known from its first bytes alone.
+//! The header of a binary bundle, read from a stream. It lists the code objects, so they need not be read.
 
 use std::io::{self, ErrorKind, Read};
 
 use super::{ENTRY_SIZE, HEADER_SIZE, MAGIC};
 use crate::error::Malformed;
 
-/// What a bundle's header says.
+/// A bundle's header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
     /// Its code objects, in order.
@@ -14,21 +14,21 @@ pub struct Head {
     pub size: u64,
 }
 
-/// Where a code object is.
+/// The place of a code object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slot {
     /// Its id, as stored.
     pub id: String,
-    /// Where it starts in the bundle; says nothing for an empty one.
+    /// Its offset in the bundle; without meaning for an empty one.
     pub offset: u64,
     /// Its size.
     pub size: u64,
-    /// Where the header's entry for it stands.
+    /// The offset of its entry in the header.
     pub at: u64,
 }
 
-/// Reads the header of the bundle that `input` starts with. The bundle has at most `available` bytes; what does not fit into them is an
-/// error, as is everything else that cannot be. Errors of the format are told as `Malformed::of` understands them.
+/// Reads the header of the bundle that `input` starts with. The bundle has at most `available` bytes; a header
+/// that needs more is an error. Errors in the format can be read with `Malformed::of`.
 pub fn read_head(mut input: impl Read, available: u64) -> io::Result<Head> {
     let mut magic = [0; MAGIC.len()];
     fill(&mut input, &mut magic, "not an offload bundle", 0)?;
@@ -38,7 +38,7 @@ pub fn read_head(mut input: impl Read, available: u64) -> io::Result<Head> {
     let count = number(&mut input, "header past the end", MAGIC.len() as u64)?;
     let mut slots = Vec::new();
     let mut next = HEADER_SIZE;
-    // A count that lies runs into the end: an entry takes 24 bytes.
+    // A count that is too large runs into the end of the data, as an entry takes 24 bytes.
     for _ in 0..count {
         let mut field = || number(&mut input, "bundle entry past the end", next);
         let (offset, size, id_len) = (field()?, field()?, field()?);
@@ -64,11 +64,12 @@ fn number(input: &mut impl Read, what: &'static str, at: u64) -> io::Result<u64>
 }
 
 fn fill(input: &mut impl Read, bytes: &mut [u8], what: &'static str, at: u64) -> io::Result<()> {
-    let told = |error: io::Error| if error.kind() == ErrorKind::UnexpectedEof { Malformed::new(what, at).into() } else { error };
-    input.read_exact(bytes).map_err(told)
+    let to_malformed =
+        |error: io::Error| if error.kind() == ErrorKind::UnexpectedEof { Malformed::new(what, at).into() } else { error };
+    input.read_exact(bytes).map_err(to_malformed)
 }
 
-/// `len` bytes of text. Memory is taken as they come, because the length may be a lie.
+/// `len` bytes of text. Memory is allocated as they are read, because the length may be wrong.
 fn text(input: &mut impl Read, len: u64, at: u64) -> io::Result<String> {
     let mut bytes = Vec::new();
     input.take(len).read_to_end(&mut bytes)?;

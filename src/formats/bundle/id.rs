@@ -17,7 +17,7 @@ pub struct Id {
     pub target_id: String,
 }
 
-/// Why ids cannot stand in one bundle, in LLVM's words.
+/// Why ids cannot be in one bundle, in LLVM's words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IdFault {
     /// Two are the same.
@@ -72,13 +72,13 @@ impl Id {
         (processor, parts.map(|feature| feature.trim_end_matches(['+', '-'])).collect())
     }
 
-    /// `hip` and `hipv4` are the same kind of code.
+    /// The kind, with `hipv4` replaced by `hip`: both are the same kind of code.
     fn family(&self) -> &str {
         if self.kind == "hipv4" { "hip" } else { &self.kind }
     }
 
-    /// Whether both are for one processor, to be chosen from together.
-    fn rivals(&self, other: &Id) -> bool {
+    /// Whether both are for one processor, so that a runtime chooses between them.
+    fn same_processor(&self, other: &Id) -> bool {
         let processor = self.parts().0;
         !processor.is_empty() && processor == other.parts().0 && self.family() == other.family() && self.triple == other.triple
     }
@@ -106,7 +106,8 @@ pub fn check(ids: &[Id]) -> Result<(), IdFault> {
         return Err(IdFault::Duplicate);
     }
     for (index, first) in sorted.iter().enumerate() {
-        let second = sorted.iter().skip(index + 1).find(|second| first.rivals(second) && first.parts().1 != second.parts().1);
+        let second =
+            sorted.iter().skip(index + 1).find(|second| first.same_processor(second) && first.parts().1 != second.parts().1);
         if let Some(second) = second {
             return Err(IdFault::Conflict(first.to_string(), second.to_string()));
         }

@@ -4,7 +4,7 @@ use super::{ENTRY_SIZE, HEADER_SIZE, MAGIC};
 use anyhow::{Context, Result, bail};
 use std::io::{Read, Write, copy, repeat};
 
-/// All of a bundle but the code objects.
+/// A bundle without its code objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     /// The header.
@@ -42,7 +42,7 @@ pub fn frame(objects: &[(&str, u64)], align: u64) -> Result<Frame> {
 pub struct Source<'a, R> {
     /// Its id, written as it is.
     pub id: &'a str,
-    /// How many bytes it has.
+    /// Its size in bytes.
     pub size: u64,
     /// Gives its bytes.
     pub bytes: R,
@@ -58,7 +58,7 @@ pub fn write<R: Read>(sources: Vec<Source<'_, R>>, align: u64, out: &mut impl Wr
         // Also before an empty object.
         copy(&mut repeat(0).take(offset - at), out)?;
         at = offset + source.size;
-        // One byte more is asked for, so that too much is noticed.
+        // Asks for one byte more than expected, to notice a source that is too long.
         let copied = copy(&mut source.bytes.take(source.size.saturating_add(1)), out)?;
         if copied != source.size {
             bail!("the code object for `{}` changed its size while it was bundled", source.id);
