@@ -48,7 +48,7 @@ pub(crate) fn command(ledger: &Ledger, linker: &Path, additions: &[OsString], li
 
 /// The words of the line by which ld.lld can be started before the rest of the line is known; none for other linkers, and for lines that
 /// do not name their emulation as drivers do.
-pub(crate) fn first_words(ledger: &Ledger, linker: &Path) -> Option<Vec<OsString>> {
+pub(crate) fn preload_args(ledger: &Ledger, linker: &Path) -> Option<Vec<OsString>> {
     if !toolchain::is_ld_lld(linker) {
         return None;
     }

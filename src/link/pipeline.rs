@@ -127,7 +127,7 @@ fn device_images(
     steps::check_host(request, &host_triple)?;
     drop(extract);
     // There will be a host link: its linker loads while the device links run.
-    let first_words = beside.start_linker(ledger, linker);
+    let preload_args = beside.start_linker(ledger, linker);
 
     // What the host's runtime library asks of the line, and what device code for CPUs may be linked with.
     let _device = session.trace.span(span::DEVICE, 0);
@@ -142,7 +142,7 @@ fn device_images(
         compiler: &compiler,
         host_triple: &host_triple,
         host_linker: linker,
-        first_words,
+        preload_args,
         libraries: &libraries,
         out_base: out_base(request),
         cache: &beside.cache,

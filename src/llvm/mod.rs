@@ -85,7 +85,7 @@ impl<'s> Llvm<'s> {
     /// Nothing more is asked from here on: the program ends while others work.
     pub(crate) fn dismiss(&self) {
         if let Some(running) = self.lock().as_mut() {
-            running.service.dismiss();
+            running.service.stop();
         }
     }
 

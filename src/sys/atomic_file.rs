@@ -1,6 +1,6 @@
-//! Files that appear whole or not at all: each is written beside its place, under a name of its own, and takes its place when it is
-//! complete. Everything that offld leaves for its user is written this way, except for what other programs write. (The cache has the
-//! same need but other means: it moves hard links, and its files never replace one another's contents.)
+//! Atomic writes: a file is written under a temporary name in the same folder and renamed into place once it is complete, so that
+//! readers see all of it or nothing. Every output that offld itself writes is written this way. (The cache is the exception: it moves
+//! hard links, and its files are never replaced by other contents.)
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -11,13 +11,13 @@ use anyhow::Result;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use tempfile::TempPath;
 
-/// What the names of unfinished files begin with. A process that is killed by SIGKILL leaves such a file behind.
+/// Prefix of the names of unfinished files. A process killed by SIGKILL leaves such a file behind.
 const PREFIX: &str = ".offld-";
 
-/// The mode of new files, from which the umask takes away.
+/// The mode of new files before the umask is applied.
 const NEW_FILE: u32 = 0o666;
 
-/// A file that is not in its place yet. Dropped without a commit, it is removed, and what was in its place stays.
+/// A file that has not been renamed into place yet. Dropped without a commit, it is removed and the old file stays.
 #[derive(Debug)]
 pub(crate) struct AtomicFile {
     beside: TempPath,
@@ -25,8 +25,8 @@ pub(crate) struct AtomicFile {
 }
 
 impl AtomicFile {
-    /// Begins a new version of the file at `path`, or of the file that `path` is a symlink to; returns the empty file to write as well.
-    /// It has the mode of the file that it will replace, else 0666 without what the umask takes away.
+    /// Starts a new version of the file at `path`, or of the file that `path` is a symlink to, and returns the empty file to write to.
+    /// It gets the mode of the file that it will replace, otherwise 0666 less the umask.
     ///
     /// # Errors
     /// The folder is missing or cannot be written to; or there is something at `path` that this process may not write (a folder, a file
@@ -41,25 +41,25 @@ impl AtomicFile {
         let mode = replaced.as_ref().map_or(NEW_FILE, |meta| meta.permissions().mode());
         let (file, beside) = make(folder, mode)?;
         if let Some(replaced) = replaced {
-            // When the file was made, the umask was taken away from its mode, which is meant for files that are new.
+            // Creating the file applied the umask, which must not change the mode of a file that existed before.
             file.set_permissions(replaced.permissions())?;
         }
         Ok((file, AtomicFile { beside, place }))
     }
 
-    /// Begins a file in `folder` whose name is known only when it is written: see [`AtomicFile::commit_as`].
+    /// Starts a file in `folder` whose final name is chosen after it is written: see [`AtomicFile::commit_as`].
     pub(crate) fn create_in(folder: &Path) -> io::Result<(File, AtomicFile)> {
         let (file, beside) = make(folder, NEW_FILE)?;
         Ok((file, AtomicFile { beside, place: folder.to_owned() }))
     }
 
-    /// Puts the file in its place, over what is there.
+    /// Renames the file into place, replacing what is there.
     pub(crate) fn commit(self) -> io::Result<()> {
         let AtomicFile { beside, place } = self;
         put(beside, &place)
     }
 
-    /// Puts the file at `place`, which must be in the same folder, whatever place it was created for.
+    /// Renames the file to `place`, which must be in the same folder, instead of the path it was created for.
     pub(crate) fn commit_as(self, place: &Path) -> io::Result<()> {
         put(self.beside, place)
     }
@@ -70,8 +70,8 @@ fn make(folder: &Path, mode: u32) -> io::Result<(File, TempPath)> {
     Ok(made?.into_parts())
 }
 
-/// Puts the file `beside` in its place. Where there is a file already, the two are exchanged and the old one is then removed, because
-/// ext4 begins to write a file to the disk as soon as it is renamed over another one, and whoever renames waits for that.
+/// Renames the file `beside` to `place`. If a file is there already, the two are exchanged and the old one is then removed, because
+/// ext4 flushes a file to disk when it is renamed over another one, and the rename waits for that.
 fn put(beside: TempPath, place: &Path) -> io::Result<()> {
     let is_file = fs::symlink_metadata(place).is_ok_and(|meta| meta.is_file());
     if is_file && renameat_with(CWD, &*beside, CWD, place, RenameFlags::EXCHANGE).is_ok() {
@@ -80,12 +80,12 @@ fn put(beside: TempPath, place: &Path) -> io::Result<()> {
     beside.persist(place).map_err(|error| error.error)
 }
 
-/// Whether there is something at `path` that must be written into and cannot be replaced: a device, a pipe, a socket.
+/// Whether `path` is something that can be written to but not replaced: a device, a pipe, a socket.
 pub(crate) fn is_special(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
 }
 
-/// Has `write` write the file at `path`, which appears whole or not at all. A device or a pipe is opened and written into instead.
+/// Lets `write` write the file at `path`, atomically. A device or a pipe is opened and written to directly.
 pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
     if is_special(path) {
         return write(&mut OpenOptions::new().write(true).open(path)?);

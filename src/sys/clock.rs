@@ -1,16 +1,16 @@
-//! The clocks of the system, for those whose answers depend on the time: the age of what is in the cache, whether a file was at rest
-//! when it was looked at, how long a lock is waited for. Tests hand in a clock that they set themselves, and wait for nothing.
+//! The system's clocks, for code whose results depend on the time: the age of cache entries, whether a file was modified too recently
+//! to trust its timestamps, how long to wait for a lock. Tests pass a clock that they set by hand, so that they never sleep.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant, SystemTime};
 
-/// What tells the time.
+/// A source of the time.
 pub(crate) trait Clock: Debug + Send + Sync {
-    /// The date and time of day, by which files are dated. Somebody may set it, backwards as well.
+    /// The time of day, which file timestamps use. It may be set at any moment, even backwards.
     fn now(&self) -> SystemTime;
-    /// The time that only runs forward, for measuring how long something takes.
+    /// The monotonic time, for measuring durations.
     fn running(&self) -> Instant;
-    /// Waits for that long.
+    /// Waits for this long.
     fn sleep(&self, time: Duration);
 }
 
@@ -41,12 +41,12 @@ mod set_by_hand {
 
     use super::*;
 
-    /// A clock that stands still, at the moment when it was made, until it is set. Whoever sleeps by it sets it forward.
+    /// A clock that stands still at the moment it was made until it is set. Sleeping on it sets it forward.
     #[derive(Debug)]
     pub(crate) struct TestClock(Mutex<(SystemTime, Instant)>);
 
     impl TestClock {
-        /// One that shows the system's time of now.
+        /// A clock that is set to the system's current time.
         pub(crate) fn stopped() -> TestClock {
             TestClock(Mutex::new((SystemTime::now(), Instant::now())))
         }
@@ -57,7 +57,7 @@ mod set_by_hand {
             *shown = (shown.0 + time, shown.1 + time);
         }
 
-        /// Sets the time of day, as somebody does whose clock is wrong.
+        /// Sets the time of day but not the monotonic time, as when a wrong system clock is corrected.
         pub(crate) fn set(&self, now: SystemTime) {
             self.0.lock().unwrap().0 = now;
         }

@@ -1,4 +1,4 @@
-//! How many device links run at once: all cores unless told otherwise, and never more than a jobserver grants. `make -j1` means one.
+//! How many device links run at once: one per core by default, and never more than make's jobserver allows. `make -j1` means one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,22 +9,22 @@ use jobserver::Client;
 use crate::args::request::Jobs;
 use crate::sys::session::{self, Session};
 
-/// The right to run device links.
-pub(crate) struct Slots {
-    /// How many threads may try; 0 for as many as there are cores.
+/// The limit on device links that run at once.
+pub(crate) struct JobSlots {
+    /// The number of threads that run device links; 0 for one per core.
     pub(crate) threads: usize,
     shared: Option<Shared>,
 }
 
-/// A jobserver, and the one token that this process has from the start.
+/// Make's jobserver, and the one token that every process has from the start.
 struct Shared {
     client: Client,
     own_token_taken: AtomicBool,
 }
 
-/// A slot that is given back when dropped.
-pub(crate) enum Slot<'s> {
-    /// Nobody counts.
+/// Permission to run one device link; dropping it gives it back.
+pub(crate) enum JobSlot<'s> {
+    /// There is no jobserver.
     Free,
     /// The process's own token.
     Own(&'s AtomicBool),
@@ -32,21 +32,21 @@ pub(crate) enum Slot<'s> {
     Granted { _token: jobserver::Acquired },
 }
 
-impl Slots {
-    /// What the line and the environment grant.
+impl JobSlots {
+    /// The limit that `--wrapper-jobs=` (`jobs`) and `MAKEFLAGS` set.
     pub(crate) fn new(jobs: Jobs, session: &Session) -> Self {
         let makeflags = Session::env(session::MAKEFLAGS);
         let one_at_a_time =
             makeflags.as_ref().is_some_and(|flags| flags.to_string_lossy().split_whitespace().any(|flag| flag == "-j1"));
         let under_make = std::env::var_os(session::MAKEFLAGS).is_some();
-        let only = |threads| Slots { threads, shared: None };
+        let only = |threads| JobSlots { threads, shared: None };
         match jobs {
             Jobs::N(count) => only(count),
             _ if one_at_a_time => only(1),
             Jobs::Auto => from_environment().unwrap_or_else(|| only(0)),
             Jobs::Jobserver => from_environment().unwrap_or_else(|| {
                 if under_make {
-                    // Make without a jobserver for us runs one job at a time, or has not been told (`+`) that we take tokens.
+                    // Either make runs one job at a time, or the recipe lacks the `+` that passes the jobserver on to us.
                     return only(1);
                 }
                 session.shell.warn("--wrapper-jobs=jobserver: there is no jobserver in the environment; all cores are used");
@@ -55,27 +55,27 @@ impl Slots {
         }
     }
 
-    /// Waits for a slot. Ends with an error when a signal comes first.
-    pub(crate) fn take(&self, session: &Session) -> Result<Slot<'_>> {
+    /// Waits for a slot; an error if a signal arrives first.
+    pub(crate) fn take(&self, session: &Session) -> Result<JobSlot<'_>> {
         const PAUSE: Duration = Duration::from_millis(5);
-        let Some(shared) = &self.shared else { return Ok(Slot::Free) };
+        let Some(shared) = &self.shared else { return Ok(JobSlot::Free) };
         loop {
             session.signals.check()?;
-            // The own token may come back while others are awaited, so neither is waited for alone.
+            // Either our own token or one of the jobserver may become free first, so both are polled.
             if !shared.own_token_taken.swap(true, Ordering::SeqCst) {
-                return Ok(Slot::Own(&shared.own_token_taken));
+                return Ok(JobSlot::Own(&shared.own_token_taken));
             }
             match shared.client.try_acquire() {
-                Ok(Some(token)) => return Ok(Slot::Granted { _token: token }),
+                Ok(Some(token)) => return Ok(JobSlot::Granted { _token: token }),
                 Ok(None) | Err(_) => std::thread::sleep(PAUSE),
             }
         }
     }
 }
 
-impl Drop for Slot<'_> {
+impl Drop for JobSlot<'_> {
     fn drop(&mut self) {
-        if let Slot::Own(taken) = self {
+        if let JobSlot::Own(taken) = self {
             taken.store(false, Ordering::SeqCst);
         }
     }
@@ -83,10 +83,10 @@ impl Drop for Slot<'_> {
 
 #[expect(
     unsafe_code,
-    reason = "a jobserver is inherited as file numbers; checked to be pipes, and nothing here has opened any before"
+    reason = "a jobserver is inherited as file descriptors; they are checked to be pipes, and nothing here has opened any before"
 )]
-fn from_environment() -> Option<Slots> {
-    // SAFETY: the numbers come from MAKEFLAGS of the make that started us and are checked to be open pipes.
+fn from_environment() -> Option<JobSlots> {
+    // SAFETY: the descriptors come from MAKEFLAGS of the make that started us and are checked to be open pipes.
     let client = unsafe { Client::from_env_ext(true) }.client.ok()?;
-    Some(Slots { threads: 0, shared: Some(Shared { client, own_token_taken: AtomicBool::new(false) }) })
+    Some(JobSlots { threads: 0, shared: Some(Shared { client, own_token_taken: AtomicBool::new(false) }) })
 }

@@ -1,6 +1,5 @@
-//! All effects of the process on its surroundings: other programs, signals, temporary files, messages, environment variables, the
-//! time trace, job slots, clocks. offld runs on Linux alone; this folder is the seam of a port: one to another system changes it and
-//! `io`, and nothing else.
+//! Everything that touches the operating system: other programs, signals, temporary files, messages, environment variables, the time
+//! trace, job slots, clocks. offld runs on Linux only; a port to another system would change this folder and `io`, and nothing else.
 
 pub(crate) mod atomic_file;
 pub(crate) mod clock;

@@ -1,4 +1,4 @@
-//! Progress of device links: on a terminal, a line for each one that runs once the link has taken two seconds; nothing otherwise.
+//! Progress of device links: on a terminal, once the link has taken two seconds, one line for each running device link; else nothing.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -8,15 +8,15 @@ use std::time::Duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 /// How long a link may take before anything is shown.
-const PATIENCE: Duration = Duration::from_secs(2);
+const SHOW_AFTER: Duration = Duration::from_secs(2);
 
-/// The lines of one link; gone when dropped.
+/// The progress lines of one link; dropping it clears them.
 pub(crate) struct Progress {
-    shown: Option<(Arc<Lines>, Option<JoinHandle<()>>)>,
+    shown: Option<(Arc<Bars>, Option<JoinHandle<()>>)>,
 }
 
 #[derive(Default)]
-struct Lines {
+struct Bars {
     state: Mutex<State>,
     ended: Condvar,
     bars: MultiProgress,
@@ -25,7 +25,7 @@ struct Lines {
 #[derive(Default)]
 struct State {
     running: BTreeMap<usize, (String, Option<ProgressBar>)>,
-    patience_ended: bool,
+    visible: bool,
     ended: bool,
 }
 
@@ -35,57 +35,57 @@ impl Progress {
         if !visible {
             return Progress { shown: None };
         }
-        let lines = Arc::new(Lines::default());
-        let watched = Arc::clone(&lines);
+        let bars = Arc::new(Bars::default());
+        let watched = Arc::clone(&bars);
         let watcher = std::thread::spawn(move || watched.wait());
-        Progress { shown: Some((lines, Some(watcher))) }
+        Progress { shown: Some((bars, Some(watcher))) }
     }
 
     /// Job `index` begins.
     pub(crate) fn begin(&self, index: usize, what: &str) {
-        if let Some((lines, _)) = &self.shown {
-            let mut state = lines.lock();
-            let bar = state.patience_ended.then(|| lines.bar(what));
+        if let Some((bars, _)) = &self.shown {
+            let mut state = bars.lock();
+            let bar = state.visible.then(|| bars.bar(what));
             state.running.insert(index, (what.to_owned(), bar));
         }
     }
 
     /// Job `index` ends.
     pub(crate) fn end(&self, index: usize) {
-        if let Some((lines, _)) = &self.shown
-            && let Some((_, Some(bar))) = lines.lock().running.remove(&index)
+        if let Some((bars, _)) = &self.shown
+            && let Some((_, Some(bar))) = bars.lock().running.remove(&index)
         {
             bar.finish_and_clear();
-            lines.bars.remove(&bar);
+            bars.bars.remove(&bar);
         }
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if let Some((lines, watcher)) = &mut self.shown {
-            lines.lock().ended = true;
-            lines.ended.notify_all();
+        if let Some((bars, watcher)) = &mut self.shown {
+            bars.lock().ended = true;
+            bars.ended.notify_all();
             // The watcher does nothing that can fail.
             let _ = watcher.take().map(JoinHandle::join);
-            let _ = lines.bars.clear();
+            let _ = bars.bars.clear();
         }
     }
 }
 
-impl Lines {
+impl Bars {
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Shows what runs when patience ends before the link does.
+    /// Waits for [`SHOW_AFTER`], then shows the running jobs, unless the link has ended first.
     fn wait(&self) {
-        let waited = self.ended.wait_timeout_while(self.lock(), PATIENCE, |state| !state.ended);
+        let waited = self.ended.wait_timeout_while(self.lock(), SHOW_AFTER, |state| !state.ended);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if state.ended {
             return;
         }
-        state.patience_ended = true;
+        state.visible = true;
         for (what, bar) in state.running.values_mut() {
             *bar = Some(self.bar(what));
         }
@@ -111,11 +111,10 @@ mod tests {
         let started = std::time::Instant::now();
         let progress = Progress::new(true);
         progress.begin(0, "device link for amdgcn-amd-amdhsa (gfx90a)");
-        let bars =
-            progress.shown.as_ref().map(|(lines, _)| lines.lock().running.values().filter(|(_, bar)| bar.is_some()).count());
+        let bars = progress.shown.as_ref().map(|(bars, _)| bars.lock().running.values().filter(|(_, bar)| bar.is_some()).count());
         assert_eq!(bars, Some(0));
         progress.end(0);
         drop(progress);
-        assert!(started.elapsed() < PATIENCE);
+        assert!(started.elapsed() < SHOW_AFTER);
     }
 }

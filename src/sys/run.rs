@@ -1,5 +1,5 @@
-//! Running other programs: the only file that starts processes. A command is data (`Cmd`); a runner runs it (`Real`), shows it
-//! (`Dry`), or fails on purpose (in tests). Also the report of a step that failed, and what a signal does to running children.
+//! Runs other programs; no other file starts processes. A command is data (`Cmd`), which a runner runs (`Real`), prints (`Dry`), or
+//! lets fail on purpose (in tests). Also the report of a step that failed.
 
 #![expect(clippy::disallowed_types, reason = "this is the file that starts processes")]
 
@@ -16,7 +16,7 @@ use rustix::process::Signal;
 use crate::args::response::{self, Style};
 use crate::error::StepFailed;
 use crate::sys::scratch::Scratch;
-use crate::sys::service::{Ended, Process, Service};
+use crate::sys::service::{Process, Service, ServiceFailure};
 use crate::sys::shell::{self, Shell};
 use crate::sys::signals::Signals;
 use crate::sys::trace::Usage;
@@ -24,32 +24,33 @@ use crate::sys::trace::Usage;
 /// A program to run for one step of a link.
 #[derive(Debug, Clone)]
 pub struct Cmd {
-    /// The step, for the report: `device link for amdgcn-amd-amdhsa (gfx90a)`.
+    /// The name of the step, for error reports: `device link for amdgcn-amd-amdhsa (gfx90a)`.
     pub step: String,
-    /// The program; run without a search of `PATH`.
+    /// The program, as a path that is not searched for on `PATH`.
     pub program: PathBuf,
     /// Its arguments.
     pub args: Vec<OsString>,
-    /// How it reads a response file, should its arguments need one.
+    /// The quoting that it expects in a response file, in case the arguments are too long for a command line.
     pub quoting: Style,
-    /// What the step is made of, for the report: `a.o`, `libb.a(c.o)`.
+    /// The inputs of the step, for error reports: `a.o`, `libb.a(c.o)`.
     pub inputs: Vec<String>,
-    /// A temporary file the step must write: a step that ends well without it has failed (docs/spec/faults.md F27).
+    /// A temporary file that the step must write: if it is empty or missing in the end, the step has failed even if the exit status is
+    /// 0 (docs/spec/faults.md F27).
     pub output: Option<PathBuf>,
 }
 
-/// A linker that has been started and waits for its words. Dropped without having got any, it is gone.
+/// A linker process that has been started early and is waiting to read its arguments. Dropping it before they are sent kills it.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct PreloadedLinker {
     child: Option<Child>,
     program: PathBuf,
     signals: Arc<Signals>,
 }
 
-impl Drop for Waiting {
+impl Drop for PreloadedLinker {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // Before its pipe is closed, which it would take for a line without inputs, and complain.
+            // Must happen before its stdin is closed: it would take that for a command line without inputs, and print an error.
             let _ = child.kill();
             let _ = self.signals.wait(&mut child);
         }
@@ -58,65 +59,66 @@ impl Drop for Waiting {
 
 /// Something that runs commands.
 pub trait Run: Send + Sync {
-    /// Runs `cmd` to its end; an error unless it ends with status 0. Returns what it used.
+    /// Runs `cmd` to its end and returns the resources that it used; an error unless its exit status is 0.
     fn run(&self, cmd: &Cmd) -> Result<Usage>;
 
-    /// The same, and what it wrote to stderr, which has been passed on.
-    fn run_heard(&self, cmd: &Cmd) -> Result<(Usage, Vec<u8>)> {
+    /// The same; also returns its stderr, which has been forwarded to the user as well.
+    fn run_capturing(&self, cmd: &Cmd) -> Result<(Usage, Vec<u8>)> {
         self.run(cmd).map(|usage| (usage, Vec::new()))
     }
 
-    /// Starts ld.lld at `program` ahead of its time: its loading, which is most of a small link, goes on beside other work, and then it
-    /// waits for its words. `first` must have its `-m`. `heard`: for [`Run::run_waiting`] to tell what it says. None where it cannot be
-    /// done: then it is started when it is needed.
-    fn prepare(&self, _program: &Path, _first: &[OsString], _heard: bool) -> Option<Waiting> {
+    /// Starts the ld.lld at `program` early, so that it loads, which takes most of the time of a small link, while other work is done;
+    /// it then waits for its remaining arguments. `args` must contain `-m`. `capture`: [`Run::run_preloaded`] returns its stderr. None
+    /// if that is not possible here: the linker is then started when it is needed.
+    fn preload(&self, _program: &Path, _args: &[OsString], _capture: bool) -> Option<PreloadedLinker> {
         None
     }
 
-    /// The same as [`Run::run_heard`] by the process that waits, if there is one. Without `heard` at its start nothing is heard.
-    fn run_waiting(&self, waiting: Option<Waiting>, cmd: &Cmd) -> Result<(Usage, Vec<u8>)> {
-        drop(waiting);
+    /// Like [`Run::run_capturing`], in the process that [`Run::preload`] started, if there is one. The stderr it returns is empty
+    /// unless that process was started with `capture`.
+    fn run_preloaded(&self, preloaded: Option<PreloadedLinker>, cmd: &Cmd) -> Result<(Usage, Vec<u8>)> {
+        drop(preloaded);
         self.run(cmd).map(|usage| (usage, Vec::new()))
     }
 
-    /// Runs `cmd` in place of this process where the system can; else like `run`. Nothing may be left to clean up.
+    /// Replaces this process by `cmd` where possible, else runs it like `run`. The caller must have nothing left to clean up.
     fn replace(&self, cmd: &Cmd) -> Result<()>;
 
-    /// The program found for a job; where commands are only shown, one that is missing is shown by its bare name.
+    /// The path in `found`; in a dry run, the bare `name` if the program was not found.
     fn program(&self, found: Result<PathBuf>, _name: &str) -> Result<PathBuf> {
         found
     }
 
-    /// Whether commands that could run side by side are given one at a time, in order: where the order is seen.
+    /// Whether commands that could run in parallel must be run one at a time, in order, because the user sees that order.
     fn in_order(&self) -> bool {
         false
     }
 
-    /// Starts the program of `cmd` to answer requests. Asked for real in a dry run, too: what it answers is not an output.
+    /// Starts the program of `cmd` as a service that answers requests. A dry run starts it, too, since its answers are no output files.
     fn serve(&self, cmd: &Cmd, signals: &Arc<Signals>) -> Result<Box<dyn Service>> {
         start_service(cmd, signals)
     }
 
-    /// A file of our own: `work` writes it, unless commands are only shown, to whom an empty one is enough.
+    /// Lets `work` write a file; a dry run creates an empty one instead.
     fn make(&self, file: &Path, work: &dyn Fn(&Path) -> Result<()>) -> Result<()> {
         work(file)
     }
 
-    /// A step of our own on a file that a command has written: done, unless commands are only shown.
+    /// Lets `work` edit a file that a command has written; a dry run does nothing.
     fn edit(&self, file: &Path, work: &dyn Fn(&Path) -> Result<()>) -> Result<()> {
         work(file)
     }
 }
 
-/// Runs for real.
+/// Runs commands.
 pub(crate) struct Real {
-    /// Where commands are shown when `verbose`.
+    /// Where commands are printed if `verbose`.
     pub shell: Arc<Shell>,
-    /// Show each command before it runs.
+    /// Print each command before it runs.
     pub verbose: bool,
-    /// Where response files go.
+    /// The folder for response files, and the `TMPDIR` of the children.
     pub scratch: Arc<Scratch>,
-    /// Who must hear of a child while it runs.
+    /// Forwards signals to running children.
     pub signals: Arc<Signals>,
 }
 
@@ -139,25 +141,25 @@ impl Real {
         Ok(command)
     }
 
-    /// Runs `cmd`; with `heard`, that gets what it wrote to stderr, besides stderr itself.
-    fn run_to_end(&self, cmd: &Cmd, heard: Option<&mut Vec<u8>>) -> Result<Usage> {
-        // From here on there is a child to tell of signals, and perhaps a response file.
+    /// Runs `cmd`; with `captured`, its stderr is appended to that, besides being forwarded to our own.
+    fn run_to_end(&self, cmd: &Cmd, captured: Option<&mut Vec<u8>>) -> Result<Usage> {
+        // From here on there is a child that signals must reach, and perhaps a response file to remove.
         self.begin(cmd)?;
         let mut command = self.command(cmd)?;
         self.set_up(&mut command);
-        if heard.is_some() {
+        if captured.is_some() {
             command.stderr(Stdio::piped());
         }
         let child = command.spawn().map_err(|error| cannot_start(cmd, &error))?;
-        self.signals.enter(child.id());
-        self.end(child, cmd, heard)
+        self.signals.register(child.id());
+        self.end(child, cmd, captured)
     }
 
     fn begin(&self, cmd: &Cmd) -> Result<()> {
         self.signals.watch();
         self.signals.check()?;
         if let Some(output) = &cmd.output {
-            // With --save-temps there may be one of an earlier link, which must not be taken for this one's.
+            // With --save-temps an output of an earlier link may exist, which must not be mistaken for this one's.
             let _ = std::fs::remove_file(output);
         }
         Ok(())
@@ -165,22 +167,22 @@ impl Real {
 
     fn set_up(&self, command: &mut Command) {
         if let Some(folder) = self.scratch.folder() {
-            // A step works in our folder: what its tools leave behind, crashed and killed ones above all, goes with it.
+            // Tools put their temporary files into our folder, so that what they leave behind when they crash is removed with it.
             command.env("TMPDIR", folder);
         }
-        // A group of its own, so that a signal reaches what the child started, too.
+        // In its own process group, so that a forwarded signal also reaches the processes that the child started.
         command.process_group(0);
     }
 
-    fn end(&self, mut child: Child, cmd: &Cmd, heard: Option<&mut Vec<u8>>) -> Result<Usage> {
-        if let (Some(heard), Some(said)) = (heard, child.stderr.take()) {
-            self.pass_on(said, heard);
+    fn end(&self, mut child: Child, cmd: &Cmd, captured: Option<&mut Vec<u8>>) -> Result<Usage> {
+        if let (Some(captured), Some(stderr)) = (captured, child.stderr.take()) {
+            self.forward_stderr(stderr, captured);
         }
         let status = self.signals.wait(&mut child);
         self.signals.check()?;
         let (status, usage) = status.with_context(|| format!("cannot wait for `{}`", cmd.program.display()))?;
         if !status.success() {
-            return Err(failed(cmd, status).into());
+            return Err(failure_report(cmd, status).into());
         }
         match &cmd.output {
             Some(output) if std::fs::metadata(output).map_or(0, |meta| meta.len()) == 0 => bail!(
@@ -194,18 +196,18 @@ impl Real {
         }
     }
 
-    /// What a child says, at the moment when it says it, and for us.
-    fn pass_on(&self, mut said: impl Read, heard: &mut Vec<u8>) {
+    /// Forwards a child's stderr to the user as it arrives, and appends it to `captured`.
+    fn forward_stderr(&self, mut stderr: impl Read, captured: &mut Vec<u8>) {
         let mut buffer = [0; 4096];
         loop {
-            match said.read(&mut buffer) {
+            match stderr.read(&mut buffer) {
                 Ok(0) => return,
                 Ok(count) => {
-                    heard.extend_from_slice(&buffer[..count]);
+                    captured.extend_from_slice(&buffer[..count]);
                     self.shell.bytes(&buffer[..count]);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // Its end shows in its status.
+                // If the child has ended, its exit status tells.
                 Err(_) => return,
             }
         }
@@ -217,49 +219,50 @@ impl Run for Real {
         self.run_to_end(cmd, None)
     }
 
-    fn run_heard(&self, cmd: &Cmd) -> Result<(Usage, Vec<u8>)> {
-        let mut heard = Vec::new();
-        Ok((self.run_to_end(cmd, Some(&mut heard))?, heard))
+    fn run_capturing(&self, cmd: &Cmd) -> Result<(Usage, Vec<u8>)> {
+        let mut captured = Vec::new();
+        Ok((self.run_to_end(cmd, Some(&mut captured))?, captured))
     }
 
-    fn prepare(&self, program: &Path, first: &[OsString], heard: bool) -> Option<Waiting> {
-        // A response file that is a pipe: whoever reads it waits until it is written. It is read once where the line has an `-m`.
-        const WORDS: &str = "/dev/stdin";
-        if !first.iter().any(|word| word == "-m") || !Path::new(WORDS).exists() || self.signals.check().is_err() {
+    fn preload(&self, program: &Path, args: &[OsString], capture: bool) -> Option<PreloadedLinker> {
+        // ld.lld reads its remaining arguments from a response file that is a pipe, and so waits until we write them. It reads the file
+        // only once if its command line has an `-m`.
+        const ARGS_FILE: &str = "/dev/stdin";
+        if !args.iter().any(|arg| arg == "-m") || !Path::new(ARGS_FILE).exists() || self.signals.check().is_err() {
             return None;
         }
         self.signals.watch();
-        // There is a folder of ours for it then.
-        self.scratch.path("offld.words", "txt").ok()?;
+        // Makes the temporary folder exist, which `set_up` passes to the child as TMPDIR.
+        self.scratch.path("offld.args", "txt").ok()?;
         let mut command = Command::new(program);
-        command.args(first).arg(format!("@{WORDS}")).stdin(Stdio::piped());
-        if heard {
+        command.args(args).arg(format!("@{ARGS_FILE}")).stdin(Stdio::piped());
+        if capture {
             command.stderr(Stdio::piped());
         }
         self.set_up(&mut command);
         let child = command.spawn().ok()?;
-        self.signals.enter(child.id());
-        Some(Waiting { child: Some(child), program: program.to_owned(), signals: Arc::clone(&self.signals) })
+        self.signals.register(child.id());
+        Some(PreloadedLinker { child: Some(child), program: program.to_owned(), signals: Arc::clone(&self.signals) })
     }
 
-    fn run_waiting(&self, waiting: Option<Waiting>, cmd: &Cmd) -> Result<(Usage, Vec<u8>)> {
-        let mut heard = Vec::new();
-        let child = waiting.filter(|waiting| waiting.program == cmd.program).and_then(|mut waiting| waiting.child.take());
+    fn run_preloaded(&self, preloaded: Option<PreloadedLinker>, cmd: &Cmd) -> Result<(Usage, Vec<u8>)> {
+        let mut captured = Vec::new();
+        let child = preloaded.filter(|linker| linker.program == cmd.program).and_then(|mut linker| linker.child.take());
         let Some(mut child) = child else {
-            return self.run(cmd).map(|usage| (usage, heard));
+            return self.run(cmd).map(|usage| (usage, captured));
         };
         if let Err(stopped) = self.begin(cmd) {
-            drop(Waiting { child: Some(child), program: cmd.program.clone(), signals: Arc::clone(&self.signals) });
+            drop(PreloadedLinker { child: Some(child), program: cmd.program.clone(), signals: Arc::clone(&self.signals) });
             return Err(stopped);
         }
         if self.verbose {
             self.shell.command(&cmd.program, &cmd.args);
         }
-        if let Some(mut words) = child.stdin.take() {
-            // If it is dead already, its status says so.
-            let _ = words.write_all(&response::spill(&cmd.args, cmd.quoting));
+        if let Some(mut stdin) = child.stdin.take() {
+            // If it has died already, its exit status tells.
+            let _ = stdin.write_all(&response::spill(&cmd.args, cmd.quoting));
         }
-        Ok((self.end(child, cmd, Some(&mut heard))?, heard))
+        Ok((self.end(child, cmd, Some(&mut captured))?, captured))
     }
 
     fn replace(&self, cmd: &Cmd) -> Result<()> {
@@ -271,9 +274,9 @@ impl Run for Real {
     }
 }
 
-/// Shows commands and makes the empty files that later steps want to find.
+/// Prints commands, and creates empty outputs so that later steps find them.
 pub(crate) struct Dry {
-    /// Where commands are shown.
+    /// Where commands are printed.
     pub shell: Arc<Shell>,
 }
 
@@ -307,26 +310,26 @@ impl Run for Dry {
     }
 }
 
-/// The stdout of a question to a tool (`clang -dumpversion`), or nothing when it cannot answer. Asked for real in a dry run, too.
-pub(crate) fn answer(program: &Path, args: &[&str]) -> Option<String> {
+/// The stdout of a tool that is run for information (`clang -dumpversion`), or none if it fails. Runs in a dry run, too.
+pub(crate) fn stdout_of(program: &Path, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     output.status.success().then(|| text.trim().to_owned())
 }
 
-/// What a program answers to a question.
-pub(crate) struct Answer {
-    /// Whether it ended with status 0.
+/// The result of running a program for information.
+pub(crate) struct ProbeOutput {
+    /// Whether its exit status was 0.
     pub success: bool,
-    /// What it wrote to stderr.
+    /// Its stderr.
     pub stderr: Vec<u8>,
 }
 
-/// Asks `program` something, with `variables` in its environment.
-pub(crate) fn ask(program: &Path, args: &[OsString], variables: &[(&str, &str)]) -> std::io::Result<Answer> {
+/// Runs `program` for information, with `variables` added to its environment.
+pub(crate) fn probe(program: &Path, args: &[OsString], variables: &[(&str, &str)]) -> std::io::Result<ProbeOutput> {
     let variables = variables.iter().copied();
     let output = Command::new(program).args(args).envs(variables).stdin(Stdio::null()).output()?;
-    Ok(Answer { success: output.status.success(), stderr: output.stderr })
+    Ok(ProbeOutput { success: output.status.success(), stderr: output.stderr })
 }
 
 /// Starts the program of `cmd` with pipes for its three streams, in a process group of its own.
@@ -336,16 +339,19 @@ fn start_service(cmd: &Cmd, signals: &Arc<Signals>) -> Result<Box<dyn Service>> 
     let mut command = Command::new(&cmd.program);
     command.args(&cmd.args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let child = command.spawn().map_err(|error| cannot_start(cmd, &error))?;
-    signals.enter(child.id());
+    signals.register(child.id());
     let process = Process::new(child, Arc::clone(signals)).map_err(|error| cannot_start(cmd, &error))?;
     Ok(Box::new(process))
 }
 
-/// The report of a service that gave no answer to what `cmd` is for.
-pub(crate) fn no_answer(cmd: &Cmd, ended: &Ended) -> StepFailed {
+/// The error report of a service that failed at the step of `cmd`.
+pub(crate) fn no_answer(cmd: &Cmd, failure: &ServiceFailure) -> StepFailed {
     let name = cmd.program.file_name().unwrap_or(OsStr::new("")).to_string_lossy();
-    let said = if ended.said.is_empty() { String::new() } else { format!("\n  it said: {}", ended.said) };
-    StepFailed { report: format!("{} failed: '{name}' {}{}{said}", cmd.step, ended.how, details(cmd)), status: ended.status }
+    let stderr = if failure.stderr_tail.is_empty() { String::new() } else { format!("\n  it said: {}", failure.stderr_tail) };
+    StepFailed {
+        report: format!("{} failed: '{name}' {}{}{stderr}", cmd.step, failure.what, details(cmd)),
+        status: failure.status,
+    }
 }
 
 fn cannot_start(cmd: &Cmd, error: &std::io::Error) -> StepFailed {
@@ -353,18 +359,18 @@ fn cannot_start(cmd: &Cmd, error: &std::io::Error) -> StepFailed {
     StepFailed { report, status: 1 }
 }
 
-fn failed(cmd: &Cmd, status: ExitStatus) -> StepFailed {
+fn failure_report(cmd: &Cmd, status: ExitStatus) -> StepFailed {
     let (how, code) = how_it_ended(status);
     let name = cmd.program.file_name().unwrap_or(OsStr::new("")).to_string_lossy();
     StepFailed { report: format!("{} failed: '{name}' {how}{}", cmd.step, details(cmd)), status: code }
 }
 
-/// How a program ended, to follow its name, and the exit status that goes with it.
+/// How a program ended, worded to follow its name, and the exit status for offld.
 pub(super) fn how_it_ended(status: ExitStatus) -> (String, u8) {
     match (status.code(), status.signal()) {
         (Some(code), _) => (format!("exited with status {code}"), u8::try_from(code).unwrap_or(1)),
         (None, Some(signal)) => {
-            // What a program gets that writes to its output as memory.
+            // Linkers map their output into memory; writing to it when the disk is full raises SIGBUS.
             let hint = if signal == Signal::BUS.as_raw() { " (SIGBUS: is the disk of its output full?)" } else { "" };
             (format!("was ended by signal {signal}{hint}"), u8::try_from(128 + signal).unwrap_or(1))
         }
@@ -381,7 +387,7 @@ fn details(cmd: &Cmd) -> String {
     text
 }
 
-/// A long list of inputs is named by its first and counted.
+/// The first inputs by name, and the number of the others.
 fn folded(inputs: &[String]) -> String {
     const SHOWN: usize = 12;
     if inputs.len() <= SHOWN {

@@ -1,5 +1,5 @@
-//! The folder for files between the steps. It is gone on every path out of the process, signals included, because
-//! its owner is dropped on every path; `--save-temps` puts the files into the current folder instead, where they stay.
+//! The temporary folder for intermediate files. It is removed on every way out of the process, signals included, because its owner is
+//! dropped on each; with `--save-temps`, the files go to the current folder instead and are kept.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-/// A file of this many bytes takes the system so long to remove that it is done beside what follows.
+/// Files of at least this many bytes are removed on another thread, because the system takes long to remove them.
 const LARGE: u64 = 8 << 20;
 
 /// Names temporary files and owns the folder they are in.
@@ -24,19 +24,19 @@ pub struct Scratch {
 struct State {
     folder: Option<TempDir>,
     names: HashSet<String>,
-    /// Removals on their way.
+    /// Threads that are removing large files.
     removals: Vec<JoinHandle<()>>,
 }
 
 impl Scratch {
-    /// Files in a folder made below `parent` when the first is asked for; with `keep`, in the current folder.
+    /// Files in a new folder below `parent`, created when the first path is requested; with `keep`, in the current folder.
     pub fn new(parent: PathBuf, keep: bool) -> Self {
         Scratch { keep, parent, state: Mutex::default() }
     }
 
-    /// A path for a new file `<prefix>.<ext>`, never given before. Whatever in `prefix` could leave the folder or trouble a tool
-    /// is replaced, and a name already given gets a number. The names depend only on the calls made, so a
-    /// stage asks for them before it starts to work in parallel.
+    /// A unique path for a new file `<prefix>.<ext>`. Characters of `prefix` that could lead out of the folder or confuse a tool are
+    /// replaced, and a repeated name gets a number. Names depend on the order of the calls, so a stage chooses all of its names before
+    /// it starts to work in parallel.
     pub fn path(&self, prefix: &str, ext: &str) -> Result<PathBuf> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let stem = safe_name(prefix);
@@ -57,23 +57,23 @@ impl Scratch {
         Ok(folder.join(name))
     }
 
-    /// Whether what is written there stays: `--save-temps`.
+    /// Whether the files are kept (`--save-temps`).
     pub fn keeps(&self) -> bool {
         self.keep
     }
 
-    /// The folder, once there is one; none with `--save-temps`.
+    /// The folder, once it has been created; none with `--save-temps`.
     pub fn folder(&self) -> Option<PathBuf> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.folder.as_ref().map(|folder| folder.path().to_path_buf())
     }
 
-    /// Removes one of our files before its time, to keep the peak of disk use low. Does nothing with `--save-temps`, and nothing to
-    /// files that are not ours (an image that the user gave).
+    /// Removes a file that is not needed any more, to keep the peak of disk use low. Does nothing with `--save-temps`, nor to files
+    /// outside the temporary folder (an image that the user gave).
     pub fn discard(&self, path: &Path) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.folder.as_ref().is_some_and(|folder| path.starts_with(folder.path())) {
-            // Whatever is left goes with the folder.
+            // Errors are ignored: what remains is removed with the folder.
             if std::fs::metadata(path).is_ok_and(|meta| meta.len() >= LARGE) {
                 let path = path.to_owned();
                 state.removals.push(std::thread::spawn(move || drop(std::fs::remove_file(path))));
@@ -87,7 +87,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // Before the folder goes, which is after this.
+        // The fields, and with them the folder, are dropped after this.
         for removal in state.removals.drain(..) {
             let _ = removal.join();
         }

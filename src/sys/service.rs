@@ -1,6 +1,6 @@
-//! A program that is started once and then answers requests over its stdin and stdout, one after another. A request and an answer
-//! are frames: four bytes of length, little endian, then so many bytes. Who asks never waits without an end, and a program that ends
-//! or says nothing is an error that tells how it ended.
+//! A child process that answers requests over its stdin and stdout, one after another. Requests and answers are frames: a length as
+//! four bytes, little endian, then that many bytes. Each request has a time limit, and a child that ends or does not answer within it
+//! is an error that says what happened.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,46 +17,46 @@ use crate::sys::signals::Signals;
 /// The largest frame, without its length.
 pub const LARGEST_FRAME: usize = 64 << 20;
 /// The size of a frame's length.
-const HEAD: usize = 4;
-/// How much of the end of what the program writes to stderr is kept for the report.
-const SAID: usize = 4096;
+const LENGTH_SIZE: usize = 4;
+/// How many bytes of the end of the program's stderr are kept for the error report.
+const STDERR_TAIL: usize = 4096;
 
-/// Something that answers requests.
+/// A program that answers requests, or a stand-in for one in tests.
 pub trait Service: Send {
     /// The answer to `request`.
     ///
     /// # Errors
-    /// No answer within `limit`, or none at all; the service is of no use then.
-    fn ask(&mut self, request: &[u8], limit: Duration) -> Result<Vec<u8>, Ended>;
+    /// No answer within `limit`, or the program has ended; the service cannot be used any more then.
+    fn ask(&mut self, request: &[u8], limit: Duration) -> Result<Vec<u8>, ServiceFailure>;
 
-    /// Says that nothing more will be asked, so that its memory is free while others work.
-    fn dismiss(&mut self) {}
+    /// Ends the program, since there will be no further request, so that its memory is free while other steps run.
+    fn stop(&mut self) {}
 }
 
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ended {
-    /// What happened, to follow the program's name: `was ended by signal 11`.
-    pub how: String,
-    /// The exit status that goes with it: 128+n for signal n, else 1.
+pub struct ServiceFailure {
+    /// What happened, worded to follow the program's name: `was ended by signal 11`.
+    pub what: String,
+    /// The exit status for offld: 128+n if the program was killed by signal n, else its own status, at least 1.
     pub status: u8,
-    /// The end of what it wrote to stderr.
-    pub said: String,
+    /// The end of its stderr.
+    pub stderr_tail: String,
 }
 
-/// A running program. Dropped, it is gone.
+/// A running program; dropping it kills it.
 pub(crate) struct Process {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,
     stderr: Option<ChildStderr>,
-    said: Vec<u8>,
+    stderr_tail: Vec<u8>,
     reaped: bool,
     signals: Arc<Signals>,
 }
 
 impl Process {
-    /// Takes over `child`, whose three streams are pipes and which `signals` knows of.
+    /// Takes over `child`, whose three streams are pipes and which is registered with `signals`.
     pub(super) fn new(mut child: Child, signals: Arc<Signals>) -> io::Result<Process> {
         let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
@@ -65,16 +65,16 @@ impl Process {
         for stream in [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()] {
             ioctl_fionbio(stream, true)?;
         }
-        Ok(Process { child, stdin: Some(stdin), stdout, stderr: Some(stderr), said: Vec::new(), reaped: false, signals })
+        Ok(Process { child, stdin: Some(stdin), stdout, stderr: Some(stderr), stderr_tail: Vec::new(), reaped: false, signals })
     }
 
-    /// Writes what it can of `request` from `sent` on; how much has been written then. A program that reads no more is as good as one
-    /// that has read all: its end shows in its answer.
+    /// Writes as much of `request` as the pipe takes, from byte `sent` on, and returns the number of bytes written so far. If the
+    /// program has closed its stdin, the request counts as sent: reading the answer then shows how it ended.
     fn send(&mut self, request: &[u8], sent: usize) -> usize {
         let Some(stdin) = &self.stdin else { return request.len() };
         match rustix::io::write(stdin, request.get(sent..).unwrap_or_default()) {
             Ok(count) => sent + count,
-            Err(error) if waits(error.into()) => sent,
+            Err(error) if is_retryable(error.into()) => sent,
             Err(_) => {
                 self.stdin = None;
                 request.len()
@@ -82,42 +82,43 @@ impl Process {
         }
     }
 
-    fn hear(&mut self) {
+    fn read_stderr(&mut self) {
         let Some(stderr) = &self.stderr else { return };
-        let mut buffer = [0; SAID];
+        let mut buffer = [0; STDERR_TAIL];
         match rustix::io::read(stderr, &mut buffer) {
             Ok(0) => self.stderr = None,
             Ok(count) => {
-                self.said.extend_from_slice(buffer.get(..count).unwrap_or_default());
-                let over = self.said.len().saturating_sub(SAID);
-                self.said.drain(..over);
+                self.stderr_tail.extend_from_slice(buffer.get(..count).unwrap_or_default());
+                let over = self.stderr_tail.len().saturating_sub(STDERR_TAIL);
+                self.stderr_tail.drain(..over);
             }
-            Err(error) if waits(error.into()) => {}
+            Err(error) if is_retryable(error.into()) => {}
             Err(_) => self.stderr = None,
         }
     }
 
-    /// Ends it, if it has not ended by itself; how it ended then.
-    fn end(&mut self, why: Option<String>) -> Ended {
+    /// The failure to report. With `why`, the program is killed and that is the reason; else it has ended by itself, and its exit
+    /// status is the reason.
+    fn end(&mut self, why: Option<String>) -> ServiceFailure {
         if why.is_some() {
             let _ = self.child.kill();
         }
         let status = self.reap();
         while self.stderr.is_some() {
-            let heard = self.said.len();
-            self.hear();
-            if self.said.len() == heard {
+            let before = self.stderr_tail.len();
+            self.read_stderr();
+            if self.stderr_tail.len() == before {
                 break;
             }
         }
-        let said = String::from_utf8_lossy(&self.said).trim().to_owned();
+        let stderr_tail = String::from_utf8_lossy(&self.stderr_tail).trim().to_owned();
         match (why, status) {
-            (Some(how), _) => Ended { how, status: 1, said },
+            (Some(what), _) => ServiceFailure { what, status: 1, stderr_tail },
             (None, Some(status)) => {
-                let (how, status) = how_it_ended(status);
-                Ended { how, status: status.max(1), said }
+                let (what, status) = how_it_ended(status);
+                ServiceFailure { what, status: status.max(1), stderr_tail }
             }
-            (None, None) => Ended { how: "ended without a status".to_owned(), status: 1, said },
+            (None, None) => ServiceFailure { what: "ended without a status".to_owned(), status: 1, stderr_tail },
         }
     }
 
@@ -128,20 +129,20 @@ impl Process {
         self.signals.wait(&mut self.child).ok().map(|(status, _)| status)
     }
 
-    /// Waits until something can be read or written, `left` at most.
+    /// Waits until something can be read or written, for at most `left`.
     fn wait(&self, sending: bool, left: Duration) {
         let mut fds: Vec<PollFd<'_>> = vec![PollFd::from_borrowed_fd(self.stdout.as_fd(), PollFlags::IN)];
         let stdin: Option<BorrowedFd<'_>> = self.stdin.as_ref().filter(|_| sending).map(AsFd::as_fd);
         fds.extend(stdin.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT)));
         fds.extend(self.stderr.as_ref().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)));
         let timeout = Timespec::try_from(left).ok();
-        // Interrupted or not, the caller tries to read and write, and looks at the time.
+        // The result does not matter: the caller tries to read and write in any case, and checks the time.
         let _ = poll(&mut fds, timeout.as_ref());
     }
 }
 
 impl Service for Process {
-    fn ask(&mut self, request: &[u8], limit: Duration) -> Result<Vec<u8>, Ended> {
+    fn ask(&mut self, request: &[u8], limit: Duration) -> Result<Vec<u8>, ServiceFailure> {
         let until = Instant::now() + limit;
         let Some(length) = u32::try_from(request.len()).ok().filter(|_| request.len() <= LARGEST_FRAME) else {
             return Err(self.end(Some(format!("cannot be sent {} bytes: a request has at most 64 MiB", request.len()))));
@@ -153,22 +154,22 @@ impl Service for Process {
             if sent < frame.len() {
                 sent = self.send(&frame, sent);
             }
-            self.hear();
+            self.read_stderr();
             match rustix::io::read(&self.stdout, &mut buffer) {
                 Ok(0) => return Err(self.end(None)),
                 Ok(count) => answer.extend_from_slice(buffer.get(..count).unwrap_or_default()),
-                Err(error) if waits(error.into()) => {
+                Err(error) if is_retryable(error.into()) => {
                     let left = until.saturating_duration_since(Instant::now());
                     if left.is_zero() {
                         return Err(self.end(Some(format!("gave no answer within {} s", limit.as_secs()))));
                     }
                     self.wait(sent < frame.len(), left);
                 }
-                Err(error) => return Err(self.end(Some(format!("cannot be heard: {error}")))),
+                Err(error) => return Err(self.end(Some(format!("cannot be read from: {error}")))),
             }
             match complete(&answer) {
-                Some(Ok(length)) if answer.len() == length + HEAD => return Ok(answer.split_off(HEAD)),
-                Some(Ok(_)) => return Err(self.end(Some("said more than it was asked".to_owned()))),
+                Some(Ok(length)) if answer.len() == length + LENGTH_SIZE => return Ok(answer.split_off(LENGTH_SIZE)),
+                Some(Ok(_)) => return Err(self.end(Some("sent more than one answer".to_owned()))),
                 Some(Err(length)) => {
                     return Err(self.end(Some(format!("gave an answer of {length} bytes: one has at most 64 MiB"))));
                 }
@@ -177,9 +178,9 @@ impl Service for Process {
         }
     }
 
-    fn dismiss(&mut self) {
+    fn stop(&mut self) {
         self.stdin = None;
-        // It is waited for when it is dropped.
+        // Dropping it reaps it.
         let _ = self.child.kill();
     }
 }
@@ -191,9 +192,10 @@ impl Drop for Process {
     }
 }
 
-/// The length of the answer in a frame that is complete; none while it is not. A frame that says it is too large is an error at once.
+/// The length of the answer if `frame` is complete, none while it is not. A length above the limit is an error at once, and is
+/// returned as such.
 fn complete(frame: &[u8]) -> Option<Result<usize, usize>> {
-    let (length, rest) = frame.split_first_chunk::<HEAD>()?;
+    let (length, rest) = frame.split_first_chunk::<LENGTH_SIZE>()?;
     let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
     if length > LARGEST_FRAME {
         return Some(Err(length));
@@ -201,6 +203,6 @@ fn complete(frame: &[u8]) -> Option<Result<usize, usize>> {
     (rest.len() >= length).then_some(Ok(length))
 }
 
-fn waits(error: io::Error) -> bool {
+fn is_retryable(error: io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }

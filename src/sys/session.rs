@@ -1,5 +1,5 @@
-//! Everything a process does to the outside, made once in `cli/` and lent to every stage: the runner, the temp folder, the
-//! shell, and the environment variables we read (all of them are named here).
+//! The [`Session`]: the objects through which a link affects the outside (command runner, temporary folder, messages, signals, time
+//! trace), created once in `cli/` and passed to every stage. Also the names of all environment variables that offld reads.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,55 +13,55 @@ use crate::sys::trace::Trace;
 
 /// The device compiler, as a path.
 pub(crate) const OFFLD_CLANG: &str = "OFFLD_CLANG";
-/// The program that makes registration code with LLVM, as a path.
+/// The program that generates registration code with LLVM, as a path.
 pub(crate) const OFFLD_LLVM: &str = "OFFLD_LLVM";
-/// How long an answer of that program may take, in seconds.
+/// How long that program may take for one request, in seconds.
 pub(crate) const OFFLD_LLVM_TIMEOUT: &str = "OFFLD_LLVM_TIMEOUT";
 /// The real host linker of `ld.offld`, as a path or a name to look up.
 pub(crate) const OFFLD_LINKER: &str = "OFFLD_LINKER";
-/// A folder that gets a reproduction of every link with device code.
+/// A folder in which a reproduction of every link with device code is written.
 pub(crate) const OFFLD_REPRODUCE: &str = "OFFLD_REPRODUCE";
-/// A cache shared with other machines: a URL.
+/// The URL of a cache that is shared with other machines.
 pub(crate) const OFFLD_CACHE_REMOTE: &str = "OFFLD_CACHE_REMOTE";
-/// `1`: nothing is written to the cache that is shared with other machines.
+/// `1`: nothing is written to the shared cache.
 pub(crate) const OFFLD_CACHE_REMOTE_READONLY: &str = "OFFLD_CACHE_REMOTE_READONLY";
-/// How long one question to the cache that is shared with other machines may take, in seconds.
+/// How long one request to the shared cache may take, in seconds.
 pub(crate) const OFFLD_CACHE_REMOTE_TIMEOUT: &str = "OFFLD_CACHE_REMOTE_TIMEOUT";
 /// The folder of the cache of device links, or `off`.
 pub(crate) const OFFLD_CACHE: &str = "OFFLD_CACHE";
-/// How large that cache may be: `500M`, `5G`.
+/// The size limit of that cache: `500M`, `5G`.
 pub(crate) const OFFLD_CACHE_SIZE: &str = "OFFLD_CACHE_SIZE";
-/// The user's folder for what programs may lose.
+/// The user's folder for caches (XDG base directories).
 pub(crate) const XDG_CACHE_HOME: &str = "XDG_CACHE_HOME";
-/// The user's folder.
+/// The user's home folder.
 pub(crate) const HOME: &str = "HOME";
 /// Folders of shared libraries, which GNU ld searches as well.
 pub(crate) const LD_LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
-/// Set by make: its options, and where its jobserver is.
+/// Set by make: its options, and how to reach its jobserver.
 pub(crate) const MAKEFLAGS: &str = "MAKEFLAGS";
 /// Folders that programs are looked up in.
 pub(crate) const PATH: &str = "PATH";
 /// The Python environment that is active: PyPI packages may hold CUDA's tools.
 pub(crate) const VIRTUAL_ENV: &str = "VIRTUAL_ENV";
-/// Where Microsoft's linkers, and lld-link, look for libraries after the folders on the line, separated by semicolons.
+/// Folders separated by semicolons in which Microsoft's linkers and lld-link search for libraries, after those of the command line.
 pub(crate) const LIB: &str = "LIB";
-/// `1`: the bundler takes no notice of its other variables.
+/// `1`: the bundler ignores its other variables.
 pub(crate) const OFFLOAD_BUNDLER_IGNORE_ENV_VAR: &str = "OFFLOAD_BUNDLER_IGNORE_ENV_VAR";
-/// `1`: the bundler tells of compressing and decompressing.
+/// `1`: the bundler reports what it compresses and decompresses.
 pub(crate) const OFFLOAD_BUNDLER_VERBOSE: &str = "OFFLOAD_BUNDLER_VERBOSE";
 /// `1`: the bundler compresses.
 pub(crate) const OFFLOAD_BUNDLER_COMPRESS: &str = "OFFLOAD_BUNDLER_COMPRESS";
-/// How hard the bundler compresses.
+/// The bundler's compression level.
 pub(crate) const OFFLOAD_BUNDLER_COMPRESSION_LEVEL: &str = "OFFLOAD_BUNDLER_COMPRESSION_LEVEL";
-/// `2` or `3`: the header of compressed bundles that are written.
+/// `2` or `3`: the header version of the compressed bundles that are written.
 pub(crate) const COMPRESSED_BUNDLE_FORMAT_VERSION: &str = "COMPRESSED_BUNDLE_FORMAT_VERSION";
-/// Folders that GNU ld writes into what it links, and searches.
+/// Folders that GNU ld writes into its output as run path, and searches.
 pub(crate) const LD_RUN_PATH: &str = "LD_RUN_PATH";
 /// Libraries loaded before all others.
 pub(crate) const LD_PRELOAD: &str = "LD_PRELOAD";
 /// Set: ld.lld writes a reproduction.
 pub(crate) const LLD_REPRODUCE: &str = "LLD_REPRODUCE";
-/// What compilers and linkers read besides: a device link by other values is another one.
+/// Other variables that compilers and linkers read: their values are part of the cache key of a device link.
 pub(crate) const TOOL_VARIABLES: [&str; 12] = [
     "COMPILER_PATH",
     "LIBRARY_PATH",
@@ -76,23 +76,23 @@ pub(crate) const TOOL_VARIABLES: [&str; 12] = [
     "LANG",
     "VIRTUAL_ENV",
 ];
-/// The same, for names that begin so.
+/// The same, for all variables whose names begin with one of these.
 pub(crate) const TOOL_PREFIXES: [&str; 13] =
     ["LLVM_", "LLD_", "CLANG_", "CCC_", "LD_", "GCC_", "COLLECT_", "CUDA_", "HIP_", "ROCM_", "NVCC_", "LC_", "QA_OVERRIDE_GCC3_"];
 /// Where temporary files go: the first that is set, in LLVM's order.
 const TEMP: [&str; 4] = ["TMPDIR", "TMP", "TEMP", "TEMPDIR"];
 
-/// The effects of one process.
+/// The objects through which one process affects the outside.
 pub struct Session {
     /// Messages.
     pub shell: Arc<Shell>,
-    /// Other programs.
+    /// Runs other programs.
     pub runner: Box<dyn Run>,
     /// Temporary files.
     pub scratch: Arc<Scratch>,
     /// Signals.
     pub signals: Arc<Signals>,
-    /// The time trace, if one is wanted.
+    /// The time trace, which records nothing unless one was requested.
     pub trace: Trace,
 }
 

@@ -1,12 +1,11 @@
-//! stdout and stderr: the only place that prints. Knows the name we were called by, whether stderr is a terminal, and the
-//! format in which commands are shown. It decides nothing about what is worth saying.
+//! Messages on stderr: their format, their colours, and how commands are quoted. Whether a message is printed is decided elsewhere.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-/// Where messages go, and under which name.
+/// Where messages are written, and the tool name that they begin with.
 pub struct Shell {
     name: String,
     colour: bool,
@@ -38,7 +37,7 @@ impl Shell {
         &self.name
     }
 
-    /// Whether somebody watches.
+    /// Whether stderr is a terminal.
     pub fn is_terminal(&self) -> bool {
         self.terminal
     }
@@ -58,26 +57,26 @@ impl Shell {
         self.labelled("note", "1;36", text);
     }
 
-    /// What a tool says, as it comes.
+    /// Output of a tool, unchanged and not necessarily UTF-8.
     pub fn bytes(&self, bytes: &[u8]) {
         let mut err = self.err.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = err.write_all(bytes);
     }
 
-    /// What a tool said, as it is.
+    /// Output of a tool, unchanged.
     pub fn text(&self, text: &str) {
         if !text.is_empty() {
             self.write(format_args!("{text}"));
         }
     }
 
-    /// A line of output that was asked for (`--wrapper-why`, printed modules), as it is.
+    /// A line of output that the user requested (`--wrapper-why`, printed modules), unchanged.
     pub fn line(&self, text: &str) {
         self.write(format_args!("{text}\n"));
     }
 
-    /// A command about to run, or that would run: one space, the program in double quotes as LLVM's wrapper shows it, then the
-    /// arguments quoted so that the line can be pasted into a shell (docs/spec/faults.md F11).
+    /// A command that is about to run, or that would run: one space, the program in double quotes as LLVM's wrapper prints it, then
+    /// the arguments quoted so that the line can be pasted into a shell (docs/spec/faults.md F11).
     pub fn command(&self, program: &Path, args: &[OsString]) {
         self.line(&format!(" {}", command_line(program, args)));
     }
@@ -93,13 +92,13 @@ impl Shell {
 
     fn write(&self, text: std::fmt::Arguments<'_>) {
         let mut err = self.err.lock().unwrap_or_else(PoisonError::into_inner);
-        // A closed stderr is no reason to fail a link.
+        // A link does not fail because stderr is closed.
         let _ = err.write_fmt(text);
         let _ = err.flush();
     }
 }
 
-/// `"/usr/bin/ld" -o 'o u t' a.o`: what can be pasted into a POSIX shell.
+/// The command as a line for a POSIX shell: `"/usr/bin/ld" -o 'o u t' a.o`.
 pub(crate) fn command_line(program: &Path, args: &[OsString]) -> String {
     let mut text = double_quoted(program.as_os_str());
     for arg in args {
@@ -109,7 +108,7 @@ pub(crate) fn command_line(program: &Path, args: &[OsString]) -> String {
     text
 }
 
-/// `text` as one word of a POSIX shell: bare where nothing in it is special, else in single quotes.
+/// `text` as one word for a POSIX shell: in single quotes if it contains a character that is special there.
 pub(crate) fn quoted(text: &OsStr) -> String {
     let text = text.to_string_lossy();
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-+=./,:@%^".contains(c) || !c.is_ascii();

@@ -1,5 +1,5 @@
-//! SIGINT, SIGTERM and SIGHUP: the running children are told, the stages stop at the next step, and everything is dropped on
-//! the way out, so the temp folder goes as it does on any other path. A signal that was ignored when we started stays ignored.
+//! SIGINT, SIGTERM and SIGHUP are forwarded to the running children, and the stages then return an error at their next step, so that
+//! the temporary folder is removed as on any other error. A signal that was ignored when offld started (`nohup`) stays ignored.
 
 use std::collections::HashSet;
 use std::io;
@@ -14,16 +14,16 @@ use wait4::Wait4;
 use crate::error::StepFailed;
 use crate::sys::trace::Usage;
 
-/// What signals have come, and who is running.
+/// The last signal received, and the children that are running.
 #[derive(Debug, Default)]
 pub struct Signals {
-    came: AtomicI32,
+    received: AtomicI32,
     running: Mutex<HashSet<u32>>,
     watching: OnceLock<()>,
 }
 
 impl Signals {
-    /// Starts to listen, once. Called before the first thing is made that would need cleaning up.
+    /// Installs the signal handlers, once. To be called before anything is created that must be cleaned up.
     pub fn watch(self: &Arc<Self>) {
         self.watching.get_or_init(|| {
             let ignored = ignored_signals();
@@ -33,13 +33,13 @@ impl Signals {
             }
             let Ok(mut source) = signal_hook::iterator::Signals::new(wanted) else { return };
             let state = Arc::clone(self);
-            std::thread::spawn(move || source.forever().for_each(|signal| state.arrived(signal)));
+            std::thread::spawn(move || source.forever().for_each(|signal| state.on_signal(signal)));
         });
     }
 
-    /// An error when a signal came: the way out for every stage.
+    /// An error if a signal has been received; every stage calls this to stop early.
     pub fn check(&self) -> Result<()> {
-        match self.came.load(Ordering::SeqCst) {
+        match self.received.load(Ordering::SeqCst) {
             0 => Ok(()),
             signal => {
                 Err(StepFailed { report: format!("stopped by signal {signal}"), status: u8::try_from(128 + signal).unwrap_or(1) }
@@ -48,19 +48,19 @@ impl Signals {
         }
     }
 
-    /// A child with a process group of its own runs from here on.
-    pub fn enter(&self, pid: u32) {
+    /// Registers a running child, which leads its own process group, so that signals are forwarded to it.
+    pub fn register(&self, pid: u32) {
         self.lock().insert(pid);
-        let signal = self.came.load(Ordering::SeqCst);
+        let signal = self.received.load(Ordering::SeqCst);
         if signal != 0 {
-            tell(pid, signal);
+            forward(pid, signal);
         }
     }
 
-    /// Waits for a child and forgets it before its number can be used again.
+    /// Waits for a child, and unregisters it before the system can reuse its process id.
     pub fn wait(&self, child: &mut Child) -> io::Result<(ExitStatus, Usage)> {
         if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-            // Leaves the child a zombie, so that its number is still its own when it is forgotten.
+            // NOWAIT leaves the child a zombie, so that its process id is still its own when it is unregistered.
             let _ = rustix::io::retry_on_intr(|| {
                 rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
             });
@@ -70,10 +70,10 @@ impl Signals {
         Ok((used.status, Usage { peak_memory: used.rusage.maxrss, cpu: used.rusage.utime + used.rusage.stime }))
     }
 
-    fn arrived(&self, signal: i32) {
-        self.came.store(signal, Ordering::SeqCst);
+    fn on_signal(&self, signal: i32) {
+        self.received.store(signal, Ordering::SeqCst);
         for pid in self.lock().iter() {
-            tell(*pid, signal);
+            forward(*pid, signal);
         }
     }
 
@@ -82,14 +82,14 @@ impl Signals {
     }
 }
 
-fn tell(pid: u32, signal: i32) {
+fn forward(pid: u32, signal: i32) {
     if let (Some(pid), Some(signal)) = (i32::try_from(pid).ok().and_then(Pid::from_raw), Signal::from_named_raw(signal)) {
-        // A child that is gone already needs no signal.
+        // This fails if the child has ended already, which is fine.
         let _ = rustix::process::kill_process_group(pid, signal);
     }
 }
 
-/// The mask of signals ignored at start (`nohup` ignores SIGHUP), bit n-1 for signal n.
+/// The mask of signals that were ignored at start (`nohup` ignores SIGHUP), with bit n-1 for signal n.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,5 +1,5 @@
-//! Which program does a job: the device compiler, the real host linker, the folder of the OpenMP runtime.
-//! Looks up only; runs nothing but `clang -dumpversion`, and that only where a path does not tell the version.
+//! Locates the tools of a link: the device compiler, the real host linker, the folder of the OpenMP runtime. Runs nothing but
+//! `clang -dumpversion`, and that only if the path does not contain the version.
 
 use std::ffi::OsStr;
 use std::os::unix::process::parent_id;
@@ -11,7 +11,7 @@ use crate::model::llvm_major;
 use crate::sys::run;
 use crate::sys::session::{self, Session};
 
-/// The majors looked for as `clang-NN`, newest first, after the plain name.
+/// The major versions that are searched for as `clang-NN`, newest first, after the plain name.
 const VERSIONS: std::ops::RangeInclusive<u32> = 14..=30;
 
 /// A clang for device links.
@@ -19,7 +19,7 @@ const VERSIONS: std::ops::RangeInclusive<u32> = 14..=30;
 pub(crate) struct Compiler {
     /// The executable.
     pub path: PathBuf,
-    /// Its major version, when it can be told.
+    /// Its major version, if it can be determined.
     pub major: Option<u32>,
 }
 
@@ -29,26 +29,26 @@ impl Compiler {
         Compiler { path, major }
     }
 
-    /// `lib` of the installation the compiler belongs to.
+    /// The `lib` folder of the installation that the compiler belongs to.
     pub(crate) fn library_folder(&self) -> Option<PathBuf> {
         let real = self.path.canonicalize().ok()?;
         Some(real.parent()?.parent()?.join("lib"))
     }
 }
 
-/// What was chosen, and what the user should hear about it.
+/// The compiler that was chosen, and a warning about it if there is a reason for one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Choice {
     /// The compiler.
     pub compiler: Compiler,
-    /// Set when its major version is not the one that made the bitcode.
+    /// Set if its major version is not the one that produced the bitcode.
     pub warning: Option<String>,
 }
 
-/// The compiler for device links: `explicit` (`--offld-clang=`), `OFFLD_CLANG`, the clang that started us, one beside us, `PATH`
-/// with plain and versioned names, the folders of Debian's packages. With bitcode of LLVM `need` among the inputs, the first of
-/// them of that version, else the first that is newer (with a warning); an older one cannot read it, so that is an error. What
-/// the user named is taken as it is, unless it is too old.
+/// The compiler for device links: `explicit` (`--offld-clang=`), `OFFLD_CLANG`, the clang that started offld, one in offld's folder,
+/// `PATH` with plain and versioned names, the folders of Debian's packages. If the inputs contain bitcode of LLVM `need`, the first
+/// candidate of that version, else the first newer one (with a warning); older ones cannot read the bitcode, so having only those is
+/// an error. A compiler that the user named is used whatever its version, unless it is too old.
 pub(crate) fn device_compiler(explicit: Option<&Path>, need: Option<u32>) -> Result<Choice> {
     let named = explicit.map(Path::to_path_buf).or_else(|| Session::env(session::OFFLD_CLANG).map(PathBuf::from));
     if let Some(named) = named {
@@ -92,16 +92,16 @@ fn fitting(mut candidates: impl Iterator<Item = Compiler>, need: Option<u32>) ->
     }
 }
 
-/// The major version a path tells (`…/llvm-19/bin/clang`, `clang-19`), else the compiler's own answer.
+/// The major version that the path contains (`…/llvm-19/bin/clang`, `clang-19`), else what `-dumpversion` prints.
 fn major_of(path: &Path) -> Option<u32> {
     let real = path.canonicalize().ok()?;
     let numbered = |text: &OsStr, prefix: &str| text.to_str()?.strip_prefix(prefix)?.parse::<u32>().ok();
     let by_name = real.file_name().and_then(|name| numbered(name, "clang-"));
     let by_folder = || real.iter().find_map(|part| numbered(part, "llvm-"));
-    by_name.or_else(by_folder).or_else(|| llvm_major(&run::answer(&real, &["-dumpversion"])?))
+    by_name.or_else(by_folder).or_else(|| llvm_major(&run::stdout_of(&real, &["-dumpversion"])?))
 }
 
-/// The clang among our ancestors: the driver that runs us, perhaps through a shell script.
+/// The clang driver that started offld, perhaps through a shell script: found among the ancestors of this process.
 fn calling_clang() -> Option<PathBuf> {
     const GENERATIONS: usize = 4;
     let mut pid = parent_id();
@@ -117,12 +117,12 @@ fn calling_clang() -> Option<PathBuf> {
     None
 }
 
-/// The major version of the clang that runs us, if one does.
+/// The major version of the clang that started offld, if one did.
 pub(crate) fn calling_release() -> Option<u32> {
     major_of(&calling_clang()?)
 }
 
-/// `exe` itself when it is a clang; the clang beside it when it is another driver of the family.
+/// `exe` itself if it is a clang; the clang in its folder if it is another driver of the family.
 fn clang_of_driver(exe: &Path) -> Option<PathBuf> {
     let name = exe.file_name()?.to_str()?;
     let stem = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
@@ -135,12 +135,12 @@ fn clang_of_driver(exe: &Path) -> Option<PathBuf> {
     }
 }
 
-/// A clang in our own folder, with our symlink followed or not.
+/// A clang in the folder that offld was called from, or in the folder of its executable.
 fn beside_us() -> Option<PathBuf> {
     our_folders().map(|folder| folder.join("clang")).find(|clang| clang.is_file())
 }
 
-/// Where we were called, if by a path, and where we are.
+/// The folder of the path that offld was called by, if it was called by a path, and the folder of its executable.
 fn our_folders() -> impl Iterator<Item = PathBuf> {
     let called =
         std::env::args_os().next().map(PathBuf::from).filter(|name| name.parent().is_some_and(|dir| dir != Path::new("")));
@@ -148,18 +148,18 @@ fn our_folders() -> impl Iterator<Item = PathBuf> {
     ours.into_iter().flatten().filter_map(|me| me.parent().map(Path::to_path_buf))
 }
 
-/// The program `name`: beside us, as LLVM's tools have it beside them, else on `PATH`, else by its name alone.
+/// The program `name` in offld's folder (LLVM's tools look there, too), else on `PATH`, else the bare name.
 pub(crate) fn beside_us_or_on_path(name: &str) -> PathBuf {
     let beside = our_folders().map(|folder| folder.join(name)).find(|path| path.is_file());
     beside.or_else(|| which::which(name).ok()).unwrap_or_else(|| name.into())
 }
 
 /// The linker that does the host link for `ld.offld`: `explicit` (`--offld-linker=`), `OFFLD_LINKER`, else `ld.lld`, else `ld`
-/// (the other way round when we stand in for `ld` itself, `ld_first`). Never offld itself, by whatever name.
+/// (the other way round if offld was called as `ld`, `ld_first`). Never offld itself under another name.
 pub(crate) fn host_linker(explicit: Option<&Path>, ld_first: bool) -> Result<PathBuf> {
     let named = explicit.map(Path::to_path_buf).or_else(|| Session::env(session::OFFLD_LINKER).map(PathBuf::from));
     if let Some(named) = named {
-        // `lld` is to be ld.lld, as in -fuse-ld=lld; by its plain name there is a program that only says so.
+        // `lld` means ld.lld, as in -fuse-ld=lld: the program `lld` only prints that it must be called as ld.lld.
         let found = if named.components().count() == 1 {
             let names = [PathBuf::from(format!("ld.{}", named.display())), named.clone()];
             let found = names.iter().find_map(|name| first_other(name).or_else(|| beside_clang(name)));
@@ -177,14 +177,14 @@ pub(crate) fn host_linker(explicit: Option<&Path>, ld_first: bool) -> Result<Pat
         .context("cannot find a host linker: neither `ld.lld` nor `ld` is on PATH; name one with --offld-linker= or OFFLD_LINKER")
 }
 
-/// Whether the program at `path` is LLVM's ELF linker, by its name and by what that leads to.
+/// Whether the program at `path` is LLVM's ELF linker, by its name and by the name of the file that it is a symlink to.
 pub(crate) fn is_ld_lld(path: &Path) -> bool {
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let real = path.canonicalize().map(|real| name(&real)).unwrap_or_default();
     name(path).contains("ld.lld") && (real == "lld" || real.starts_with("lld-") || real == "ld.lld")
 }
 
-/// A linker in the folder of the clang that called us, which need not be in `PATH`.
+/// A linker in the folder of the clang that started offld, which need not be on `PATH`.
 fn beside_clang(name: &Path) -> Option<PathBuf> {
     let linker = calling_clang()?.canonicalize().ok()?.with_file_name(name);
     (linker.is_file() && !is_ourselves(&linker)).then_some(linker)
@@ -195,7 +195,7 @@ fn first_other(name: &Path) -> Option<PathBuf> {
     which::which_all(name).ok()?.find(|path| !is_ourselves(path))
 }
 
-/// Whether `path` is this very program, through symlinks or hard links.
+/// Whether `path` is offld's own executable, through symlinks or hard links.
 pub(crate) fn is_ourselves(path: &Path) -> bool {
     let same = |a: &Path, b: &Path| {
         use std::os::unix::fs::MetadataExt;
@@ -205,8 +205,8 @@ pub(crate) fn is_ourselves(path: &Path) -> bool {
     std::env::current_exe().is_ok_and(|me| same(&me, path) == Some(true))
 }
 
-/// One of NVIDIA's tools (`fatbinary`, `nvlink`): in `bin` of `cuda_path` (`--cuda-path=`), on `PATH`, where CUDA's own installer puts
-/// it, or in a Python environment's wheel.
+/// One of NVIDIA's tools (`fatbinary`, `nvlink`): in `bin` of `cuda_path` (`--cuda-path=`), on `PATH`, in the folder that CUDA's
+/// installer uses, or in a package of the active Python environment.
 pub(crate) fn cuda_tool(name: &str, cuda_path: Option<&Path>) -> Result<PathBuf> {
     let named = cuda_path.map(|folder| folder.join("bin").join(name)).filter(|tool| tool.is_file());
     let installed = || Some(Path::new("/usr/local/cuda/bin").join(name)).filter(|tool| tool.is_file());
@@ -219,7 +219,7 @@ pub(crate) fn cuda_tool(name: &str, cuda_path: Option<&Path>) -> Result<PathBuf>
     })
 }
 
-/// A tool of the PyPI package, below the Python environment that is active.
+/// A tool of NVIDIA's PyPI packages in the active Python environment.
 fn wheel(name: &str) -> Option<PathBuf> {
     let environment = PathBuf::from(Session::env(session::VIRTUAL_ENV)?);
     let entries =
@@ -231,7 +231,7 @@ fn wheel(name: &str) -> Option<PathBuf> {
     tools.into_iter().rev().find(|tool| tool.is_file())
 }
 
-/// The folder with `libomptarget.so` (or `.a`) that a link by `ld.offld` uses: that of the compiler, else the newest package's.
+/// The folder with `libomptarget.so` (or `.a`) that `ld.offld` links with: that of the compiler, else of the newest Debian package.
 pub(crate) fn openmp_runtime_folder(compiler: &Compiler) -> Option<PathBuf> {
     let packaged = VERSIONS.rev().map(|major| PathBuf::from(format!("/usr/lib/llvm-{major}/lib")));
     let all = compiler.library_folder().into_iter().chain(packaged);

@@ -1,5 +1,5 @@
-//! `--wrapper-time-trace`: a Chrome trace of a link, with LLVM's span names, and a lane for each device job that carries the job's
-//! command, peak memory and CPU time. Costs nothing when it is not asked for.
+//! `--wrapper-time-trace`: a Chrome trace of a link, with LLVM's span names, and a lane for each device job with its command, peak
+//! memory and CPU time. Records nothing unless it was requested.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -10,27 +10,27 @@ use serde_json::{Value, json};
 
 use crate::sys::atomic_file;
 
-/// LLVM's names of the spans (those it shows in a trace of its own wrapper).
+/// The span names that LLVM's wrapper uses in its own time trace.
 pub(crate) mod span {
     /// The whole process.
     pub(crate) const WHOLE: &str = "Execute linker wrapper";
     /// Finding the device code.
     pub(crate) const EXTRACT: &str = "ExtractDeviceCode";
-    /// Everything from there to the host link.
+    /// Everything between extraction and the host link.
     pub(crate) const DEVICE: &str = "Handle all device input";
-    /// One device job, its inputs' writing included.
+    /// One device job, from writing its inputs on.
     pub(crate) const JOB: &str = "Link device input";
     /// The compiler of one device job.
     pub(crate) const CLANG: &str = "Clang";
     /// Packing of linked images.
     pub(crate) const BUNDLE: &str = "Bundle linked output";
-    /// Making of registration code.
+    /// Generating registration code.
     pub(crate) const WRAP: &str = "Wrap bundled images";
     /// The host linker.
     pub(crate) const HOST: &str = "Execute host linker";
 }
 
-/// What a child used, as the system tells at its end.
+/// Resources that a child process used, as `wait4` reports them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Peak of resident memory, in bytes.
@@ -39,7 +39,7 @@ pub struct Usage {
     pub cpu: Duration,
 }
 
-/// Lane 0 is the process itself; job n has lane n + 1.
+/// A finished span. Lane 0 is the process itself; job n has lane n + 1.
 #[derive(Debug)]
 struct Event {
     name: &'static str,
@@ -60,7 +60,7 @@ pub struct Trace {
     events: Mutex<Vec<Event>>,
 }
 
-/// A span that ends when it is told to, or dropped.
+/// A span that ends when it is dropped.
 #[derive(Debug)]
 pub struct Span<'t> {
     trace: &'t Trace,
@@ -88,7 +88,7 @@ impl Trace {
         Span { trace: self, name, lane, start: Instant::now(), args: Value::Null }
     }
 
-    /// Writes the file, if one is wanted: whole or not at all.
+    /// Writes the trace file atomically, if one was requested.
     pub fn write(&self) -> Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let write = |out: &mut std::fs::File| Ok(serde_json::to_writer(out, &self.json())?);
@@ -139,8 +139,8 @@ fn totals(events: &[Event]) -> Vec<(&'static str, u64, Duration)> {
 }
 
 impl Span<'_> {
-    /// Says more about the span; shown beside it.
-    pub fn tell(&mut self, key: &str, value: impl Into<Value>) {
+    /// Adds an argument, which trace viewers show with the span.
+    pub fn set_arg(&mut self, key: &str, value: impl Into<Value>) {
         if self.trace.file.is_none() {
             return;
         }
@@ -150,10 +150,10 @@ impl Span<'_> {
         self.args[key] = value.into();
     }
 
-    /// What a child used.
-    pub fn tell_usage(&mut self, usage: Usage) {
-        self.tell("peak memory KiB", usage.peak_memory / 1024);
-        self.tell("cpu ms", u64::try_from(usage.cpu.as_millis()).unwrap_or(u64::MAX));
+    /// Adds the resources that a child used.
+    pub fn record_usage(&mut self, usage: Usage) {
+        self.set_arg("peak memory KiB", usage.peak_memory / 1024);
+        self.set_arg("cpu ms", u64::try_from(usage.cpu.as_millis()).unwrap_or(u64::MAX));
     }
 }
 
@@ -180,8 +180,8 @@ mod tests {
         let trace = Trace::new(Some(file.clone()), 0, "clang-linker-wrapper");
         let whole = trace.span(span::WHOLE, 0);
         let mut job = trace.span(span::CLANG, 2);
-        job.tell("command", "clang -o x");
-        job.tell_usage(Usage { peak_memory: 4096, cpu: Duration::from_millis(3) });
+        job.set_arg("command", "clang -o x");
+        job.record_usage(Usage { peak_memory: 4096, cpu: Duration::from_millis(3) });
         drop(job);
         drop(whole);
         trace.write().unwrap();

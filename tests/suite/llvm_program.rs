@@ -115,7 +115,7 @@ fn stand_ins() -> Outcome {
         ("echo oops >&2; exit 7".to_owned(), ["failed: 'llvm' exited with status 7", "it said: oops"]),
         (format!("{other}; exec sleep 60"), ["is of another build than this offld (offld-llvm 1 0.0.0 0 and ", "OFFLD_LLVM"]),
         (format!("{}; sleep 0.3; {}; exec sleep 60", frame(BUILD), frame("?")), ["offld-llvm gave an answer that is none", ""]),
-        (format!("{0}; {0}; exec sleep 60", frame(BUILD)), ["'llvm' said more than it was asked", "inputs: a.out"]),
+        (format!("{0}; {0}; exec sleep 60", frame(BUILD)), ["'llvm' sent more than one answer", "inputs: a.out"]),
     ] {
         let stand_in = work.tool("llvm", &format!("#!/bin/sh\n{script}\n"));
         let said = run_failing(link(&work)?.env("OFFLD_LLVM", stand_in).env("OFFLD_LLVM_TIMEOUT", "1"))?;

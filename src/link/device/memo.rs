@@ -1,18 +1,19 @@
-//! Device links that need not be done again. The image of a link is found by what the link is made of: the device code, the linker's
-//! command, the linker itself, the environment; and by the files that it read besides, which are written down when it is done
-//! (`manifest`). The linker's command is the compiler's answer (`linker_command`); with it the linker is run directly, and asked for the list
-//! of what it reads.
+//! The cache of device links. The key of an image is made of everything that decides on it: the device code, the linker's command line,
+//! the linker itself, the environment. Besides, a manifest (`manifest`) records which other files the linker has read, and a cached
+//! image is used only while those are unchanged. The linker's command line comes from the compiler (`linker_command`); the linker is
+//! then run directly, with the option that makes it list the files that it reads.
 //!
-//! A link of which something cannot be known is not kept, and says why; it is done by the compiler then, as without a cache.
+//! Links whose inputs cannot be fully determined are not cached, with a note that says why; they are run through the compiler, as
+//! without a cache.
 
-mod asking;
+mod compiler_query;
 mod driver_probe_paths;
+mod file_snapshot;
 mod history;
 mod libraries;
-mod line;
+mod linker_args;
 mod linker_command;
 mod manifest;
-mod stamp;
 mod store;
 mod tool;
 
@@ -27,64 +28,64 @@ use anyhow::Result;
 use super::DeviceContext;
 use crate::link::select::DeviceJob;
 use crate::store::{Cache, Digest, Event, KeyBuilder};
-use crate::sys::run::{Cmd, Waiting};
+use crate::sys::run::{Cmd, PreloadedLinker};
 use crate::sys::session::{self, Session};
 use crate::sys::trace::Usage;
 
-use line::{Line, Linker};
+use linker_args::{Linker, LinkerArgs};
 use linker_command::LinkerCommand;
 pub(super) use linker_command::{INPUT, OUTPUT};
 use manifest::Manifest;
 pub(crate) use tool::Tool;
 
-/// A tool, once it is told. Whoever asks meanwhile waits.
-type Slot = Arc<OnceLock<Result<Tool, String>>>;
+/// The identity of a tool, computed once; concurrent callers block until it is known.
+type SharedTool = Arc<OnceLock<Result<Tool, String>>>;
 
-/// What the compiler says, once it is asked.
-type Answer = Arc<Mutex<Option<Result<LinkerCommand, String>>>>;
+/// The compiler's answer to one query, computed once; concurrent callers block until it is known.
+type SharedLinkerCommand = Arc<Mutex<Option<Result<LinkerCommand, String>>>>;
 
-/// The cache as one run's device links use it.
+/// The cache as the device links of one run use it.
 pub(super) struct DeviceCache<'a> {
     cache: &'a Arc<Cache>,
     context: &'a DeviceContext<'a>,
     session: &'a Session,
     environment: Digest,
     verbose: bool,
-    /// From here on tools may have been started, and files read.
+    /// When this was created, by both clocks. No tool has been started and no file read for it before that.
     begun: (SystemTime, Instant),
-    tools: Mutex<HashMap<PathBuf, Slot>>,
-    answers: Mutex<HashMap<Vec<OsString>, Answer>>,
-    /// A linker that loads meanwhile.
-    waiting: Mutex<Option<Waiting>>,
+    tools: Mutex<HashMap<PathBuf, SharedTool>>,
+    linker_commands: Mutex<HashMap<Vec<OsString>, SharedLinkerCommand>>,
+    /// A linker that was started early and is loading.
+    preloaded: Mutex<Option<PreloadedLinker>>,
 }
 
-/// What the cache is told about a job.
+/// The description of a job by which it is looked up in the cache.
 pub(super) struct LinkQuery<'a> {
     /// The job.
     pub(super) job: &'a DeviceJob<'a>,
-    /// The job's command, as the compiler would be run for it.
+    /// The compiler command that links the job without a cache.
     pub(super) cmd: &'a Cmd,
-    /// The compiler's arguments with the stand-ins [`INPUT`] and [`OUTPUT`].
+    /// The compiler's arguments, with the placeholders [`INPUT`] and [`OUTPUT`].
     pub(super) args: &'a [OsString],
     /// Where the image goes.
     pub(super) image: &'a Path,
-    /// The program that is linked, by whose name the link is known from time to time.
+    /// The program that is linked: its path identifies the link from one build to the next, to report what has changed.
     pub(super) program: &'a Path,
 }
 
-/// A link of which all is known but what came of it.
+/// A link whose cache key and linker command are known.
 pub(super) struct ResolvedLink {
     linker_command: LinkerCommand,
-    line: Line,
+    linker_args: LinkerArgs,
     linker: Tool,
     key: Digest,
     inputs: Vec<Digest>,
-    made: history::KeyParts,
+    key_parts: history::KeyParts,
 }
 
 impl ResolvedLink {
-    /// Whether the linker may be given the device code as one archive: it then makes the same of it, unless it is told to treat what
-    /// comes out of archives otherwise.
+    /// Whether the linker may be given the device code as one archive. The result is the same, unless `--exclude-libs` makes it treat
+    /// members of archives differently.
     pub(super) fn takes_archives(&self) -> bool {
         !self.linker_command.args.iter().any(|arg| arg.trim_start_matches('-').starts_with("exclude-libs"))
     }
@@ -102,19 +103,19 @@ impl<'a> DeviceCache<'a> {
             verbose,
             begun: (cache.clock().now(), cache.clock().running()),
             tools: Mutex::default(),
-            answers: Mutex::default(),
-            waiting: Mutex::default(),
+            linker_commands: Mutex::default(),
+            preloaded: Mutex::default(),
         };
-        // The device's linker is most probably the host's.
+        // The linker for the device is most probably that of the host.
         for tool in [&context.compiler.path, context.host_linker] {
-            let slot = own.slot(tool);
-            match Tool::remembered(tool, cache) {
-                Some(known) => drop(slot.set(Ok(known))),
-                // It takes a moment, in which the compiler can be asked already.
+            let shared_tool = own.shared_tool(tool);
+            match Tool::from_record(tool, cache) {
+                Some(resolved) => drop(shared_tool.set(Ok(resolved))),
+                // Takes a while, so it is done on a thread while the compiler is queried.
                 None if tool::check_clang(tool).is_ok() || Linker::of(tool).is_some() => {
                     let (cache, path) = (Arc::clone(cache), tool.to_owned());
                     std::thread::spawn(move || {
-                        slot.get_or_init(|| Tool::of(&path, &cache));
+                        shared_tool.get_or_init(|| Tool::of(&path, &cache));
                     });
                 }
                 None => {}
@@ -123,74 +124,74 @@ impl<'a> DeviceCache<'a> {
         own
     }
 
-    /// Starts the linker that the compiler will most probably name for a CPU: it loads while the compiler is asked.
-    fn expect_linker(&self) {
-        let Some(words) = &self.context.first_words else { return };
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if waiting.is_none() {
-            *waiting = self.session.runner.prepare(self.context.host_linker, words, true);
+    /// Starts the linker that the compiler will most probably name for a CPU, so that it loads while the compiler is queried.
+    fn preload_linker(&self) {
+        let Some(args) = &self.context.preload_args else { return };
+        let mut preloaded = self.preloaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if preloaded.is_none() {
+            *preloaded = self.session.runner.preload(self.context.host_linker, args, true);
         }
     }
 
-    /// The linker that waits, if it is the one of `linker_command`; else it is gone.
-    fn expected(&self, linker_command: &LinkerCommand) -> Option<Waiting> {
-        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let words = self.context.first_words.as_ref()?;
-        let told = linker_command
+    /// The linker that was started early, if it is the one of `linker_command`; otherwise it is killed.
+    fn take_preloaded(&self, linker_command: &LinkerCommand) -> Option<PreloadedLinker> {
+        let preloaded = self.preloaded.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let args = self.context.preload_args.as_ref()?;
+        let has_preload_args = linker_command
             .args
-            .windows(words.len())
-            .any(|args| args.iter().map(OsStr::new).eq(words.iter().map(OsString::as_os_str)));
-        waiting.filter(|_| told && linker_command.program == self.context.host_linker)
+            .windows(args.len())
+            .any(|window| window.iter().map(OsStr::new).eq(args.iter().map(OsString::as_os_str)));
+        preloaded.filter(|_| has_preload_args && linker_command.program == self.context.host_linker)
     }
 
-    /// Finds out what `query` is about, or why that cannot be known.
-    pub(super) fn know(&self, query: &LinkQuery<'_>) -> std::result::Result<ResolvedLink, String> {
+    /// Determines the linker command and the cache key of `query`, or says why that is not possible.
+    pub(super) fn resolve(&self, query: &LinkQuery<'_>) -> std::result::Result<ResolvedLink, String> {
         let linker_command = self.linker_command(query)?;
-        let line = Line::read(&linker_command)?;
+        let linker_args = LinkerArgs::read(&linker_command)?;
         let linker = self.tool(&linker_command.program)?;
         let inputs: Vec<Digest> = query.job.inputs.iter().map(|input| Digest::of(&input.bytes)).collect();
         let key = self.key(&linker_command, &linker, &inputs);
-        let made = self.made(query, &linker_command, &linker, &inputs);
-        Ok(ResolvedLink { linker_command, line, linker, key, inputs, made })
+        let key_parts = self.key_parts(query, &linker_command, &linker, &inputs);
+        Ok(ResolvedLink { linker_command, linker_args, linker, key, inputs, key_parts })
     }
 
-    /// Puts the image of a link that was done before at its place; else says what has changed since.
-    pub(super) fn fetch(&self, known: &ResolvedLink, query: &LinkQuery<'_>) -> Result<std::result::Result<(), String>> {
+    /// Copies the cached image to its place; if there is none, says what has changed since the last link.
+    pub(super) fn fetch(&self, resolved: &ResolvedLink, query: &LinkQuery<'_>) -> Result<std::result::Result<(), String>> {
         let step = &query.cmd.step;
         let missing = |why: String| {
             self.cache.count(Event::Miss);
-            self.say(|| format!("{step}: not in the cache: {why}"));
+            self.note(|| format!("{step}: not in the cache: {why}"));
             Ok(Err(why))
         };
-        let (manifest, index, renewed) = match self.manifest(known.key) {
+        let (manifest, index, renewed) = match self.manifest(resolved.key) {
             Ok(found) => found,
             Err(Some(why)) => return missing(why),
             Err(None) => {
                 let last = self.cache.own_record(history::key(query.program, &query.job.target.to_string()));
                 let last = last.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-                return missing(history::difference(last.as_ref(), &known.made));
+                return missing(history::difference(last.as_ref(), &resolved.key_parts));
             }
         };
-        let variant = &manifest.variants[index];
-        let image = Digest::parse(&variant.image);
+        let entry = &manifest.entries[index];
+        let image = Digest::parse(&entry.image);
         if !matches!(image.map(|image| self.cache.fetch_blob(image, query.image)), Some(Ok(true))) {
             return missing("its image is not there any more, or damaged".to_owned());
         }
         self.cache.count(Event::Hit);
         let shared = image.is_some_and(|image| self.cache.was_shared(image));
-        self.say(|| format!("{step}: found in the {}", if shared { "shared cache" } else { "cache" }));
-        self.session.shell.text(&known.linker_command.warnings);
-        self.session.shell.text(&variant.said);
+        self.note(|| format!("{step}: found in the {}", if shared { "shared cache" } else { "cache" }));
+        self.session.shell.text(&resolved.linker_command.warnings);
+        self.session.shell.text(&entry.stderr);
         if renewed && let Ok(text) = serde_json::to_vec(&manifest) {
-            // A note for the next time, no matter whether it comes to be. Others have no use for stamps of files here.
-            let (cache, key) = (Arc::clone(self.cache), known.key);
+            // Only saves reading files next time, so errors are ignored. Not shared: file stats mean nothing on other machines.
+            let (cache, key) = (Arc::clone(self.cache), resolved.key);
             self.cache.later(move || cache.put_own_record(key, &text));
         }
         Ok(Ok(()))
     }
 
-    /// What was written down of links with this key, which of them holds, and whether that is to be written down anew; else why none
-    /// does, or nothing where nothing is known at all. Others are asked where this machine knows none.
+    /// The manifest of this key, the index of the entry whose files are unchanged, and whether the manifest must be written again. If
+    /// no entry is valid, the reason, or none if there is no manifest. The shared cache is asked if this machine has no valid entry.
     fn manifest(&self, key: Digest) -> std::result::Result<(Manifest, usize, bool), Option<String>> {
         let own = self.cache.own_record(key);
         let mut manifest = own.as_deref().map(Manifest::read).unwrap_or_default();
@@ -199,79 +200,80 @@ impl<'a> DeviceCache<'a> {
             Err(why) => own.map(|_| why),
         };
         let Some(shared) = self.cache.shared_record(key) else { return Err(why) };
-        manifest.join(Manifest::of_others(&shared));
+        manifest.merge(Manifest::from_remote(&shared));
         match manifest.find(self.cache.clock().now()) {
             Ok((index, _)) => Ok((manifest, index, true)),
             Err(why) => Err(Some(why)),
         }
     }
 
-    /// Links by the linker itself and keeps what comes of it. `inputs`: the words of its line for the device code; `files`: ours on it.
+    /// Runs the linker itself and caches the image. `inputs`: its arguments for the device code; `files`: the temporary files that
+    /// those name; `dependencies`: where it writes its dependency file.
     pub(super) fn link(
         &self,
-        known: ResolvedLink,
+        resolved: ResolvedLink,
         query: &LinkQuery<'_>,
         inputs: &[OsString],
         files: &[PathBuf],
         dependencies: PathBuf,
     ) -> Result<Usage> {
         let dump = query.args.iter().skip_while(|arg| *arg != "-dumpdir").nth(1).cloned().unwrap_or_default();
-        let mut args = known.linker_command.filled(inputs, query.image, &dump);
+        let mut args = resolved.linker_command.filled(inputs, query.image, &dump);
         let mut option = OsString::from("--dependency-file=");
         option.push(&dependencies);
         args.push(option);
-        if known.line.linker == Linker::Lld && self.session.shell.is_terminal() {
-            // It would not see the terminal through us.
+        if resolved.linker_args.linker == Linker::Lld && self.session.shell.is_terminal() {
+            // The linker's stderr is a pipe here, so colour must be forced.
             args.push("--color-diagnostics=always".into());
         }
-        self.session.shell.text(&known.linker_command.warnings);
-        let cmd = Cmd { program: known.linker_command.program.clone(), args, ..query.cmd.clone() };
-        let (begun, clock) = self.begun;
-        let (usage, said) = match self.expected(&known.linker_command) {
-            None => self.session.runner.run_heard(&cmd)?,
-            waiting => self.session.runner.run_waiting(waiting, &cmd)?,
+        self.session.shell.text(&resolved.linker_command.warnings);
+        let cmd = Cmd { program: resolved.linker_command.program.clone(), args, ..query.cmd.clone() };
+        let (begun, begun_monotonic) = self.begun;
+        let (usage, stderr) = match self.take_preloaded(&resolved.linker_command) {
+            None => self.session.runner.run_capturing(&cmd)?,
+            preloaded => self.session.runner.run_preloaded(preloaded, &cmd)?,
         };
-        // The device code is in maps of the user's files: it must still be what the key was made of.
-        let unchanged = query.job.inputs.iter().map(|input| Digest::of(&input.bytes)).eq(known.inputs.iter().copied());
+        // The device code is in memory maps of the user's files, which may have changed since the key was computed.
+        let unchanged = query.job.inputs.iter().map(|input| Digest::of(&input.bytes)).eq(resolved.inputs.iter().copied());
         let link = store::FinishedLink {
-            line: known.line,
-            program: known.linker_command.program,
-            linker: known.linker,
-            key: known.key,
+            linker_args: resolved.linker_args,
+            program: resolved.linker_command.program,
+            linker: resolved.linker,
+            key: resolved.key,
             image: query.image.to_owned(),
-            own: files.to_vec(),
+            temporary_files: files.to_vec(),
             dependencies,
-            said,
+            stderr,
             begun,
-            clock,
+            begun_monotonic,
         };
         let last = history::key(query.program, &query.job.target.to_string());
-        let kept = if unchanged { link.prepare() } else { Err("its device code changes at the moment".to_owned()) };
-        match kept {
-            Ok(kept) => {
-                let (cache, made) = (Arc::clone(self.cache), known.made);
-                let note = self.note(query.cmd.step.clone());
+        let entry = if unchanged { link.prepare() } else { Err("its device code has changed during the link".to_owned()) };
+        match entry {
+            Ok(entry) => {
+                let (cache, key_parts) = (Arc::clone(self.cache), resolved.key_parts);
+                let note = self.skip_reporter(query.cmd.step.clone());
                 self.cache.later(move || {
-                    if let Ok(text) = serde_json::to_vec(&made) {
+                    if let Ok(text) = serde_json::to_vec(&key_parts) {
                         cache.put_own_record(last, &text);
                     }
-                    if let Err(why) = kept.store(&cache) {
+                    if let Err(why) = entry.store(&cache) {
                         note(&why);
                     }
                 });
             }
-            Err(why) => self.note(query.cmd.step.clone())(&why),
+            Err(why) => self.skip_reporter(query.cmd.step.clone())(&why),
         }
         Ok(usage)
     }
 
-    /// Says that a link is not kept, and counts it.
-    pub(super) fn pass(&self, step: &str, why: &str) {
+    /// Counts a link that is not cached, and reports why.
+    pub(super) fn skip(&self, step: &str, why: &str) {
         self.cache.count(Event::Uncached);
-        self.say(|| format!("{step}: not cached: {why}"));
+        self.note(|| format!("{step}: not cached: {why}"));
     }
 
-    fn note(&self, step: String) -> impl Fn(&str) + Send + 'static {
+    fn skip_reporter(&self, step: String) -> impl Fn(&str) + Send + 'static {
         let shell = Arc::clone(&self.session.shell);
         let verbose = self.verbose;
         move |why| {
@@ -281,53 +283,59 @@ impl<'a> DeviceCache<'a> {
         }
     }
 
-    fn say(&self, text: impl Fn() -> String) {
+    fn note(&self, text: impl Fn() -> String) {
         if self.verbose {
             self.session.shell.note(&text());
         }
     }
 
-    fn slot(&self, path: &Path) -> Slot {
+    fn shared_tool(&self, path: &Path) -> SharedTool {
         let mut tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(tools.entry(path.to_owned()).or_default())
     }
 
-    /// The tool at `path`, looked at once.
+    /// The identity of the tool at `path`, computed once.
     fn tool(&self, path: &Path) -> std::result::Result<Tool, String> {
-        self.slot(path).get_or_init(|| Tool::of(path, self.cache)).clone()
+        self.shared_tool(path).get_or_init(|| Tool::of(path, self.cache)).clone()
     }
 
     fn key(&self, linker_command: &LinkerCommand, linker: &Tool, inputs: &[Digest]) -> Digest {
-        let mut parts = KeyBuilder::default();
-        parts.add("image 1").add(linker.digest.to_string()).add(self.environment.to_string());
-        // One executable is several linkers by several names.
-        parts.add(linker_command.program.file_name().unwrap_or_default().as_encoded_bytes());
-        parts.add((linker_command.args.len() as u64).to_le_bytes());
+        let mut key = KeyBuilder::default();
+        key.add("image 1").add(linker.digest.to_string()).add(self.environment.to_string());
+        // One executable can be several linkers, depending on the name it is called by.
+        key.add(linker_command.program.file_name().unwrap_or_default().as_encoded_bytes());
+        key.add((linker_command.args.len() as u64).to_le_bytes());
         linker_command.args.iter().for_each(|arg| {
-            parts.add(arg);
+            key.add(arg);
         });
         inputs.iter().for_each(|input| {
-            parts.add(input.to_string());
+            key.add(input.to_string());
         });
-        parts.digest()
+        key.digest()
     }
 
-    fn made(&self, query: &LinkQuery<'_>, linker_command: &LinkerCommand, linker: &Tool, inputs: &[Digest]) -> history::KeyParts {
+    fn key_parts(
+        &self,
+        query: &LinkQuery<'_>,
+        linker_command: &LinkerCommand,
+        linker: &Tool,
+        inputs: &[Digest],
+    ) -> history::KeyParts {
         let named = query.job.inputs.iter().zip(inputs);
-        let mut made: history::KeyParts =
+        let mut key_parts: history::KeyParts =
             named.map(|(input, digest)| (format!("the device code of {}", input.origin), digest.to_string())).collect();
-        made.insert(format!("the linker {}", linker_command.program.display()), linker.digest.to_string());
+        key_parts.insert(format!("the linker {}", linker_command.program.display()), linker.digest.to_string());
         let mut command = KeyBuilder::default();
         linker_command.args.iter().for_each(|arg| {
             command.add(arg);
         });
-        made.insert("the command".to_owned(), command.digest().to_string());
-        made.insert("the environment".to_owned(), self.environment.to_string());
-        made
+        key_parts.insert("the command".to_owned(), command.digest().to_string());
+        key_parts.insert("the environment".to_owned(), self.environment.to_string());
+        key_parts
     }
 }
 
-/// The variables that compilers and linkers read.
+/// The digest of the environment variables that compilers and linkers read.
 fn environment() -> Digest {
     let mut read: Vec<(OsString, OsString)> = std::env::vars_os()
         .filter(|(name, _)| {
@@ -337,9 +345,9 @@ fn environment() -> Digest {
         })
         .collect();
     read.sort();
-    let mut parts = KeyBuilder::default();
+    let mut key = KeyBuilder::default();
     for (name, value) in read {
-        parts.add(name.as_encoded_bytes()).add(value.as_encoded_bytes());
+        key.add(name.as_encoded_bytes()).add(value.as_encoded_bytes());
     }
-    parts.digest()
+    key.digest()
 }

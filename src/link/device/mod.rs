@@ -36,7 +36,7 @@ use crate::sys::toolchain::Compiler;
 use crate::sys::trace::span;
 use crate::target::Target;
 
-use crate::sys::jobs::Slots;
+use crate::sys::jobs::JobSlots;
 use inputs::Inputs;
 use memo::{DeviceCache, LinkQuery, ResolvedLink};
 
@@ -68,7 +68,7 @@ pub(crate) struct DeviceContext<'a> {
     /// The program of the host link: handed on to device links for the same kind of machine (docs/spec/faults.md F34).
     pub host_linker: &'a std::path::Path,
     /// The words that ld.lld can be started with ahead of its time, for the host's kind of machine.
-    pub first_words: Option<Vec<OsString>>,
+    pub preload_args: Option<Vec<OsString>>,
     /// Libraries of the host line that device code for CPUs may use.
     pub libraries: &'a [HostLibrary],
     /// File name of the link's output, the stem of temporary names.
@@ -87,7 +87,7 @@ pub(crate) fn link(jobs: &[DeviceJob<'_>], context: &DeviceContext<'_>, session:
     if !in_order {
         order.sort_by_key(|&at| Reverse(planned[at].job.inputs.iter().map(|input| input.bytes.len()).sum::<usize>()));
     }
-    let slots = Slots::new(if in_order { Jobs::N(1) } else { context.request.jobs }, session);
+    let slots = JobSlots::new(if in_order { Jobs::N(1) } else { context.request.jobs }, session);
     let progress = Progress::new(session.shell.is_terminal() && !context.request.dry_run);
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(slots.threads)
@@ -195,7 +195,7 @@ fn plan<'a>(job: &'a DeviceJob<'a>, context: &DeviceContext<'_>, session: &Sessi
 struct Work<'w> {
     at: usize,
     planned: &'w Planned<'w>,
-    slots: &'w Slots,
+    slots: &'w JobSlots,
     progress: &'w Progress,
     on_first_job: &'w (dyn Fn() + Sync),
     session: &'w Session,
@@ -210,11 +210,11 @@ impl Work<'_> {
             Some(_) if self.planned.query.is_empty() => None,
             Some(cache) => {
                 let query = self.query();
-                match cache.know(&query) {
+                match cache.resolve(&query) {
                     Ok(known) if cache.fetch(&known, &query)?.is_ok() => return Ok(()),
                     Ok(known) => Some((cache, known)),
                     Err(why) => {
-                        cache.pass(&self.planned.cmd.step, &why);
+                        cache.skip(&self.planned.cmd.step, &why);
                         None
                     }
                 }
@@ -242,9 +242,9 @@ impl Work<'_> {
         let Planned { job, inputs, cmd, .. } = self.planned;
         inputs.write_each(job)?;
         let mut clang = self.session.trace.span(span::CLANG, self.at + 1);
-        clang.tell("target", job.target.to_string());
-        clang.tell("command", command_line(&cmd.program, &cmd.args));
-        clang.tell_usage(self.session.runner.run(cmd)?);
+        clang.set_arg("target", job.target.to_string());
+        clang.set_arg("command", command_line(&cmd.program, &cmd.args));
+        clang.record_usage(self.session.runner.run(cmd)?);
         drop(clang);
         inputs.discard(self.session);
         Ok(())
@@ -254,8 +254,8 @@ impl Work<'_> {
         let Planned { job, inputs, dependencies, .. } = self.planned;
         let (words, files) = inputs.write(job, known.takes_archives())?;
         let mut linker = self.session.trace.span(span::CLANG, self.at + 1);
-        linker.tell("target", job.target.to_string());
-        linker.tell_usage(cache.link(known, &self.query(), &words, &files, dependencies.clone())?);
+        linker.set_arg("target", job.target.to_string());
+        linker.record_usage(cache.link(known, &self.query(), &words, &files, dependencies.clone())?);
         drop(linker);
         inputs.discard(self.session);
         Ok(())

@@ -10,7 +10,7 @@ use crate::args::request::LinkRequest;
 use crate::link::host;
 use crate::llvm::Llvm;
 use crate::store::{Cache, settings};
-use crate::sys::run::Waiting;
+use crate::sys::run::PreloadedLinker;
 use crate::sys::session::Session;
 
 /// What is at hand during one link, besides the values of its stages.
@@ -20,7 +20,7 @@ pub(super) struct Beside<'s> {
     /// Makes registration code.
     pub(super) llvm: Llvm<'s>,
     /// The host linker, started ahead of its time.
-    linker: Mutex<Option<Waiting>>,
+    linker: Mutex<Option<PreloadedLinker>>,
     request: &'s LinkRequest,
     session: &'s Session,
 }
@@ -33,14 +33,14 @@ impl<'s> Beside<'s> {
 
     /// Starts the host linker `linker`, which then waits for its line. Returns the words that it was started with, if it can be.
     pub(super) fn start_linker(&self, ledger: &Ledger, linker: &Path) -> Option<Vec<OsString>> {
-        let words = host::first_words(ledger, linker).filter(|_| !self.request.emit_fatbin_only);
-        let waiting = words.as_ref().and_then(|words| self.session.runner.prepare(linker, words, false));
+        let words = host::preload_args(ledger, linker).filter(|_| !self.request.emit_fatbin_only);
+        let waiting = words.as_ref().and_then(|words| self.session.runner.preload(linker, words, false));
         *self.linker.lock().unwrap_or_else(PoisonError::into_inner) = waiting;
         words
     }
 
     /// The host linker that waits for its line, if there is one.
-    pub(super) fn take_linker(&self) -> Option<Waiting> {
+    pub(super) fn take_linker(&self) -> Option<PreloadedLinker> {
         self.linker.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 

@@ -16,7 +16,7 @@ use crate::link::select::{self, DeviceJob, SelectOptions};
 use crate::link::{host, reproduce};
 use crate::model::ObjectFormat;
 use crate::registration;
-use crate::sys::run::{Cmd, Waiting};
+use crate::sys::run::{Cmd, PreloadedLinker};
 use crate::sys::session::Session;
 use crate::sys::toolchain::{self, Compiler};
 use crate::sys::trace::span;
@@ -51,10 +51,10 @@ pub(super) fn plain_link(ledger: &Ledger, request: &LinkRequest, linker: &Path, 
 }
 
 /// The host link, and after a relocatable one our own last step. Of a link that a signal or a full disk ends nothing is left.
-pub(super) fn host_link(line: &Cmd, waiting: Option<Waiting>, request: &LinkRequest, session: &Session) -> Result<()> {
+pub(super) fn host_link(line: &Cmd, waiting: Option<PreloadedLinker>, request: &LinkRequest, session: &Session) -> Result<()> {
     let mut host = session.trace.span(span::HOST, 0);
     let started = SystemTime::now();
-    let mut result = session.runner.run_waiting(waiting, line).map(|(usage, _)| host.tell_usage(usage));
+    let mut result = session.runner.run_preloaded(waiting, line).map(|(usage, _)| host.record_usage(usage));
     if request.relocatable && result.is_ok() {
         result = session.runner.edit(out_name(request), &host::finish_relocatable);
         if result.is_err() {

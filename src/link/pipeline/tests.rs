@@ -17,7 +17,7 @@ use crate::llvm::protocol::{Answer, BUILD, Request};
 use crate::model::ImageKind;
 use crate::sys::run::{Cmd, Run};
 use crate::sys::scratch::Scratch;
-use crate::sys::service::{Ended, Service};
+use crate::sys::service::{Service, ServiceFailure};
 use crate::sys::shell::Shell;
 use crate::sys::signals::Signals;
 use crate::sys::trace::{Trace, Usage};
@@ -68,7 +68,7 @@ impl Run for FailsAt {
 struct Objects;
 
 impl Service for Objects {
-    fn ask(&mut self, request: &[u8], _limit: Duration) -> std::result::Result<Vec<u8>, Ended> {
+    fn ask(&mut self, request: &[u8], _limit: Duration) -> std::result::Result<Vec<u8>, ServiceFailure> {
         Ok(match Request::decode(request).unwrap() {
             Request::Hello => BUILD.as_bytes().to_vec(),
             _ => Answer::Done(b"object").encode(),

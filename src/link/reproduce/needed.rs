@@ -50,7 +50,7 @@ pub(super) fn of_compiler(compiler: &Compiler, triple: &str, sysroot: Option<&Pa
     let mut words = vec![format!("--target={triple}"), "-print-search-dirs".to_owned()];
     words.extend(sysroot.map(|sysroot| format!("--sysroot={}", sysroot.display())));
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let answer = run::answer(&compiler.path, &words).unwrap_or_default();
+    let answer = run::stdout_of(&compiler.path, &words).unwrap_or_default();
     let Some(folders) = answer.lines().find_map(|line| line.strip_prefix("libraries: =")) else { return Vec::new() };
     let folders: Vec<PathBuf> = loader::split(OsStr::new(folders)).collect();
     let search = Search::new(&folders, sysroot, Naming::Unix, "");

@@ -81,7 +81,7 @@ pub(super) fn versions(compiler: Option<&Compiler>, linker: &Path) -> Vec<u8> {
 
 fn tool(text: &mut Vec<u8>, what: &str, path: Option<&Path>) {
     let Some(path) = path else { return text.extend(format!("{what}: none found\n").bytes()) };
-    let answer = run::answer(path, &["--version"]).unwrap_or_default();
+    let answer = run::stdout_of(path, &["--version"]).unwrap_or_default();
     text.extend(format!("{what}: {}", one_line(path.as_os_str()).escape_ascii()).bytes());
     text.extend(format!(" ({})\n", answer.lines().next().unwrap_or("of a version it does not tell")).bytes());
 }

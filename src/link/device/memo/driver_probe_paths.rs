@@ -1,6 +1,6 @@
-//! What a compiler looks at to decide on a linker's line: the folders of its installation, of the system's and of the user's where it
-//! looks for start files, libraries, GCC's installations, toolkits. Which of the files it finds there it does not say, so every folder
-//! that may gain or lose one is watched. Asking once too often costs little.
+//! The paths that a compiler driver probes to choose the linker's arguments: folders of its installation, of the system and of the user
+//! in which it looks for start files, libraries, GCC installations, toolkits. It does not report which files it finds there, so the
+//! state of every such folder is part of the key of its cached answer. A folder too many only means querying the compiler more often.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -9,11 +9,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use super::file_snapshot::FileStat;
 use super::linker_command::INPUT;
-use super::stamp::Stamp;
 use crate::store::{Digest, KeyBuilder};
 
-/// Below a root: the system's, a sysroot, the folder of a toolchain.
+/// Folders that are probed below each root: the system's root, a sysroot, the folder of a toolchain.
 const BELOW: [&str; 18] = [
     "",
     "bin",
@@ -34,9 +34,9 @@ const BELOW: [&str; 18] = [
     "usr/local/bin",
     "share",
 ];
-/// Where GCC's installations are: below each of these one for a triple, and in it one for a version.
+/// Where GCC's installations are: each of these has a folder per triple, which has one per version.
 const GCC: [&str; 6] = ["lib/gcc", "lib64/gcc", "lib/gcc-cross", "usr/lib/gcc", "usr/lib64/gcc", "usr/lib/gcc-cross"];
-/// What tells the distribution, by which a compiler chooses defaults.
+/// Files that identify the distribution, by which a compiler chooses defaults.
 const RELEASE: [&str; 6] = [
     "/etc/os-release",
     "/etc/lsb-release",
@@ -46,64 +46,64 @@ const RELEASE: [&str; 6] = [
     "/etc/alpine-release",
 ];
 
-/// Folders and files, as they are now.
-pub(super) struct Surroundings {
-    /// Stands for all of them.
+/// The state of the probed folders and files.
+pub(super) struct DriverProbePaths {
+    /// The digest of their paths, modification times and inode numbers.
     pub(super) digest: Digest,
-    /// Whether none has changed so recently that a further change might not show.
-    pub(super) at_rest: bool,
+    /// Whether none has changed so recently that a further change might leave the same timestamp.
+    pub(super) settled: bool,
 }
 
-/// What the compiler at `compiler` looks at when it is given `args`; `now`: when that was, or soon will be.
-pub(super) fn of(compiler: &Path, args: &[OsString], now: SystemTime) -> Surroundings {
+/// What the compiler at `compiler` probes when it is run with `args`. `now`: a moment before it is run.
+pub(super) fn of(compiler: &Path, args: &[OsString], now: SystemTime) -> DriverProbePaths {
     let mut places = BTreeSet::new();
     for folder in roots(compiler, args) {
         below(&folder, &mut places);
     }
     places.extend(RELEASE.map(PathBuf::from));
-    places.extend(told(args));
-    let mut parts = KeyBuilder::default();
-    let mut at_rest = true;
+    places.extend(named_places(args));
+    let mut key = KeyBuilder::default();
+    let mut settled = true;
     for place in &places {
         let Ok(meta) = std::fs::metadata(place) else { continue };
-        parts.add(place.as_os_str().as_bytes());
-        parts.add(meta.mtime().to_le_bytes()).add(meta.mtime_nsec().to_le_bytes()).add(meta.ino().to_le_bytes());
-        at_rest &= Stamp::of(place).is_ok_and(|stamp| stamp.at_rest(now));
+        key.add(place.as_os_str().as_bytes());
+        key.add(meta.mtime().to_le_bytes()).add(meta.mtime_nsec().to_le_bytes()).add(meta.ino().to_le_bytes());
+        settled &= FileStat::of(place).is_ok_and(|stat| stat.settled(now));
     }
-    Surroundings { digest: parts.digest(), at_rest }
+    DriverProbePaths { digest: key.digest(), settled }
 }
 
-/// The system's root, the compiler's installation by both of its names, and whatever folders the line names.
+/// The system's root, the compiler's installation (by its path as given, and with symlinks resolved), and the folders in `args`.
 fn roots(compiler: &Path, args: &[OsString]) -> BTreeSet<PathBuf> {
     let mut roots = BTreeSet::from([PathBuf::from("/")]);
     let real = compiler.canonicalize().ok();
     for path in [Some(compiler.to_path_buf()), real].into_iter().flatten() {
         roots.extend(path.parent().and_then(Path::parent).map(Path::to_path_buf));
     }
-    roots.extend(told(args).into_iter().filter(|path| path.is_dir()));
+    roots.extend(named_places(args).into_iter().filter(|path| path.is_dir()));
     roots
 }
 
-/// The places the compiler is told to look at. Not those that it hands on to the linker: it does not look there itself, and they change
-/// with every build.
-fn told(args: &[OsString]) -> Vec<PathBuf> {
+/// The paths that the arguments name, except those that the compiler only passes on to the linker: it does not look there itself, and
+/// they change with every build.
+fn named_places(args: &[OsString]) -> Vec<PathBuf> {
     let mut paths = Vec::new();
     let mut before: &[u8] = b"";
-    for word in args.iter().map(|arg| arg.as_bytes()) {
+    for arg in args.iter().map(|arg| arg.as_bytes()) {
         let handed_on = [&b"-Xlinker"[..], b"-L", b"-o", b"-l", b"-dumpdir"].contains(&before);
-        let option = word.starts_with(b"-") && ![&b"-L"[..], b"-Wl,", b"-l"].iter().any(|prefix| word.starts_with(prefix));
-        // The time of the stand-in for the inputs changes with whatever is written to it.
-        if !handed_on && word != INPUT.as_bytes() && (option || before.starts_with(b"-")) {
-            paths.extend(paths_in(OsStr::from_bytes(word)));
+        let option = arg.starts_with(b"-") && ![&b"-L"[..], b"-Wl,", b"-l"].iter().any(|prefix| arg.starts_with(prefix));
+        // The placeholder for the inputs is /dev/null, whose timestamps change when somebody writes to it.
+        if !handed_on && arg != INPUT.as_bytes() && (option || before.starts_with(b"-")) {
+            paths.extend(paths_in(OsStr::from_bytes(arg)));
         }
-        before = word;
+        before = arg;
     }
     paths
 }
 
-/// The paths that a word may name: itself, what follows a `=`, and what follows the letter of `-B`.
-fn paths_in(word: &OsStr) -> Vec<PathBuf> {
-    let bytes = word.as_bytes();
+/// The existing paths that an argument may name: the whole argument, what follows a `=`, and what follows an option letter (`-B`).
+fn paths_in(arg: &OsStr) -> Vec<PathBuf> {
+    let bytes = arg.as_bytes();
     let mut parts: Vec<&[u8]> = bytes.split(|byte| *byte == b'=').collect();
     if bytes.starts_with(b"-") && bytes.len() > 2 {
         parts.push(&bytes[2..]);
@@ -121,7 +121,7 @@ fn below(root: &Path, places: &mut BTreeSet<PathBuf>) {
         }
         places.insert(folder);
     }
-    // Folders of one machine's libraries, and the compiler's own resources: `lib/x86_64-linux-gnu`, `lib/clang/22/lib/linux`.
+    // Libraries by triple, and the compiler's own resource folders: `lib/x86_64-linux-gnu`, `lib/clang/22/lib/linux`.
     for lib in ["lib", "usr/lib"].map(|part| root.join(part)) {
         places.extend(folders(&lib).into_iter().filter(|path| is_triple(path)));
     }
@@ -164,8 +164,8 @@ mod tests {
     fn folders_of_the_line_are_watched() {
         let dir = tempfile::tempdir().unwrap();
         let sysroot = dir.path().to_str().unwrap();
-        let watched = |words: &[&str]| {
-            let args: Vec<OsString> = words.iter().map(OsString::from).collect();
+        let watched = |args: &[&str]| {
+            let args: Vec<OsString> = args.iter().map(OsString::from).collect();
             let before = of(Path::new("/nowhere/bin/clang"), &args, SystemTime::now()).digest;
             let new = tempfile::Builder::new().tempfile_in(dir.path()).unwrap();
             let after = of(Path::new("/nowhere/bin/clang"), &args, SystemTime::now()).digest;

@@ -1,25 +1,25 @@
-//! What the last link of an image that was not in the cache was made of, part by part, so that the next can say what has changed.
+//! Records what the cache key of a link was made of, part by part, so that after the next cache miss offld can report what has changed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::store::{Digest, KeyBuilder};
 
-/// How many changes are named; the rest is counted.
+/// How many changes are named; further ones are only counted.
 const NAMED: usize = 3;
 
-/// The parts of a link: what each is, and the digest of it.
+/// The parts of a cache key: the digest of each by its description, which messages name.
 pub(super) type KeyParts = BTreeMap<String, String>;
 
-/// The record that is kept for the image for `target` of the program `output`.
+/// The key of the record for the image for `target` in the program `output`.
 pub(super) fn key(output: &Path, target: &str) -> Digest {
     let output = std::path::absolute(output).unwrap_or_else(|_| output.to_owned());
-    let mut parts = KeyBuilder::default();
-    parts.add("last 1").add(output.as_os_str().as_encoded_bytes()).add(target);
-    parts.digest()
+    let mut key = KeyBuilder::default();
+    key.add("last 1").add(output.as_os_str().as_encoded_bytes()).add(target);
+    key.digest()
 }
 
-/// What is different in `now` from what it was last.
+/// A description of what differs between the last link and `now`.
 pub(super) fn difference(last: Option<&KeyParts>, now: &KeyParts) -> String {
     let Some(last) = last else { return "it is linked here for the first time".to_owned() };
     let gone = last.keys().filter(|part| !now.contains_key(*part)).map(|part| format!("{part} is gone"));

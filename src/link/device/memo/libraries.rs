@@ -1,5 +1,5 @@
-//! The libraries that a tool loads: every file that the dynamic loader could take for one of them. Running the loader would tell which it
-//! takes, but that takes longer than a whole link whose result is in the cache.
+//! The shared libraries of a tool: every file that the dynamic loader could load as one of them. Running the loader would tell exactly
+//! which ones, but takes longer than a whole link whose image is in the cache.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -11,27 +11,27 @@ use crate::formats::{dynamic, magic};
 use crate::io::bytes::Bytes;
 use crate::io::loader::{Loader, RunPaths};
 
-/// What a file needs, each with the run paths by which it is looked for.
+/// The libraries that a file needs, each with the run paths that it is searched by.
 type Needed = Vec<(OsString, RunPaths)>;
 
-/// The files that could be loaded for the program at `program` (symbolic links resolved), its libraries and theirs, sorted. An error
-/// names the library that is nowhere to be found, or the file that cannot be read.
+/// The files that could be loaded for the program at `program` (symbolic links resolved), directly or for its libraries, sorted. An
+/// error names the library that is not found, or the file that cannot be read.
 pub(super) fn of(program: &Path) -> Result<Vec<String>, String> {
     let loader = Loader::new();
     let mut found = BTreeSet::new();
-    let mut asked: BTreeSet<(OsString, Vec<String>)> = BTreeSet::new();
-    let mut waiting: VecDeque<(OsString, RunPaths)> = needed(program, None)?.into();
-    while let Some((name, run_paths)) = waiting.pop_front() {
+    let mut visited: BTreeSet<(OsString, Vec<String>)> = BTreeSet::new();
+    let mut queue: VecDeque<(OsString, RunPaths)> = needed(program, None)?.into();
+    while let Some((name, run_paths)) = queue.pop_front() {
         let files = loader.every_candidate(&name, &run_paths);
         if files.is_empty() {
             return Err(format!("{}: its library {} is not found", program.display(), name.display()));
         }
         let paths = files.iter().map(|file| file.to_str().map(str::to_owned).ok_or(file));
         let paths = paths.collect::<Result<Vec<String>, _>>().map_err(|file| format!("{} is not in UTF-8", file.display()))?;
-        // Another file that needs the same library may look for it elsewhere.
-        if asked.insert((name, paths.clone())) {
+        // The same library may be found elsewhere for another file, which has other run paths.
+        if visited.insert((name, paths.clone())) {
             for path in paths {
-                waiting.extend(needed(Path::new(&path), Some(&run_paths))?);
+                queue.extend(needed(Path::new(&path), Some(&run_paths))?);
                 found.insert(path);
             }
         }
@@ -39,14 +39,14 @@ pub(super) fn of(program: &Path) -> Result<Vec<String>, String> {
     Ok(found.into_iter().collect())
 }
 
-/// What the file at `path` needs, which was loaded by a file with these run paths; nothing if it is no ELF file.
+/// The libraries that the file at `path` needs; none if it is not an ELF file. `loaded_by`: the run paths of the file that loads it.
 fn needed(path: &Path, loaded_by: Option<&RunPaths>) -> Result<Needed, String> {
-    let wrong = |error: &dyn Display| format!("{}: {error}", path.display());
-    let bytes = Bytes::open(path).map_err(|error| wrong(&error))?;
+    let in_file = |error: &dyn Display| format!("{}: {error}", path.display());
+    let bytes = Bytes::open(path).map_err(|error| in_file(&error))?;
     if !bytes.as_slice().starts_with(&magic::ELF) {
         return Ok(Vec::new());
     }
-    let dynamic = dynamic::read(bytes.as_slice()).map_err(|fault| wrong(&fault))?;
+    let dynamic = dynamic::read(bytes.as_slice()).map_err(|fault| in_file(&fault))?;
     let run_paths = RunPaths::new(&dynamic, path, loaded_by);
     Ok(dynamic.needed.iter().map(|name| (OsStr::from_bytes(name).to_owned(), run_paths.clone())).collect())
 }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_that_the_loader_takes_is_among_them() {
+    fn all_loaded_libraries_are_found() {
         let own = std::env::current_exe().unwrap();
         let files = of(&own).unwrap();
         let loaded = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_program_asks_for_nothing() {
+    fn a_text_file_needs_no_libraries() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("text");
         std::fs::write(&file, "text").unwrap();

@@ -1,6 +1,6 @@
-//! What is written down of a device link that was done: every file that it read besides the device code, every file that it would have
-//! read in place of one had it been there, and what came of it. A later link of the same device code by the same command gives the
-//! same image as long as all of that holds.
+//! The manifest of a cached device link: every file that the linker read besides the device code, every path at which it would have read
+//! another file had one existed, and the image. A later link of the same device code by the same command gives the same image as long as
+//! those files are unchanged and those paths still do not exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,143 +8,143 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use super::line::Line;
-use super::stamp::FileSnapshot;
+use super::file_snapshot::FileSnapshot;
+use super::linker_args::LinkerArgs;
 
-/// How many are kept of one key: switching between two versions of a library needs two.
-const MOST: usize = 8;
+/// How many entries are kept for one key. Switching between two versions of a library needs two.
+const MAX_ENTRIES: usize = 8;
 
-/// All that is known of the links of one key, the latest first.
+/// The links with one cache key, the latest first. They differ in the other files that they read.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Manifest {
-    /// Each with other files.
-    pub(super) variants: Vec<Variant>,
+    /// One for each set of files read.
+    pub(super) entries: Vec<ManifestEntry>,
 }
 
-/// One link.
+/// One link that was run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Variant {
-    /// What it read, as it was.
+pub(super) struct ManifestEntry {
+    /// The files that it read, besides the device code.
     pub(super) files: Vec<FileSnapshot>,
-    /// What was not there: names by folder.
+    /// The paths that did not exist: file names by folder.
     pub(super) absent: BTreeMap<String, Vec<String>>,
     /// The digest of the image, in hexadecimal digits.
     pub(super) image: String,
-    /// What the linker said.
-    pub(super) said: String,
+    /// The linker's messages, to be printed again.
+    pub(super) stderr: String,
 }
 
 impl Manifest {
-    /// Out of a record's bytes. What cannot be read is empty.
+    /// Reads a record. One that cannot be parsed counts as empty, so that the link is run again.
     pub(super) fn read(bytes: &[u8]) -> Manifest {
         serde_json::from_slice(bytes).unwrap_or_default()
     }
 
-    /// Out of the bytes of a record that other machines have written. Their files' stamps say nothing of the files here, not even
-    /// when they are the same: images of file systems have them fixed.
-    pub(super) fn of_others(bytes: &[u8]) -> Manifest {
+    /// Reads a record that another machine has written. Its file stats are dropped: even if they are equal to those here, the contents
+    /// may differ, because images of file systems are often made with fixed times and numbers.
+    pub(super) fn from_remote(bytes: &[u8]) -> Manifest {
         let mut manifest = Manifest::read(bytes);
-        manifest.variants.iter_mut().flat_map(|variant| &mut variant.files).for_each(|file| file.stamp = None);
+        manifest.entries.iter_mut().flat_map(|entry| &mut entry.files).for_each(|file| file.stat = None);
         manifest
     }
 
-    /// The link whose files are as they were, and whether stamps were taken anew; else what is the matter with the latest.
-    /// `now`: a moment before this call.
+    /// Finds the entry whose files are unchanged: its index, and whether the manifest must be written again. If there is none, the reason
+    /// why the latest is not valid. `now`: a moment before this call.
     pub(super) fn find(&mut self, now: SystemTime) -> Result<(usize, bool), String> {
         let mut reason = None;
-        for index in 0..self.variants.len() {
-            match self.variants[index].holds(now) {
+        for index in 0..self.entries.len() {
+            match self.entries[index].revalidate(now) {
                 Ok(renewed) => {
-                    // The one in use is the last to be dropped, and the one that a later change is told against.
-                    self.variants[..=index].rotate_right(1);
+                    // Moved to the front: it is dropped last, and a later miss reports what has changed compared with it.
+                    self.entries[..=index].rotate_right(1);
                     return Ok((0, renewed || index > 0));
                 }
                 Err(why) => reason = reason.or(Some(why)),
             }
         }
-        Err(reason.unwrap_or_else(|| "nothing is known of it".to_owned()))
+        Err(reason.unwrap_or_else(|| "no earlier link is recorded".to_owned()))
     }
 
-    /// Adds the latest.
-    pub(super) fn add(&mut self, variant: Variant) {
-        self.variants.retain(|old| !old.is_like(&variant));
-        self.variants.insert(0, variant);
-        self.variants.truncate(MOST);
+    /// Adds an entry as the latest.
+    pub(super) fn add(&mut self, entry: ManifestEntry) {
+        self.entries.retain(|old| !old.has_same_reads(&entry));
+        self.entries.insert(0, entry);
+        self.entries.truncate(MAX_ENTRIES);
     }
 
-    /// Adds what only others know, after what is known here.
-    pub(super) fn join(&mut self, others: Manifest) {
-        for variant in others.variants {
-            if !self.variants.iter().any(|own| own.is_like(&variant)) {
-                self.variants.push(variant);
+    /// Adds the entries of `others` that this manifest lacks, after its own.
+    pub(super) fn merge(&mut self, others: Manifest) {
+        for entry in others.entries {
+            if !self.entries.iter().any(|own| own.has_same_reads(&entry)) {
+                self.entries.push(entry);
             }
         }
-        self.variants.truncate(MOST);
+        self.entries.truncate(MAX_ENTRIES);
     }
 }
 
-impl Variant {
-    /// Whether both have read the same.
-    fn is_like(&self, other: &Variant) -> bool {
+impl ManifestEntry {
+    /// Whether both have read the same files with the same contents.
+    fn has_same_reads(&self, other: &ManifestEntry) -> bool {
         let contents =
             |files: &[FileSnapshot]| files.iter().map(|file| (file.path.clone(), file.digest.clone())).collect::<Vec<_>>();
         contents(&self.files) == contents(&other.files) && self.absent == other.absent
     }
 
-    fn holds(&mut self, now: SystemTime) -> Result<bool, String> {
+    fn revalidate(&mut self, now: SystemTime) -> Result<bool, String> {
         for (folder, names) in &self.absent {
             let folder = Path::new(folder);
-            // Most of these folders are there, and none of the names.
+            // Each path is checked by itself: most of these folders exist, so checking the folder would not save anything.
             if let Some(there) = names.iter().map(|name| folder.join(name)).find(|path| path.exists()) {
                 return Err(format!("{} has appeared", there.display()));
             }
         }
         let mut renewed = false;
         for file in &mut self.files {
-            renewed |= file.holds(now)?;
+            renewed |= file.revalidate(now)?;
         }
         Ok(renewed)
     }
 }
 
-/// What a link read, and did not find.
+/// The files that a link read, and the paths that it would have preferred but that did not exist.
 #[derive(Debug, Default)]
-pub(super) struct Read {
+pub(super) struct LinkReads {
     pub(super) files: Vec<FileSnapshot>,
     pub(super) absent: BTreeMap<String, Vec<String>>,
 }
 
-/// From the names that the linker wrote down as `prerequisites`, without those in `own`, our own files. `more`: folders where the linker
-/// searches by itself. `begun`: when it began.
+/// Collects what a link read. `prerequisites`: the files of the linker's dependency file; `temporary_files`: those of offld, which are
+/// left out; `builtin_folders`: folders that the linker searches by default; `begun`: when it was started.
 pub(super) fn gather(
-    line: &Line,
+    line: &LinkerArgs,
     prerequisites: &[String],
-    own: &[PathBuf],
-    more: &[PathBuf],
+    temporary_files: &[PathBuf],
+    builtin_folders: &[PathBuf],
     begun: SystemTime,
-) -> Result<Read, String> {
+) -> Result<LinkReads, String> {
     let mut names: BTreeSet<&str> = prerequisites.iter().map(String::as_str).collect();
-    names.retain(|name| !own.iter().any(|own| own == Path::new(name)));
+    names.retain(|name| !temporary_files.iter().any(|file| file == Path::new(name)));
     names.extend(line.files.iter().map(String::as_str));
-    let mut read = Read::default();
+    let mut read = LinkReads::default();
     let mut absent: BTreeMap<PathBuf, BTreeSet<String>> = BTreeMap::new();
     let mut shadowing_paths = BTreeSet::new();
     for name in &names {
-        read.files.push(FileSnapshot::now(name, begun)?);
-        // What the line names by its path is not searched for.
+        read.files.push(FileSnapshot::take(name, begun)?);
+        // A file that an argument names by its path is not searched for.
         if !line.files.iter().any(|file| file == name) {
-            shadowing_paths.extend(line.shadowing_paths(name, more));
+            shadowing_paths.extend(line.shadowing_paths(name, builtin_folders));
         }
     }
-    for rival in shadowing_paths {
-        let text = rival.to_str().ok_or_else(|| format!("{} is not in UTF-8", rival.display()))?;
+    for path in shadowing_paths {
+        let text = path.to_str().ok_or_else(|| format!("{} is not in UTF-8", path.display()))?;
         if names.contains(text) {
             continue;
         }
-        if rival.is_file() {
-            // There, and passed over: of another machine, or not the form that was asked for. Only as it is now.
-            read.files.push(FileSnapshot::now(text, begun)?);
-        } else if let (Some(folder), Some(name)) = (rival.parent(), rival.file_name()) {
+        if path.is_file() {
+            // It exists, but the linker skipped it: it is for another machine, or not of the form requested. It must stay unchanged.
+            read.files.push(FileSnapshot::take(text, begun)?);
+        } else if let (Some(folder), Some(name)) = (path.parent(), path.file_name()) {
             absent.entry(folder.to_owned()).or_default().insert(name.to_string_lossy().into_owned());
         }
     }
@@ -157,7 +157,7 @@ pub(super) fn gather(
 mod tests {
     use std::time::Duration;
 
-    use super::super::line::Linker;
+    use super::super::linker_args::Linker;
     use super::*;
     use crate::store::Digest;
 
@@ -169,64 +169,64 @@ mod tests {
         std::fs::create_dir_all(&second).unwrap();
         let library = second.join("libx.a").to_str().unwrap().to_owned();
         std::fs::write(&library, "x").unwrap();
-        let line = Line::for_tests(Linker::Lld, vec![first.clone(), second.clone()]);
+        let line = LinkerArgs::for_tests(Linker::Lld, vec![first.clone(), second.clone()]);
         let later = SystemTime::now() + Duration::from_secs(3600);
         let read = gather(&line, &[library.clone(), "/tmp/own.o".to_owned()], &["/tmp/own.o".into()], &[], later).unwrap();
         assert_eq!(read.files.len(), 1);
-        let variant = Variant { files: read.files, absent: read.absent, image: String::new(), said: String::new() };
-        let mut manifest = Manifest::read(&serde_json::to_vec(&Manifest { variants: vec![variant] }).unwrap());
+        let entry = ManifestEntry { files: read.files, absent: read.absent, image: String::new(), stderr: String::new() };
+        let mut manifest = Manifest::read(&serde_json::to_vec(&Manifest { entries: vec![entry] }).unwrap());
         assert_eq!(manifest.find(later), Ok((0, false)));
-        for rival in [first.join("libx.a"), first.join("libx.so"), second.join("libx.so")] {
-            std::fs::write(&rival, "y").unwrap();
-            assert_eq!(manifest.find(later), Err(format!("{} has appeared", rival.display())));
-            std::fs::remove_file(&rival).unwrap();
+        for path in [first.join("libx.a"), first.join("libx.so"), second.join("libx.so")] {
+            std::fs::write(&path, "y").unwrap();
+            assert_eq!(manifest.find(later), Err(format!("{} has appeared", path.display())));
+            std::fs::remove_file(&path).unwrap();
         }
         assert_eq!(manifest.find(later), Ok((0, false)));
-        // A folder that was not there is the same as a file that was not.
+        // A missing library is reported as such.
         std::fs::remove_file(&library).unwrap();
         assert_eq!(manifest.find(later), Err(format!("{library} is gone")));
     }
 
     #[test]
     fn the_latest_come_first_and_the_oldest_go() {
-        let variant = |text: &str| Variant {
-            files: vec![FileSnapshot { path: "/x".into(), stamp: None, digest: text.into() }],
+        let entry = |text: &str| ManifestEntry {
+            files: vec![FileSnapshot { path: "/x".into(), stat: None, digest: text.into() }],
             absent: BTreeMap::new(),
             image: text.into(),
-            said: String::new(),
+            stderr: String::new(),
         };
         let mut manifest = Manifest::default();
         for text in ["a", "b", "a", "c"] {
-            manifest.add(variant(text));
+            manifest.add(entry(text));
         }
-        assert_eq!(manifest.variants.iter().map(|variant| variant.image.as_str()).collect::<Vec<_>>(), ["c", "a", "b"]);
+        assert_eq!(manifest.entries.iter().map(|entry| entry.image.as_str()).collect::<Vec<_>>(), ["c", "a", "b"]);
         for count in 0..20 {
-            manifest.add(variant(&count.to_string()));
+            manifest.add(entry(&count.to_string()));
         }
-        assert_eq!((manifest.variants.len(), manifest.variants[0].image.as_str()), (MOST, "19"));
+        assert_eq!((manifest.entries.len(), manifest.entries[0].image.as_str()), (MAX_ENTRIES, "19"));
         assert_eq!(Manifest::read(b"garbage"), Manifest::default());
     }
 
     #[test]
-    fn stamps_of_others_are_not_believed() {
+    fn file_stats_of_other_machines_are_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let library = dir.path().join("libx.a").to_str().unwrap().to_owned();
         std::fs::write(&library, "here").unwrap();
         let later = SystemTime::now() + Duration::from_secs(3600);
-        let seen = FileSnapshot::now(&library, later).unwrap();
-        let variant = |digest: &str| {
-            // The same stamp, as two images of file systems could have it.
+        let seen = FileSnapshot::take(&library, later).unwrap();
+        let entry = |digest: &str| {
+            // The same stat, as in two images of file systems with fixed times.
             let files = vec![FileSnapshot { digest: digest.to_owned(), ..seen.clone() }];
-            Variant { files, absent: BTreeMap::new(), image: digest.to_owned(), said: String::new() }
+            ManifestEntry { files, absent: BTreeMap::new(), image: digest.to_owned(), stderr: String::new() }
         };
-        let text = |variants| serde_json::to_vec(&Manifest { variants }).unwrap();
-        let there = text(vec![variant(&Digest::of(b"there").to_string())]);
+        let text = |entries| serde_json::to_vec(&Manifest { entries }).unwrap();
+        let there = text(vec![entry(&Digest::of(b"there").to_string())]);
         assert_eq!(Manifest::read(&there).find(later), Ok((0, false)));
-        assert_eq!(Manifest::of_others(&there).find(later), Err(format!("{library} has changed")));
-        let mut both = Manifest::of_others(&there);
-        both.join(Manifest::of_others(&text(vec![variant(&Digest::of(b"there").to_string()), variant(&seen.digest)])));
+        assert_eq!(Manifest::from_remote(&there).find(later), Err(format!("{library} has changed")));
+        let mut both = Manifest::from_remote(&there);
+        both.merge(Manifest::from_remote(&text(vec![entry(&Digest::of(b"there").to_string()), entry(&seen.digest)])));
         assert_eq!(both.find(later), Ok((0, true)));
-        assert_eq!(both.variants[0].image, seen.digest);
-        assert_eq!(both.variants.len(), 2);
+        assert_eq!(both.entries[0].image, seen.digest);
+        assert_eq!(both.entries.len(), 2);
     }
 }

@@ -1,103 +1,103 @@
-//! A link that was done, on its way into the cache: first whatever must be looked at before its files go, then, beside the host link,
-//! what takes time.
+//! Writes a finished link to the cache, in two steps: first reads the temporary files before they are removed, then, in parallel with the
+//! host link, does what takes time.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::line::{self, Line, Linker};
-use super::manifest::{self, Manifest, Variant};
+use super::linker_args::{self, Linker, LinkerArgs};
+use super::manifest::{self, Manifest, ManifestEntry};
 use super::tool::Tool;
 use crate::store::{Cache, Digest};
 use crate::sys::clock::Clock;
 use crate::sys::run;
 
-/// How far the system's clock may be from the time that has passed: if somebody sets it, times of files tell nothing.
-const CLOCK: Duration = Duration::from_millis(20);
+/// How far the time of day may deviate from the monotonic time during a link. If it was set, timestamps of files cannot be trusted.
+const CLOCK_TOLERANCE: Duration = Duration::from_millis(20);
 
-/// A link that was done.
+/// A link that was run.
 pub(super) struct FinishedLink {
-    pub(super) line: Line,
+    pub(super) linker_args: LinkerArgs,
     pub(super) program: PathBuf,
     pub(super) linker: Tool,
     pub(super) key: Digest,
     pub(super) image: PathBuf,
-    /// Our own files on the line.
-    pub(super) own: Vec<PathBuf>,
+    /// Temporary files of offld among the linker's inputs.
+    pub(super) temporary_files: Vec<PathBuf>,
     pub(super) dependencies: PathBuf,
-    /// What the linker said.
-    pub(super) said: Vec<u8>,
+    /// The linker's stderr.
+    pub(super) stderr: Vec<u8>,
     pub(super) begun: SystemTime,
-    pub(super) clock: Instant,
+    pub(super) begun_monotonic: Instant,
 }
 
-/// The same, of which nothing is needed any more that later steps remove.
+/// The same, once nothing of the temporary folder is needed any more but the image's hard link.
 pub(super) struct CacheEntry {
-    done: FinishedLink,
+    link: FinishedLink,
     prerequisites: Vec<String>,
-    said: String,
+    stderr: String,
 }
 
 impl FinishedLink {
-    /// Takes what is in the temporary folder, or says why the link cannot be kept.
+    /// Reads what is in the temporary folder, or says why the link cannot be cached.
     pub(super) fn prepare(mut self) -> Result<CacheEntry, String> {
         let text =
             std::fs::read_to_string(&self.dependencies).map_err(|error| format!("{}: {error}", self.dependencies.display()))?;
-        let prerequisites = line::prerequisites(&text).ok_or("the linker's list of what it has read is cut off")?;
-        let said = String::from_utf8(std::mem::take(&mut self.said)).map_err(|_| "the linker's words are not in UTF-8")?;
-        let said = plain(&said);
-        if self.own.iter().any(|file| said.contains(&*file.to_string_lossy())) {
-            return Err("the linker speaks of a temporary file".to_owned());
+        let prerequisites = linker_args::prerequisites(&text).ok_or("the linker's dependency file is truncated")?;
+        let stderr = String::from_utf8(std::mem::take(&mut self.stderr)).map_err(|_| "the linker's messages are not in UTF-8")?;
+        let stderr = strip_colours(&stderr);
+        if self.temporary_files.iter().any(|file| stderr.contains(&*file.to_string_lossy())) {
+            return Err("the linker's messages name a temporary file".to_owned());
         }
-        // The image's own name goes with the step that copies it.
+        // A hard link, because a later step removes the image by its own name.
         let kept = self.image.with_extension("kept");
         std::fs::hard_link(&self.image, &kept).map_err(|error| format!("{}: {error}", kept.display()))?;
         self.image = kept;
-        Ok(CacheEntry { done: self, prerequisites, said })
+        Ok(CacheEntry { link: self, prerequisites, stderr })
     }
 }
 
 impl CacheEntry {
-    /// Puts the image and what is known of the link into `cache`.
+    /// Puts the image and the manifest entry into `cache`.
     pub(super) fn store(self, cache: &Cache) -> Result<(), String> {
-        let CacheEntry { done, prerequisites, said } = self;
-        let more = if done.line.linker == Linker::Gnu { own_folders(&done.program) } else { Vec::new() };
-        let read = manifest::gather(&done.line, &prerequisites, &done.own, &more, done.begun)?;
-        done.linker.still(done.begun)?;
-        check_clock(cache.clock(), done.begun, done.clock)?;
-        let failed = |error: anyhow::Error| format!("{error:#}");
-        let image = cache.put_blob(&done.image, None).map_err(failed)?;
-        let mut manifest = cache.own_record(done.key).map_or_else(Manifest::default, |bytes| Manifest::read(&bytes));
-        manifest.add(Variant { files: read.files, absent: read.absent, image: image.to_string(), said });
-        if let Some(shared) = cache.shared_record(done.key) {
-            // What is put takes the place of what others have put.
-            manifest.join(Manifest::of_others(&shared));
+        let CacheEntry { link, prerequisites, stderr } = self;
+        let folders = if link.linker_args.linker == Linker::Gnu { builtin_folders(&link.program) } else { Vec::new() };
+        let read = manifest::gather(&link.linker_args, &prerequisites, &link.temporary_files, &folders, link.begun)?;
+        link.linker.verify_unchanged(link.begun)?;
+        check_clock(cache.clock(), link.begun, link.begun_monotonic)?;
+        let text_of = |error: anyhow::Error| format!("{error:#}");
+        let image = cache.put_blob(&link.image, None).map_err(text_of)?;
+        let mut manifest = cache.own_record(link.key).map_or_else(Manifest::default, |bytes| Manifest::read(&bytes));
+        manifest.add(ManifestEntry { files: read.files, absent: read.absent, image: image.to_string(), stderr });
+        if let Some(shared) = cache.shared_record(link.key) {
+            // Writing replaces the shared record, so the entries that other machines have added must be kept.
+            manifest.merge(Manifest::from_remote(&shared));
         }
-        let text = serde_json::to_vec(&manifest).map_err(|error| error.to_string())?;
-        cache.put_record(done.key, &text).map_err(failed)?;
+        let bytes = serde_json::to_vec(&manifest).map_err(|error| error.to_string())?;
+        cache.put_record(link.key, &bytes).map_err(text_of)?;
         Ok(())
     }
 }
 
-/// An error if somebody has set the time of day since the moment that was `begun` by it, and `running` by the time that only runs forward.
+/// An error if the time of day has been set since a moment that was `begun` by the time of day and `running` by the monotonic clock.
 fn check_clock(clock: &dyn Clock, begun: SystemTime, running: Instant) -> Result<(), String> {
     let passed = clock.running() - running;
-    // Set back to before `begun`, it differs by all of the time that has passed, and by how far it was set back.
+    // If it was set back to before `begun`, the difference is the time that has passed, plus how far it is before `begun`.
     let by_day = clock.now().duration_since(begun);
     let difference = by_day.map_or_else(|before| before.duration() + passed, |by_day| by_day.abs_diff(passed));
-    // One that is being corrected runs up to a two-thousandth faster or slower.
-    if difference > CLOCK + passed / 1000 { Err("the system's clock has been set".to_owned()) } else { Ok(()) }
+    // A clock that is being adjusted gradually runs up to 1/2000 faster or slower.
+    if difference > CLOCK_TOLERANCE + passed / 1000 { Err("the system's clock has been set".to_owned()) } else { Ok(()) }
 }
 
-/// `text` without the colours that a terminal was given: the next link may be by none.
-fn plain(text: &str) -> String {
+/// `text` without escape codes for colours: the next link may not write to a terminal.
+fn strip_colours(text: &str) -> String {
     let mut parts = text.split("\x1b[");
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |plain, part| plain + part.split_once('m').map_or(part, |(_, rest)| rest))
 }
 
-/// Where GNU's linker searches by itself: `SEARCH_DIR("=/usr/lib")` in the script it shows.
-fn own_folders(program: &Path) -> Vec<PathBuf> {
-    let script = run::answer(program, &["--verbose"]).unwrap_or_default();
+/// The folders that GNU's linker searches by default: `SEARCH_DIR("=/usr/lib")` in the script that `--verbose` prints.
+fn builtin_folders(program: &Path) -> Vec<PathBuf> {
+    let script = run::stdout_of(program, &["--verbose"]).unwrap_or_default();
     let folders = script.split("SEARCH_DIR(\"").skip(1).filter_map(|rest| rest.split('"').next());
     folders.map(|folder| PathBuf::from(folder.trim_start_matches('='))).collect()
 }
@@ -129,13 +129,13 @@ mod tests {
 
     #[test]
     fn colours_are_not_kept() {
-        assert_eq!(plain("ld.lld: \x1b[0;1;35mwarning: \x1b[0mx\n"), "ld.lld: warning: x\n");
-        assert_eq!(plain("plain\n"), "plain\n");
+        assert_eq!(strip_colours("ld.lld: \x1b[0;1;35mwarning: \x1b[0mx\n"), "ld.lld: warning: x\n");
+        assert_eq!(strip_colours("plain\n"), "plain\n");
     }
 
     #[test]
     fn gnus_linker_names_its_folders() {
         let Some([program]) = reference::tools(["ld.bfd"]) else { return };
-        assert!(own_folders(&program).contains(&PathBuf::from("/usr/lib")), "{:?}", own_folders(&program));
+        assert!(builtin_folders(&program).contains(&PathBuf::from("/usr/lib")), "{:?}", builtin_folders(&program));
     }
 }

@@ -1,6 +1,6 @@
-//! What a tool is: its executable and every library it loads, each by its place, size, time and build id, so that the same packages on
-//! another machine are the same tool. Whoever puts another build in the same place without changing any of those changes the system's
-//! stamp of the file all the same: from then on the contents count, too.
+//! The identity of a tool, for cache keys: its executable and every library that it loads, each by path, size, modification time and
+//! build id, so that the same packages on another machine are the same tool. If a file is replaced by one that has all of these in
+//! common, its ctime changes nevertheless; from then on the digest of its contents is part of the identity, too.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,8 +11,8 @@ use std::time::SystemTime;
 use object::Object;
 use serde::{Deserialize, Serialize};
 
+use super::file_snapshot::{self, FileStat};
 use super::libraries;
-use super::stamp::{self, Stamp};
 use crate::formats::dynamic;
 use crate::formats::magic::ELF;
 use crate::io::bytes::Bytes;
@@ -20,112 +20,112 @@ use crate::io::loader;
 use crate::store::{Cache, Digest, KeyBuilder};
 use crate::sys::session::{self, Session};
 
-/// A tool as it is now.
+/// The identity of a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tool {
-    /// Stands for all of it.
+    /// The digest of all its files' identities.
     pub digest: Digest,
-    files: Vec<Part>,
+    files: Vec<ToolFile>,
 }
 
 /// One of a tool's files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Part {
+struct ToolFile {
     path: String,
-    stamp: Stamp,
+    stat: FileStat,
     /// Its build id, or the digest of its contents where it has none.
-    build: String,
-    /// The digest of its contents, once its stamp has changed without anything else.
+    build_id: String,
+    /// The digest of its contents, once its stat has changed without its size, modification time or build id.
     contents: Option<String>,
 }
 
 impl Tool {
-    /// The tool at `path`, which must be an executable by itself and no script, or why it cannot be told.
+    /// The tool at `path`. An error if it is a script, or if its files cannot be determined or read.
     pub(crate) fn of(path: &Path, cache: &Arc<Cache>) -> Result<Tool, String> {
         let real = path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))?;
         let now = cache.clock().now();
-        let files = match known(&real, cache).and_then(|files| checked(files, now)) {
+        let files = match load_record(&real, cache).and_then(|files| revalidate(files, now)) {
             Some((files, false)) => return Ok(Tool::new(files)),
             Some((files, true)) => files,
-            None => look(&real, now)?,
+            None => inspect(&real, now)?,
         };
         if let Ok(text) = serde_json::to_vec(&files) {
-            let (own, key) = (Arc::clone(cache), key(&real));
+            let (own, key) = (Arc::clone(cache), record_key(&real));
             cache.later(move || own.put_own_record(key, &text));
         }
         Ok(Tool::new(files))
     }
 
-    /// The same, if it was asked for before and nothing has changed since: without running or reading anything.
-    pub(super) fn remembered(path: &Path, cache: &Cache) -> Option<Tool> {
-        let files = known(&path.canonicalize().ok()?, cache)?;
-        files.iter().all(Part::is_untouched).then(|| Tool::new(files))
+    /// The same, if its record is in the cache and no file's stat has changed since; runs nothing and reads no file of the tool.
+    pub(super) fn from_record(path: &Path, cache: &Cache) -> Option<Tool> {
+        let files = load_record(&path.canonicalize().ok()?, cache)?;
+        files.iter().all(ToolFile::is_untouched).then(|| Tool::new(files))
     }
 
-    /// An error unless the tool is still what it was, and was that already at the moment `since`: it may have been started before it was
-    /// looked at.
-    pub(super) fn still(&self, since: SystemTime) -> Result<(), String> {
-        match self.files.iter().find(|part| !part.is_untouched() || !part.stamp.at_rest(since)) {
-            Some(part) => Err(format!("{} has changed meanwhile", part.path)),
+    /// An error if a file of the tool has changed since this was determined, or possibly since the moment `since`, which may be earlier:
+    /// the tool may have been started before its files were looked at.
+    pub(super) fn verify_unchanged(&self, since: SystemTime) -> Result<(), String> {
+        match self.files.iter().find(|file| !file.is_untouched() || !file.stat.settled(since)) {
+            Some(file) => Err(format!("{} has changed meanwhile", file.path)),
             None => Ok(()),
         }
     }
 
-    fn new(files: Vec<Part>) -> Tool {
-        let mut parts = KeyBuilder::default();
+    fn new(files: Vec<ToolFile>) -> Tool {
+        let mut key = KeyBuilder::default();
         for file in &files {
             let contents = file.contents.as_deref().unwrap_or_default();
-            parts.add(&file.path).add(file.stamp.size().to_le_bytes()).add(file.stamp.modified()).add(&file.build).add(contents);
+            key.add(&file.path).add(file.stat.size().to_le_bytes()).add(file.stat.modified()).add(&file.build_id).add(contents);
         }
-        Tool { digest: parts.digest(), files }
+        Tool { digest: key.digest(), files }
     }
 }
 
-impl Part {
+impl ToolFile {
     fn is_untouched(&self) -> bool {
-        Stamp::of(Path::new(&self.path)).is_ok_and(|stamp| stamp == self.stamp)
+        FileStat::of(Path::new(&self.path)).is_ok_and(|stat| stat == self.stat)
     }
 }
 
-fn known(real: &Path, cache: &Cache) -> Option<Vec<Part>> {
-    let bytes = cache.own_record(key(real))?;
-    serde_json::from_slice::<Vec<Part>>(&bytes).ok().filter(|files| !files.is_empty())
+fn load_record(real: &Path, cache: &Cache) -> Option<Vec<ToolFile>> {
+    let bytes = cache.own_record(record_key(real))?;
+    serde_json::from_slice::<Vec<ToolFile>>(&bytes).ok().filter(|files| !files.is_empty())
 }
 
-/// What is known, with what has changed only by its stamp looked into; none when a file is another one. `now`: a moment before that. `true`: it is
-/// to be remembered.
-fn checked(mut files: Vec<Part>, now: SystemTime) -> Option<(Vec<Part>, bool)> {
+/// Compares the recorded files with those on disk: none if one has changed. If only the stat of a file differs, the record is updated,
+/// and the second value is true: it must be written again. `now`: a moment before this call.
+fn revalidate(mut files: Vec<ToolFile>, now: SystemTime) -> Option<(Vec<ToolFile>, bool)> {
     let mut renewed = false;
-    for part in &mut files {
-        let stamp = Stamp::of(Path::new(&part.path)).ok()?;
-        if stamp == part.stamp {
+    for file in &mut files {
+        let stat = FileStat::of(Path::new(&file.path)).ok()?;
+        if stat == file.stat {
             continue;
         }
-        let same = stamp.size() == part.stamp.size() && stamp.modified() == part.stamp.modified();
-        if !same || !stamp.at_rest(now) || build(&part.path).ok()? != part.build {
+        let same = stat.size() == file.stat.size() && stat.modified() == file.stat.modified();
+        if !same || !stat.settled(now) || build_id(&file.path).ok()? != file.build_id {
             return None;
         }
-        if !stamp.is_elsewhere(&part.stamp) {
-            part.contents = Some(stamp::digest(Path::new(&part.path)).ok()?.to_string());
+        if !stat.differs_only_in_device(&file.stat) {
+            file.contents = Some(file_snapshot::digest(Path::new(&file.path)).ok()?.to_string());
         }
-        part.stamp = stamp;
+        file.stat = stat;
         renewed = true;
     }
     Some((files, renewed))
 }
 
-/// What decides on the libraries that are loaded.
-fn key(real: &Path) -> Digest {
-    let mut parts = KeyBuilder::default();
-    parts.add("tool 1").add(real.as_os_str().as_encoded_bytes());
+/// The key of a tool's record: its path, and the variables that decide which libraries are loaded.
+fn record_key(real: &Path) -> Digest {
+    let mut key = KeyBuilder::default();
+    key.add("tool 1").add(real.as_os_str().as_encoded_bytes());
     for name in [session::LD_LIBRARY_PATH, session::LD_PRELOAD] {
-        parts.add(Session::env(name).unwrap_or_default().as_encoded_bytes());
+        key.add(Session::env(name).unwrap_or_default().as_encoded_bytes());
     }
-    parts.digest()
+    key.digest()
 }
 
-/// The executable, its libraries, and what the dynamic loader finds them by. `begun`: a moment before they are looked at.
-fn look(real: &Path, begun: SystemTime) -> Result<Vec<Part>, String> {
+/// The executable, its libraries, and the files by which the dynamic loader finds them. `begun`: a moment before this call.
+fn inspect(real: &Path, begun: SystemTime) -> Result<Vec<ToolFile>, String> {
     let name = real.to_str().ok_or_else(|| format!("{} is not in UTF-8", real.display()))?;
     let bytes = Bytes::open(real).map_err(|error| format!("{name}: {error}"))?;
     let dynamic = dynamic::read(bytes.as_slice()).map_err(|_| format!("{name} is a script: what it runs is not known"))?;
@@ -138,34 +138,34 @@ fn look(real: &Path, begun: SystemTime) -> Result<Vec<Part>, String> {
     paths
         .into_iter()
         .map(|path| {
-            let wrong = |error: std::io::Error| format!("{path}: {error}");
-            let stamp = Stamp::of(Path::new(&path)).map_err(wrong)?;
-            if !stamp.at_rest(begun) {
+            let io_error = |error: std::io::Error| format!("{path}: {error}");
+            let stat = FileStat::of(Path::new(&path)).map_err(io_error)?;
+            if !stat.settled(begun) {
                 return Err(format!("{path} has only just been written"));
             }
-            let build = build(&path).map_err(wrong)?;
-            Ok(Part { stamp, build, contents: None, path })
+            let build_id = build_id(&path).map_err(io_error)?;
+            Ok(ToolFile { stat, build_id, contents: None, path })
         })
         .collect()
 }
 
-fn build(path: &str) -> std::io::Result<String> {
+fn build_id(path: &str) -> std::io::Result<String> {
     let bytes = Bytes::open(Path::new(path))?;
     let id = object::File::parse(bytes.as_slice()).ok().and_then(|elf| elf.build_id().ok().flatten().map(<[u8]>::to_vec));
     match id {
         Some(id) => Ok(id.iter().map(|byte| format!("{byte:02x}")).collect()),
-        None => Ok(stamp::digest(Path::new(path))?.to_string()),
+        None => Ok(file_snapshot::digest(Path::new(path))?.to_string()),
     }
 }
 
-/// An error unless the compiler at `path` is one that answers `-###`: a program of its own, of that name. A script may do anything, and
-/// what stands in for a compiler (`ccache`) is not the compiler.
+/// An error unless the compiler at `path` is an executable of the clang family, which answers `-###`. A script may run anything, and a
+/// compiler launcher (`ccache`) is not the compiler.
 pub(super) fn check_clang(path: &Path) -> Result<(), String> {
     let real: PathBuf = path.canonicalize().unwrap_or_default();
     let name = real.file_name().unwrap_or_default().to_string_lossy();
     let stem = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
     if !["clang", "clang++", "amdclang", "amdclang++", "icx", "icpx"].contains(&stem) {
-        return Err(format!("{} is not clang itself: what it does is not known", path.display()));
+        return Err(format!("{} is not clang itself, so what it runs is not known", path.display()));
     }
     let mut magic = [0; 4];
     match File::open(&real).and_then(|mut file| file.read_exact(&mut magic)) {
@@ -193,43 +193,45 @@ mod tests {
         let tool = dir.path().join("tool");
         let bytes = std::fs::read(&real).unwrap();
         let write = |bytes: &[u8]| {
-            stamp::write_anew(&tool, bytes);
+            file_snapshot::write_anew(&tool, bytes);
             std::fs::set_permissions(&tool, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
             std::fs::File::open(&tool).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
         };
         write(&bytes);
         assert!(Tool::of(&tool, &cache).unwrap_err().contains("only just"));
-        // From here on everything was written an hour ago.
+        // By the clock of the test, everything was written an hour ago.
         clock.pass(Duration::from_secs(3600));
         cache.finish();
-        assert_eq!(Tool::remembered(&tool, &cache), None);
+        assert_eq!(Tool::from_record(&tool, &cache), None);
         let first = Tool::of(&tool, &cache).unwrap();
         cache.finish();
         assert_eq!(Tool::of(&tool, &cache).unwrap(), first);
-        assert_eq!(Tool::remembered(&tool, &cache).unwrap(), first);
-        assert_eq!(first.still(clock.now()), Ok(()));
-        assert!(first.still(clock.now() - Duration::from_secs(2 * 3600)).unwrap_err().contains("has changed meanwhile"));
-        // The same size, time and build id, and another byte at the end: only the system's stamp tells.
+        assert_eq!(Tool::from_record(&tool, &cache).unwrap(), first);
+        assert_eq!(first.verify_unchanged(clock.now()), Ok(()));
+        assert!(
+            first.verify_unchanged(clock.now() - Duration::from_secs(2 * 3600)).unwrap_err().contains("has changed meanwhile")
+        );
+        // The same size, time and build id, and another byte at the end: only the ctime differs.
         let mut other = bytes.clone();
         *other.last_mut().unwrap() ^= 1;
         write(&other);
         cache.finish();
-        assert!(first.still(clock.now()).is_err());
-        assert_eq!(Tool::remembered(&tool, &cache), None);
+        assert!(first.verify_unchanged(clock.now()).is_err());
+        assert_eq!(Tool::from_record(&tool, &cache), None);
         let second = Tool::of(&tool, &cache).unwrap();
         assert_ne!(second.digest, first.digest);
         write(&bytes);
         cache.finish();
         let third = Tool::of(&tool, &cache).unwrap();
         assert!(third.digest != second.digest && third.digest != first.digest);
-        // Written anew as it was: from here on the contents tell.
+        // Written again with the same contents: the digest of the contents is compared now.
         write(&bytes);
         cache.finish();
         assert_eq!(Tool::of(&tool, &cache).unwrap().digest, third.digest);
     }
 
     #[test]
-    fn scripts_are_not_known() {
+    fn scripts_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let cache = Arc::new(Cache::new(Store::open(&dir.path().join("cache"), 1 << 30).unwrap()));
         let script = dir.path().join("clang");

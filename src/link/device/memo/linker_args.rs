@@ -1,5 +1,5 @@
-//! What a linker's command line says: whether all that the linker reads and writes can be known, where it searches, and what it was
-//! told to write down itself (`--dependency-file`).
+//! Reads a linker's command line: whether all files that the linker reads and writes can be determined, and which folders it searches.
+//! Also parses the dependency file that it writes (`--dependency-file`).
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -9,17 +9,17 @@ use super::linker_command::{INPUT, LinkerCommand, OUTPUT};
 use crate::sys::session::{self, Session};
 use crate::sys::toolchain;
 
-/// Which linker it is, as far as it matters here.
+/// The linkers that write dependency files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Linker {
-    /// LLVM's. It searches where the line says, and nowhere else.
+    /// LLVM's, which searches only the folders of its command line.
     Lld,
-    /// GNU's. It searches in folders of its own, too.
+    /// GNU's, which searches built-in folders, too.
     Gnu,
 }
 
 impl Linker {
-    /// Of the program at `path`, through links; none of one that is not known to write dependency files.
+    /// The linker that the program at `path` is, symlinks resolved; none if it is not known to write dependency files.
     pub(super) fn of(path: &Path) -> Option<Linker> {
         if toolchain::is_ld_lld(path) {
             return Some(Linker::Lld);
@@ -30,8 +30,8 @@ impl Linker {
     }
 }
 
-/// Options that have the linker read or write what a dependency file does not tell of, or print what a repeated link would not.
-const UNKNOWN: [&str; 33] = [
+/// Options by which the linker reads or writes files that the dependency file does not list, or prints what a cached link would not.
+const UNTRACKED_OPTIONS: [&str; 33] = [
     "M",
     "Map",
     "cref",
@@ -67,39 +67,39 @@ const UNKNOWN: [&str; 33] = [
     "lto-emit-asm",
 ];
 
-/// What is known of a linker's line.
+/// What a linker's command line tells about the files that it reads.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct LinkerArgs {
     /// The linker.
     pub(super) linker: Linker,
-    /// The folders it searches, in order, as the line names them.
+    /// The folders it searches, in order, as the arguments name them.
     pub(super) folders: Vec<PathBuf>,
-    /// Files that words of the line name, besides inputs: scripts, profiles, lists.
+    /// Files that arguments name, besides inputs: scripts, profiles, lists.
     pub(super) files: Vec<String>,
     sysroot: Option<PathBuf>,
 }
 
-impl Line {
-    /// Reads `linker_command`'s line, or says why a link by it cannot be known whole.
-    pub(super) fn read(linker_command: &LinkerCommand) -> Result<Line, String> {
+impl LinkerArgs {
+    /// Reads the arguments of `linker_command`, or says why the files that it reads and writes cannot be determined.
+    pub(super) fn read(linker_command: &LinkerCommand) -> Result<LinkerArgs, String> {
         let linker = Linker::of(&linker_command.program)
-            .ok_or_else(|| format!("{} is not known to say which files it has read", linker_command.program.display()))?;
+            .ok_or_else(|| format!("{} is not known to list the files that it reads", linker_command.program.display()))?;
         if Session::env(session::LLD_REPRODUCE).is_some() {
             return Err(format!("{} is set", session::LLD_REPRODUCE));
         }
-        let mut line = Line { linker, folders: Vec::new(), files: Vec::new(), sysroot: None };
-        let mut words = linker_command.args.iter().map(String::as_str).peekable();
+        let mut line = LinkerArgs { linker, folders: Vec::new(), files: Vec::new(), sysroot: None };
+        let mut args = linker_command.args.iter().map(String::as_str).peekable();
         let mut files = BTreeSet::new();
-        while let Some(word) = words.next() {
-            line.check(word, words.peek().copied())?;
-            if let Some(folder) = valued(word, &mut words, &["-L", "--library-path", "-library-path"]) {
+        while let Some(arg) = args.next() {
+            line.check(arg, args.peek().copied())?;
+            if let Some(folder) = value_of(arg, &mut args, &["-L", "--library-path", "-library-path"]) {
                 line.folders.push(folder.into());
-            } else if let Some(folders) = valued(word, &mut words, &["-rpath-link", "--rpath-link", "-rpath", "--rpath", "-R"]) {
+            } else if let Some(folders) = value_of(arg, &mut args, &["-rpath-link", "--rpath-link", "-rpath", "--rpath", "-R"]) {
                 line.folders.extend(folders.split(':').map(PathBuf::from));
-            } else if let Some(folder) = valued(word, &mut words, &["--sysroot", "-sysroot"]) {
+            } else if let Some(folder) = value_of(arg, &mut args, &["--sysroot", "-sysroot"]) {
                 line.sysroot = Some(folder.into());
             }
-            files.extend(named_files(word));
+            files.extend(named_files(arg));
         }
         for name in [session::LD_LIBRARY_PATH, session::LD_RUN_PATH] {
             let folders = Session::env(name).filter(|_| linker == Linker::Gnu).unwrap_or_default();
@@ -117,28 +117,34 @@ impl Line {
         Ok(line)
     }
 
-    fn check(&self, word: &str, next: Option<&str>) -> Result<(), String> {
-        let Some(option) = word.strip_prefix('-') else { return Ok(()) };
+    fn check(&self, arg: &str, next: Option<&str>) -> Result<(), String> {
+        let Some(option) = arg.strip_prefix('-') else { return Ok(()) };
         let option = option.strip_prefix('-').unwrap_or(option);
         let plugin = self.linker == Linker::Gnu && option.starts_with("plugin") && !option.starts_with("plugin-opt");
-        let passed = option == "mllvm" && next.is_some_and(|next| next.starts_with("-load") || next.starts_with("-stats-json"));
+        let loads_code_or_writes_stats =
+            option == "mllvm" && next.is_some_and(|next| next.starts_with("-load") || next.starts_with("-stats-json"));
         let matches = |name: &str| if name.len() < 3 { option == name } else { option.starts_with(name) };
         if plugin {
             return Err("the linker is given a plugin".to_owned());
         }
-        if passed || option == "t" || option == "v" || option == "V" || UNKNOWN.iter().any(|name| matches(name)) {
-            return Err(format!("the linker is given `{word}`"));
+        if loads_code_or_writes_stats
+            || option == "t"
+            || option == "v"
+            || option == "V"
+            || UNTRACKED_OPTIONS.iter().any(|name| matches(name))
+        {
+            return Err(format!("the linker is given `{arg}`"));
         }
         Ok(())
     }
 
     #[cfg(test)]
-    pub(super) fn for_tests(linker: Linker, folders: Vec<PathBuf>) -> Line {
-        Line { linker, folders, files: Vec::new(), sysroot: None }
+    pub(super) fn for_tests(linker: Linker, folders: Vec<PathBuf>) -> LinkerArgs {
+        LinkerArgs { linker, folders, files: Vec::new(), sysroot: None }
     }
 
-    /// The files that would have been read in place of `path`, or before it, if they were there: the same name, and the library's other
-    /// form, in every folder that is searched.
+    /// The paths at which a file would be read in place of `path`, or searched before it, if it existed: the same name, and the library's
+    /// other form (shared or archive), in every folder that is searched.
     pub(super) fn shadowing_paths(&self, path: &str, more: &[PathBuf]) -> BTreeSet<PathBuf> {
         let path = Path::new(path);
         let Some(name) = path.file_name().and_then(OsStr::to_str) else { return BTreeSet::new() };
@@ -156,12 +162,12 @@ impl Line {
     }
 }
 
-/// The value of one of the options `names` in `word`, or after it.
-fn valued<'w>(word: &'w str, words: &mut std::iter::Peekable<impl Iterator<Item = &'w str>>, names: &[&str]) -> Option<&'w str> {
+/// The value of one of the options `names`, in `arg` or in the argument after it.
+fn value_of<'w>(arg: &'w str, args: &mut std::iter::Peekable<impl Iterator<Item = &'w str>>, names: &[&str]) -> Option<&'w str> {
     for name in names {
-        let Some(rest) = word.strip_prefix(name) else { continue };
+        let Some(rest) = arg.strip_prefix(name) else { continue };
         if rest.is_empty() {
-            return words.peek().copied();
+            return args.peek().copied();
         }
         if let Some(value) = rest.strip_prefix('=').filter(|_| name.len() > 2) {
             return Some(value);
@@ -173,18 +179,18 @@ fn valued<'w>(word: &'w str, words: &mut std::iter::Peekable<impl Iterator<Item 
     None
 }
 
-/// What of `word` is a file that is there: itself, or what follows its last `=`.
-fn named_files(word: &str) -> Vec<String> {
-    if word == INPUT || word == OUTPUT {
+/// The existing files that `arg` names: the whole argument, or what follows its last `=`.
+fn named_files(arg: &str) -> Vec<String> {
+    if arg == INPUT || arg == OUTPUT {
         return Vec::new();
     }
-    let parts = [Some(word), word.rsplit_once('=').map(|(_, value)| value)];
+    let parts = [Some(arg), arg.rsplit_once('=').map(|(_, value)| value)];
     let files = parts.into_iter().flatten().map(|part| part.trim_start_matches('@'));
     files.filter(|part| Path::new(part).is_file()).map(str::to_owned).collect()
 }
 
-/// The prerequisites in a dependency file in make's syntax: of its first rule, whose target is the output. A space, `#` or `\` in a
-/// name has a `\` before it, a `$` is doubled.
+/// The prerequisites of the first rule in a dependency file, whose target is the output; none if the file is truncated. In make's
+/// syntax, a space, `#` or `\` in a name is escaped by `\`, and `$` is doubled.
 pub(super) fn prerequisites(text: &str) -> Option<Vec<String>> {
     let mut names = Vec::new();
     let mut name = String::new();
@@ -206,7 +212,7 @@ pub(super) fn prerequisites(text: &str) -> Option<Vec<String>> {
             (other, _) => name.push(other),
         }
     }
-    // The rule does not end: something has been cut off.
+    // The rule has no end: the file is truncated.
     None
 }
 
@@ -214,38 +220,39 @@ pub(super) fn prerequisites(text: &str) -> Option<Vec<String>> {
 mod tests {
     use super::*;
 
-    fn linker_command(words: &[&str]) -> LinkerCommand {
+    fn linker_command(more: &[&str]) -> LinkerCommand {
         let mut args: Vec<String> = ["-o", OUTPUT, INPUT].map(str::to_owned).into();
-        args.extend(words.iter().map(|word| (*word).to_owned()));
+        args.extend(more.iter().map(|arg| (*arg).to_owned()));
         LinkerCommand { program: "/usr/lib/llvm-22/bin/ld.lld".into(), args, warnings: String::new() }
     }
 
     #[test]
-    fn options_that_hide_something_are_seen() {
+    fn untracked_options_are_refused() {
         if Linker::of(&linker_command(&[]).program).is_none() {
             return;
         }
-        for words in
+        for args in
             [&["-Map=x"][..], &["--Map", "x"], &["--save-temps"], &["-mllvm", "-load=p.so"], &["--reproduce=r.tar"], &["-t"]]
         {
-            assert!(Line::read(&linker_command(words)).is_err(), "{words:?}");
+            assert!(LinkerArgs::read(&linker_command(args)).is_err(), "{args:?}");
         }
-        for words in
+        for args in
             [&["--no-undefined"][..], &["-plugin-opt=mcpu=gfx90a"], &["-mllvm", "-O2"], &["--threads=2"], &["-m", "elf_x86_64"]]
         {
-            assert!(Line::read(&linker_command(words)).is_ok(), "{words:?}");
+            assert!(LinkerArgs::read(&linker_command(args)).is_ok(), "{args:?}");
         }
-        let line = Line::read(&linker_command(&["-Lone", "-L", "two", "--library-path=three", "-rpath", "four:five"])).unwrap();
+        let line =
+            LinkerArgs::read(&linker_command(&["-Lone", "-L", "two", "--library-path=three", "-rpath", "four:five"])).unwrap();
         assert_eq!(line.folders, ["one", "two", "three", "four", "five"].map(PathBuf::from));
     }
 
     #[test]
-    fn rivals_are_wherever_is_searched() {
-        let line = Line { linker: Linker::Lld, folders: vec!["a".into(), "/b".into()], files: Vec::new(), sysroot: None };
+    fn every_searched_folder_may_shadow_a_library() {
+        let line = LinkerArgs { linker: Linker::Lld, folders: vec!["a".into(), "/b".into()], files: Vec::new(), sysroot: None };
         let shadowing_paths: Vec<String> =
             line.shadowing_paths("/b/libx.a", &[]).into_iter().map(|path| path.to_str().unwrap().to_owned()).collect();
         assert_eq!(shadowing_paths, ["/b/libx.so", "a/libx.a", "a/libx.so"]);
-        let sysroot = Line { sysroot: Some("/root".into()), ..line };
+        let sysroot = LinkerArgs { sysroot: Some("/root".into()), ..line };
         assert!(sysroot.shadowing_paths("/lib/libc.so.6", &[]).contains(Path::new("/root/lib/libc.so.6")));
     }
 

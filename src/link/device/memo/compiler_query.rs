@@ -1,0 +1,119 @@
+//! Queries the compiler for the linker's command line: once for all jobs with the same query, and not at all if the answer is cached and
+//! nothing has changed that the compiler looks at.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::{Arc, PoisonError};
+
+use super::driver_probe_paths::{self, DriverProbePaths};
+use super::linker_command::{self, LinkerCommand};
+use super::tool::{self, Tool};
+use super::{DeviceCache, LinkQuery};
+use crate::store::{Digest, KeyBuilder};
+use crate::sys::run;
+use crate::sys::session::{self, Session};
+
+/// The processor that is put into queries in place of any other of AMD's, so that one answer serves all of them.
+const STANDS_FOR_AMD: &str = "gfx90a";
+
+impl DeviceCache<'_> {
+    /// The linker's command for `query`, or why it cannot be determined.
+    pub(super) fn linker_command(&self, query: &LinkQuery<'_>) -> Result<LinkerCommand, String> {
+        let path = &query.cmd.program;
+        tool::check_clang(path)?;
+        let target = &query.job.target;
+        if !target.is_cpu() && !target.is_amdgcn() {
+            return Err(format!("the linker for {} does not list the files that it reads", target.triple));
+        }
+        let query_for = |processor: &str| -> Vec<OsString> {
+            let named = OsString::from(format!("-mcpu={}", target.arch));
+            let other = OsString::from(format!("-mcpu={processor}"));
+            let args = linker_command::query(query.args).into_iter();
+            args.map(|arg| if arg == named { other.clone() } else { arg }).collect()
+        };
+        // AMD's command lines differ in nothing but the processor's name, unless the target has features as well.
+        let queried_processor = if target.is_amdgcn() && !target.arch.contains(':') { STANDS_FOR_AMD } else { &target.arch };
+        let args = query_for(queried_processor);
+        let linker_command = self.linker_command_for(path, &args, target.is_cpu())?;
+        if queried_processor == target.arch {
+            return Ok(linker_command);
+        }
+        match linker_command.for_processor(queried_processor, &target.arch) {
+            Some(linker_command) => Ok(linker_command),
+            None => self.linker_command_for(path, &query_for(&target.arch), false),
+        }
+    }
+
+    /// The compiler's answer to the query `args`, from the cache or by running it. Jobs with the same query wait for one answer.
+    fn linker_command_for(&self, path: &Path, args: &[OsString], for_cpu: bool) -> Result<LinkerCommand, String> {
+        let answer = {
+            let mut commands = self.linker_commands.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(commands.entry(args.to_vec()).or_default())
+        };
+        let mut answer = answer.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(command) = answer.as_ref() {
+            return command.clone();
+        }
+        let now = self.cache.clock().now();
+        // A cached answer can be looked up only once the compiler's identity is known; until then, it is queried at the same time.
+        let (driver_probe_paths, outcome) = if let Some(Ok(compiler)) = self.shared_tool(path).get() {
+            let driver_probe_paths = driver_probe_paths::of(path, args, now);
+            let record = self.cache.own_record(self.linker_command_key(path, compiler, &driver_probe_paths, args));
+            if let Some(Ok(linker_command)) = record.map(|record| serde_json::from_slice::<LinkerCommand>(&record)) {
+                return answer.insert(Ok(linker_command)).clone();
+            }
+            if for_cpu {
+                self.preload_linker();
+            }
+            (driver_probe_paths, run_query(path, args))
+        } else {
+            std::thread::scope(|scope| {
+                let query = scope.spawn(|| run_query(path, args));
+                if for_cpu {
+                    self.preload_linker();
+                }
+                let driver_probe_paths = driver_probe_paths::of(path, args, now);
+                (
+                    driver_probe_paths,
+                    query.join().unwrap_or_else(|_| Err("the thread that queries the compiler panicked".to_owned())),
+                )
+            })
+        };
+        let outcome = self.tool(path).and_then(|compiler| Ok((compiler, outcome?)));
+        if let (Ok((compiler, linker_command)), true) = (&outcome, driver_probe_paths.settled)
+            && compiler.verify_unchanged(now).is_ok()
+            && let Ok(text) = serde_json::to_vec(linker_command)
+        {
+            let (cache, key) = (Arc::clone(self.cache), self.linker_command_key(path, compiler, &driver_probe_paths, args));
+            self.cache.later(move || cache.put_own_record(key, &text));
+        }
+        answer.insert(outcome.map(|(_, linker_command)| linker_command)).clone()
+    }
+
+    fn linker_command_key(
+        &self,
+        path: &Path,
+        compiler: &Tool,
+        driver_probe_paths: &DriverProbePaths,
+        args: &[OsString],
+    ) -> Digest {
+        let mut key = KeyBuilder::default();
+        key.add("linker_command 1").add(compiler.digest.to_string()).add(path.as_os_str().as_encoded_bytes());
+        key.add(self.environment.to_string()).add(Session::env(session::PATH).unwrap_or_default().as_encoded_bytes());
+        key.add(std::env::current_dir().unwrap_or_default().as_os_str().as_encoded_bytes());
+        key.add(driver_probe_paths.digest.to_string());
+        args.iter().for_each(|arg| {
+            key.add(arg.as_encoded_bytes());
+        });
+        key.digest()
+    }
+}
+
+/// Runs the query. It takes no job slot, because a job that waits for the answer may hold the last one.
+fn run_query(path: &Path, args: &[OsString]) -> Result<LinkerCommand, String> {
+    match run::probe(path, args, &[]) {
+        Ok(output) if output.success => linker_command::parse(&output.stderr),
+        Ok(_) => Err("the compiler fails when it is run with -###".to_owned()),
+        Err(error) => Err(format!("{}: {error}", path.display())),
+    }
+}

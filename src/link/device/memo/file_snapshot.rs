@@ -1,0 +1,166 @@
+//! Detects whether a file has changed: by its size, times and inode number ([`FileStat`]), and where those cannot tell, by the digest
+//! of its contents.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+use crate::store::Digest;
+
+/// Size, inode number, mtime, ctime and device number of a file, in that order. If two are equal, and the file was settled when the first
+/// was taken ([`FileStat::settled`]), then the contents are the same: only the kernel sets the ctime, whenever the contents change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct FileStat(u64, u64, i64, i64, i64, i64, u64);
+
+impl FileStat {
+    /// The stat of the file at `path`; symlinks are followed.
+    pub(super) fn of(path: &Path) -> io::Result<FileStat> {
+        let meta = std::fs::metadata(path)?;
+        Ok(FileStat(meta.len(), meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec(), meta.dev()))
+    }
+
+    /// The size in bytes.
+    pub(super) fn size(&self) -> u64 {
+        self.0
+    }
+
+    /// Whether everything but the device number is the same as in `other`. A file system may have another device number each time it is
+    /// mounted.
+    pub(super) fn differs_only_in_device(&self, other: &FileStat) -> bool {
+        FileStat(self.0, self.1, self.2, self.3, self.4, self.5, other.6) == *other
+    }
+
+    /// The time of the last modification (mtime), for cache keys.
+    pub(super) fn modified(&self) -> [u8; 16] {
+        ((i128::from(self.2) << 32) + i128::from(self.3)).to_le_bytes()
+    }
+
+    /// Whether the last change was long enough before `moment` that any change after it has another ctime. File timestamps advance in
+    /// steps of some milliseconds, and two changes within one step have the same ctime.
+    pub(super) fn settled(&self, moment: SystemTime) -> bool {
+        const STEP: Duration = Duration::from_millis(20);
+        let Ok(now) = moment.duration_since(SystemTime::UNIX_EPOCH) else { return false };
+        let Some(now) = now.checked_sub(STEP) else { return false };
+        // A ctime in the future means that the clock was set back; such a file does not count as settled.
+        (self.4, self.5) < (i64::try_from(now.as_secs()).unwrap_or(0), i64::from(now.subsec_nanos()))
+    }
+}
+
+/// The digest of a file's contents; an error unless it is a regular file.
+pub(super) fn digest(path: &Path) -> io::Result<Digest> {
+    use xxhash_rust::xxh3::Xxh3;
+    let mut file = File::open(path)?;
+    if !file.metadata()?.is_file() {
+        // Reading a pipe would take the contents away from the tool that is to read it.
+        return Err(io::Error::other("not a file"));
+    }
+    let mut hash = Xxh3::new();
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok(Digest(hash.digest128())),
+            Ok(count) => hash.update(&buffer[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The state of a file at one moment: path, stat, and digest of the contents.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct FileSnapshot {
+    /// The path, as the tool that read the file named it.
+    pub(super) path: String,
+    /// Its stat. None if it was not settled, or comes from another machine: then only the contents are compared.
+    pub(super) stat: Option<FileStat>,
+    /// The digest of its contents, in hexadecimal digits.
+    pub(super) digest: String,
+}
+
+impl FileSnapshot {
+    /// Takes a snapshot of the file at `path`. `before`: when the tool that read it was started; a file that may have changed since is an
+    /// error, because it is not known which contents the tool has read.
+    pub(super) fn take(path: &str, before: SystemTime) -> Result<FileSnapshot, String> {
+        let io_error = |error: io::Error| format!("{path}: {error}");
+        let stat = FileStat::of(Path::new(path)).map_err(io_error)?;
+        if !stat.settled(before) {
+            return Err(format!("{path} has only just been written"));
+        }
+        let digest = digest(Path::new(path)).map_err(io_error)?.to_string();
+        if FileStat::of(Path::new(path)).map_err(io_error)? != stat {
+            return Err(format!("{path} has changed while it was read"));
+        }
+        Ok(FileSnapshot { path: path.to_owned(), stat: Some(stat), digest })
+    }
+
+    /// Checks that the file still has these contents; otherwise an error that says why not. Returns whether the stat was updated.
+    /// `now`: a moment before this call.
+    pub(super) fn revalidate(&mut self, now: SystemTime) -> Result<bool, String> {
+        let path = Path::new(&self.path);
+        let Ok(stat) = FileStat::of(path) else { return Err(format!("{} is gone", self.path)) };
+        if self.stat == Some(stat) {
+            return Ok(false);
+        }
+        let same_size = self.stat.is_none_or(|old| old.size() == stat.size());
+        if !same_size || digest(path).map(|digest| digest.to_string()).ok().as_ref() != Some(&self.digest) {
+            return Err(format!("{} has changed", self.path));
+        }
+        self.stat = Some(stat).filter(|stat| stat.settled(now));
+        Ok(true)
+    }
+}
+
+/// Writes a file until its ctime differs from before: file timestamps advance in steps, and two changes within one step look the same.
+#[cfg(test)]
+pub(super) fn write_anew(path: &Path, bytes: &[u8]) {
+    let before = FileStat::of(path).ok();
+    loop {
+        std::fs::write(path, bytes).unwrap();
+        let after = FileStat::of(path).unwrap();
+        if before.is_none_or(|before| (before.4, before.5) != (after.4, after.5)) {
+            break;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_other_contents_are_a_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("libx.a");
+        let begun = SystemTime::now();
+        std::fs::write(&file, "one").unwrap();
+        let path = file.to_str().unwrap();
+        assert!(FileSnapshot::take(path, begun).unwrap_err().contains("only just"));
+        let later = begun + Duration::from_secs(3600);
+        let mut seen = FileSnapshot::take(path, later).unwrap();
+        assert_eq!(seen.revalidate(later), Ok(false));
+        // The same again, written anew; then other contents of the same size and with the same time of modification.
+        let modified = std::fs::metadata(&file).unwrap().modified().unwrap();
+        write_anew(&file, b"one");
+        assert_eq!(seen.revalidate(later), Ok(true));
+        write_anew(&file, b"two");
+        File::options().write(true).open(&file).unwrap().set_modified(modified).unwrap();
+        assert!(seen.revalidate(later).unwrap_err().contains("has changed"));
+        std::fs::remove_file(&file).unwrap();
+        assert!(seen.revalidate(later).unwrap_err().contains("is gone"));
+    }
+
+    #[test]
+    fn a_file_from_the_future_is_never_at_rest() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("f");
+        std::fs::write(&file, "x").unwrap();
+        let stat = FileStat::of(&file).unwrap();
+        assert!(!stat.settled(SystemTime::now() - Duration::from_secs(3600)));
+        assert!(stat.settled(SystemTime::now() + Duration::from_secs(3600)));
+        assert!(!stat.settled(SystemTime::UNIX_EPOCH));
+    }
+}
