@@ -1,5 +1,5 @@
-//! The host link: which linker, the user's own line with our objects in it, and the OpenMP runtime where nothing on
-//! the line brings it. Also what is read off the inputs about the host: its triple, and whether the link is wrapped already.
+//! The host link: which linker runs, the user's command line with offld's objects added, and the OpenMP runtime if the line lacks it.
+//! Also what the inputs tell about the host: its triple, and whether another wrapper's object is among them.
 
 mod runtime;
 
@@ -31,7 +31,7 @@ pub(crate) fn linker(request: &LinkRequest, ld_first: bool) -> Result<PathBuf> {
     let other = || toolchain::host_linker(request.offld_linker.as_deref(), ld_first);
     match (&request.linker_path, request.role) {
         (_, Role::Wrapper) if request.offld_linker.is_some() => other(),
-        // `-fuse-ld=offld` inside an offload build: one of us is enough.
+        // With `-fuse-ld=offld` in an offload build, the linker is offld as well: it would only call itself.
         (Some(path), _) if toolchain::is_ourselves(path) => other(),
         (Some(path), _) => Ok(path.clone()),
         (None, Role::Wrapper) => bail!("linker path missing, must pass 'linker-path'"),
@@ -39,37 +39,38 @@ pub(crate) fn linker(request: &LinkRequest, ld_first: bool) -> Result<PathBuf> {
     }
 }
 
-/// The host link with `additions` in the objects' place and `libraries` after the last input; with neither, the user's line as it is.
+/// The host link with `additions` where LLVM's wrapper puts its objects, and `libraries` after the last input; with neither, the user's
+/// command line unchanged.
 pub(crate) fn command(ledger: &Ledger, linker: &Path, additions: &[OsString], libraries: &[OsString]) -> Cmd {
     let args = ledger.host_line(additions, libraries);
     let quoting = Style::of_linker(ledger.dialect());
     Cmd { step: "host link".to_owned(), program: linker.to_path_buf(), args, quoting, inputs: Vec::new(), output: None }
 }
 
-/// The words of the line by which ld.lld can be started before the rest of the line is known; none for other linkers, and for lines that
-/// do not name their emulation as drivers do.
+/// The arguments (`-m` and its value) with which ld.lld can be started before the other arguments are known; none for other linkers, and
+/// if the line has no `-m`.
 pub(crate) fn preload_args(ledger: &Ledger, linker: &Path) -> Option<Vec<OsString>> {
     if !toolchain::is_ld_lld(linker) {
         return None;
     }
     let line = ledger.host_line(&[], &[]);
-    let at = line.iter().position(|word| word == "-m")?;
+    let at = line.iter().position(|arg| arg == "-m")?;
     line.get(at..at + 2).map(<[OsString]>::to_vec)
 }
 
-/// What goes where the objects go: the objects, and for ld.lld under `--gc-sections` the option that keeps the entry tables. Nothing
-/// refers to an entry but the bounds around its table, and lld alone takes that for nothing by default.
+/// The arguments added for registration: the objects, and for lld with `--gc-sections` the option that keeps the entry tables. Nothing
+/// refers to an entry but the `__start_`/`__stop_` symbols of its table, which by default do not keep a section alive in lld.
 pub(crate) fn additions(request: &LinkRequest, linker: &Path, host_triple: &str, objects: &[PathBuf]) -> Vec<OsString> {
-    let mut words: Vec<OsString> = objects.iter().map(|path| path.clone().into_os_string()).collect();
+    let mut args: Vec<OsString> = objects.iter().map(|path| path.clone().into_os_string()).collect();
     let elf = ObjectFormat::of(host_triple) == ObjectFormat::Elf;
     if elf && request.gc_sections && is_lld(linker) {
-        words.extend(KEEP_TABLES.map(OsString::from));
+        args.extend(KEEP_TABLES.map(OsString::from));
     }
-    words
+    args
 }
 
-/// What goes after the last input: `runtime`, and where the line asks for what would drop the entry tables, the option again, as the
-/// last word on it.
+/// The arguments after the last input: `runtime`, and if the user's line has `-z start-stop-gc`, which would drop the entry tables, the
+/// opposite option, because the last one counts.
 pub(crate) fn endings(request: &LinkRequest, runtime: Vec<OsString>) -> Vec<OsString> {
     let dropped = request.gc_sections && request.z_keywords.iter().any(|keyword| keyword == "start-stop-gc");
     runtime.into_iter().chain(KEEP_TABLES.map(OsString::from).into_iter().filter(|_| dropped)).collect()
@@ -77,17 +78,17 @@ pub(crate) fn endings(request: &LinkRequest, runtime: Vec<OsString>) -> Vec<OsSt
 
 const KEEP_TABLES: [&str; 2] = ["-z", "nostart-stop-gc"];
 
-/// Whether `linker` is LLVM's, by its own name or that of the program it links to (`/usr/bin/ld`, on some systems).
+/// Whether `linker` is LLVM's, by its name or that of the file it is a symlink to (`/usr/bin/ld`, on some systems).
 fn is_lld(linker: &Path) -> bool {
     let named = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().contains("lld"));
     named(linker) || linker.canonicalize().is_ok_and(|real| named(&real))
 }
 
-/// What a relocatable link does to its output (docs/spec/link-driver.md 9.1): device code that is linked now goes, and the entry
-/// tables get a name of their own, so that a later link leaves images and tables alone. The file is replaced whole.
+/// Edits the output of a relocatable link (docs/spec/link-driver.md 9.1): removes the device code, which is linked now, and renames the
+/// entry tables, so that a later link leaves images and tables alone. The file is replaced atomically.
 pub(crate) fn finish_relocatable(output: &Path) -> Result<()> {
     if atomic_file::is_special(output) {
-        // `/dev/null`: what the linker wrote cannot be read back.
+        // For example `/dev/null`: what the linker wrote cannot be read back.
         return Ok(());
     }
     let linked = Bytes::of(output)?;
@@ -104,17 +105,17 @@ fn folder_of(file: &Path) -> &Path {
     file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))
 }
 
-/// Removes the output of a linker that was stopped, which objects what it has written so far. Never a device, a pipe or a link.
+/// Removes the partial output of a linker that was stopped. Only a regular file, never a device, a pipe or a symlink.
 pub(crate) fn remove_partial(output: &Path) {
     if std::fs::symlink_metadata(output).is_ok_and(|meta| meta.is_file()) {
         let _ = std::fs::remove_file(output);
     }
 }
 
-/// Removes what ld.lld objects when it crashes: it writes to `<output>.tmpXXXXXXX`, as memory, and on a full disk two of its threads may
-/// crash at once before it has cleaned up. Only files that are not older than the link.
+/// Removes the temporary output that ld.lld leaves when it crashes. It writes to a memory map of `<output>.tmpXXXXXXX`, and on a full
+/// disk two of its threads may crash at once, before it has cleaned up. Only files that are not older than the link are removed.
 pub(crate) fn remove_linker_temps(output: &Path, started: SystemTime) {
-    // File times come from a clock that ticks more slowly.
+    // Timestamps of files are coarser than the system's clock.
     const TICK: Duration = Duration::from_secs(1);
     let Some(name) = output.file_name() else { return };
     let is_theirs = |file: &[u8]| {
@@ -129,19 +130,19 @@ pub(crate) fn remove_linker_temps(output: &Path, started: SystemTime) {
     }
 }
 
-/// Whether another wrapper's object is on the line already: then it is a plain link, or the images would be registered twice.
+/// Whether another wrapper's object is among the inputs. The link is then done without ours, or the images would be registered twice.
 pub(crate) fn is_wrapped(facts: &[HostFacts<'_>], inputs: &Inputs) -> bool {
     facts.iter().zip(&inputs.objects).any(|(facts, input_object)| !input_object.lazy && facts.refers_to_bounds)
 }
 
-/// The host's triple: as told, else that of the first object, else the one we were built for.
+/// The host's triple: that of `--host-triple=`, else that of the first object, else that of the machine offld was built for.
 pub(crate) fn triple(request: &LinkRequest, facts: &[HostFacts<'_>]) -> Result<String> {
     if let Some(triple) = &request.host_triple {
         return Ok(triple.clone());
     }
     let machine = facts.iter().find_map(|facts| facts.machine);
     Ok(match machine.and_then(triple_of) {
-        // A line in the spelling of GNU ld is one of its toolchain for Windows.
+        // A command line in GNU ld's spelling belongs to the MinGW toolchain.
         Some(triple) if request.dialect == Dialect::Gnu => triple.replace("pc-windows-msvc", "w64-windows-gnu"),
         Some(triple) => triple.to_owned(),
         None => match machine {
@@ -151,7 +152,7 @@ pub(crate) fn triple(request: &LinkRequest, facts: &[HostFacts<'_>]) -> Result<S
     })
 }
 
-/// What libraries of the host are called, as far as the line tells.
+/// The naming scheme of the host's libraries, as far as the command line tells.
 pub(crate) fn naming(request: &LinkRequest) -> Naming {
     const FOR_WINDOWS: [&str; 6] = ["i386pe", "i386pep", "thumb2pe", "arm64pe", "arm64ecpe", "arm64xpe"];
     let emulates = request.emulation.as_ref().is_some_and(|emulation| FOR_WINDOWS.contains(&emulation.as_str()));
@@ -180,7 +181,7 @@ fn triple_of(machine: Machine) -> Option<&'static str> {
     })
 }
 
-/// The folder that Debian has for a host: `/usr/lib/<multiarch>`, for Windows `/usr/<multiarch>/lib`.
+/// The name that Debian uses for the host in library folders: `/usr/lib/<multiarch>`, for Windows `/usr/<multiarch>/lib`.
 pub(crate) fn multiarch(request: &LinkRequest) -> String {
     let arch = request.host_triple.as_ref().and_then(|triple| triple.split('-').next());
     let arch = arch.unwrap_or(std::env::consts::ARCH);
@@ -192,7 +193,7 @@ pub(crate) fn multiarch(request: &LinkRequest) -> String {
     }
 }
 
-/// Where the parts of a link come from, for the report of a failed host link: each file once.
+/// The input files, each once, for the report of a failed host link.
 pub(crate) fn input_names(inputs: &Inputs) -> Vec<String> {
     let mut seen = HashSet::new();
     inputs.files.iter().map(|file| file.path.display().to_string()).filter(|name| seen.insert(name.clone())).collect()

@@ -27,20 +27,20 @@ use crate::io::bytes::Bytes;
 use crate::io::loader;
 use crate::link::host;
 use crate::link::inputs::search::{Naming, Search};
-use crate::link::inputs::{self, Files, Inputs};
+use crate::link::inputs::{self, Inputs, OpenedFiles};
 use crate::link::scan::{self, DeviceImage};
 use crate::sys::session::{self, Session};
 use crate::sys::toolchain::{self, Compiler};
 use crate::target::Target;
 use archive::Content;
-use line::Line;
+use line::ReproducedLine;
 use root::Root;
 
 /// The folder for the libraries that only libraries need.
 const NEEDED: &str = "needed";
 
 /// A link that is about to begin.
-pub(crate) struct Link<'a> {
+pub(crate) struct LinkToReproduce<'a> {
     /// The line.
     pub ledger: &'a Ledger,
     /// What it asks for.
@@ -54,13 +54,13 @@ pub(crate) struct Link<'a> {
 }
 
 /// Writes what is asked for: by `--reproduce` for this link, by `OFFLD_REPRODUCE` for every link with device code.
-pub(crate) fn write(link: &Link<'_>) -> Result<()> {
+pub(crate) fn write(link: &LinkToReproduce<'_>) -> Result<()> {
     let Some(target) = target(link.request) else { return Ok(()) };
     let inputs = inputs::open(&(link.inputs)(), link.search);
     let found = inputs.as_ref().ok().map(scan::scan);
     // Device code that cannot be read is a reason to repeat the link, not to leave it out.
     let has_none = link.request.override_images.is_empty() && matches!(&found, Some(Ok(found)) if found.is_empty());
-    if has_none && matches!(target, archive::Target::Folder(..)) {
+    if has_none && matches!(target, archive::Destination::Folder(..)) {
         return Ok(());
     }
     let found = found.and_then(Result::ok).unwrap_or_default();
@@ -69,12 +69,12 @@ pub(crate) fn write(link: &Link<'_>) -> Result<()> {
     archive::write(&entries, &target).context("cannot write the reproduction of this link")
 }
 
-fn target(request: &LinkRequest) -> Option<archive::Target> {
+fn target(request: &LinkRequest) -> Option<archive::Destination> {
     if let Some(file) = &request.reproduce {
-        return Some(archive::Target::File(file.clone()));
+        return Some(archive::Destination::File(file.clone()));
     }
     let folder = Session::env(session::OFFLD_REPRODUCE)?;
-    Some(archive::Target::Folder(folder.into(), output(request).to_string_lossy().into_owned()))
+    Some(archive::Destination::Folder(folder.into(), output(request).to_string_lossy().into_owned()))
 }
 
 /// The output's name.
@@ -83,10 +83,10 @@ fn output(request: &LinkRequest) -> &OsStr {
 }
 
 /// All entries of the tar.
-fn entries(link: &Link<'_>, tools: &Tools) -> Result<BTreeMap<PathBuf, Content>> {
+fn entries(link: &LinkToReproduce<'_>, tools: &Tools) -> Result<BTreeMap<PathBuf, Content>> {
     let root = Root::here()?;
     let opened = inputs::files(&(link.inputs)(), link.search);
-    let mut line = Line::new(&root, link.search);
+    let mut line = ReproducedLine::new(&root, link.search);
     line.append(link.ledger);
     complete(&mut line, link, tools, &opened, &root)?;
     let files = files(link, tools, opened, &line)?;
@@ -96,7 +96,7 @@ fn entries(link: &Link<'_>, tools: &Tools) -> Result<BTreeMap<PathBuf, Content>>
     let triple = tools.host_triple.as_ref().map(|triple| OsString::from(format!("--host-triple={triple}")));
     // As whoever runs the script will read it: there the triple stands on the line itself.
     let style = response::style_of(link.request.role, triple.as_slice());
-    let facts = texts::Facts {
+    let facts = texts::ScriptValues {
         role: link.request.role,
         linker: link.linker,
         output: output(link.request),
@@ -107,7 +107,7 @@ fn entries(link: &Link<'_>, tools: &Tools) -> Result<BTreeMap<PathBuf, Content>>
     let library = |(name, path)| (Path::new(NEEDED).join::<OsString>(name), Content::Interface(path));
     let texts = [
         ("run.sh", Content::Script(texts::script(&facts))),
-        ("response.txt", Content::Text(response::spill(&line.words, style))),
+        ("response.txt", Content::Text(response::spill(&line.args, style))),
         ("original.txt", Content::Text(texts::original(root.current(), link.ledger.given()))),
         ("versions.txt", Content::Text(texts::versions(tools.compiler.as_ref(), link.linker))),
     ];
@@ -116,7 +116,7 @@ fn entries(link: &Link<'_>, tools: &Tools) -> Result<BTreeMap<PathBuf, Content>>
 }
 
 /// Every file of the link, by every name it is called by.
-fn files(link: &Link<'_>, tools: &Tools, opened: Files, line: &Line<'_>) -> Result<BTreeSet<PathBuf>> {
+fn files(link: &LinkToReproduce<'_>, tools: &Tools, opened: OpenedFiles, line: &ReproducedLine<'_>) -> Result<BTreeSet<PathBuf>> {
     let mut files: BTreeSet<PathBuf> = link.ledger.response_files().iter().chain(&line.files).cloned().collect();
     files.extend(opened.opened.into_iter().map(|file| file.path));
     files.extend(needed::opened(line.scripts.iter().cloned().map(InputName::File), link.search));
@@ -135,7 +135,13 @@ fn files(link: &Link<'_>, tools: &Tools, opened: Files, line: &Line<'_>) -> Resu
 }
 
 /// Adds to the line what it takes to find below `root/` what the original finds without being told.
-fn complete(line: &mut Line<'_>, link: &Link<'_>, tools: &Tools, opened: &Files, root: &Root) -> Result<()> {
+fn complete(
+    line: &mut ReproducedLine<'_>,
+    link: &LinkToReproduce<'_>,
+    tools: &Tools,
+    opened: &OpenedFiles,
+    root: &Root,
+) -> Result<()> {
     line.append(&Ledger::parse(Role::Ld, tools.runtime.clone())?);
     if link.request.output.is_none() {
         line.output_in_front(output(link.request));
@@ -150,17 +156,17 @@ fn complete(line: &mut Line<'_>, link: &Link<'_>, tools: &Tools, opened: &Files,
         // A script named it as seen from the folder of the link, which is another one now.
         line.folder("-L", root.current());
     }
-    line.words.push(format!("-rpath-link={NEEDED}").into());
-    line.words.extend(tools.cpus.iter().map(|cpu| format!("--device-linker={cpu}=-rpath-link={NEEDED}").into()));
+    line.args.push(format!("-rpath-link={NEEDED}").into());
+    line.args.extend(tools.cpus.iter().map(|cpu| format!("--device-linker={cpu}=-rpath-link={NEEDED}").into()));
     if link.request.sysroot.is_none() {
         // Absolute names in scripts such as libc.so are looked up below it.
-        line.words.push(format!("--sysroot={}", root::ROOT).into());
+        line.args.push(format!("--sysroot={}", root::ROOT).into());
     }
     Ok(())
 }
 
 /// Where GNU ld looks first for the libraries that libraries need.
-fn run_time_folders(link: &Link<'_>) -> Vec<PathBuf> {
+fn run_time_folders(link: &LinkToReproduce<'_>) -> Vec<PathBuf> {
     let is_link_path = |kind: ArgKind| matches!(kind, ArgKind::Known(row) if row.name == "rpath-link");
     let link_paths = link.ledger.args().iter().filter(|arg| is_link_path(arg.kind)).filter_map(|arg| arg.value.as_ref());
     link_paths.chain(&link.request.rpaths).flat_map(|folders| loader::split(folders)).collect()
@@ -181,7 +187,7 @@ struct Tools {
 }
 
 impl Tools {
-    fn of(link: &Link<'_>, inputs: &Inputs, found: &[DeviceImage<'_>]) -> Tools {
+    fn of(link: &LinkToReproduce<'_>, inputs: &Inputs, found: &[DeviceImage<'_>]) -> Tools {
         let need = found.iter().filter_map(|image| bitcode::producer_major(&image.bytes)).max();
         let compiler = toolchain::device_compiler(link.request.offld_clang.as_deref(), need).ok().map(|choice| choice.compiler);
         let facts = scan::host_facts(inputs, true).unwrap_or_default();
@@ -195,6 +201,6 @@ impl Tools {
         let targets = found.iter().map(|image| Target::new(&image.triple, &image.arch));
         let cpus = targets.filter(|target| target.is_cpu() && Some(target.arch_name()) == host_machine);
         let cpus = cpus.map(|target| target.triple).collect();
-        Tools { compiler, host_triple, runtime: runtime.unwrap_or_default().words, cpus }
+        Tools { compiler, host_triple, runtime: runtime.unwrap_or_default().args, cpus }
     }
 }

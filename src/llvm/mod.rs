@@ -1,7 +1,7 @@
-//! LLVM, from the side of those who need it: registration plans go to a program of its own, `offld-llvm`, and come back as an object,
-//! bitcode, assembly or text. So what crashes LLVM cannot crash `offld`, and a command that needs no LLVM never loads it.
+//! The client of `offld-llvm`, the program that contains LLVM: it turns registration plans into an object, bitcode, assembly or text.
+//! Being another process, it cannot crash `offld`, and a command that needs no LLVM does not load it.
 //!
-//! `protocol` is what both programs have in common, `program` finds the other one, and [`Llvm`] is one command's use of it.
+//! `protocol` is shared by both programs, `program` finds the executable, and [`Llvm`] manages the process for one command.
 
 pub(crate) mod program;
 pub mod protocol;
@@ -22,25 +22,25 @@ use crate::sys::service::Service;
 use crate::sys::session::{self, Session};
 use protocol::{Answer, BUILD, Form, Request};
 
-/// How long an answer may take, unless `OFFLD_LLVM_TIMEOUT` says otherwise.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long one request may take, unless `OFFLD_LLVM_TIMEOUT` is set.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What a request is for, as its error names it.
+/// What a request is for, for error reports.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Purpose {
     /// The step: `registration code for openmp`.
     pub step: String,
-    /// What it is made of: the images and where they are from.
+    /// The images that it is made of.
     pub inputs: Vec<String>,
 }
 
-/// LLVM as one command uses it: started when it is first needed, or ahead of that, and gone when this is dropped.
+/// The process of one command: started when it is first needed or earlier ([`Llvm::start_early`]), and killed when this is dropped.
 pub(crate) struct Llvm<'s> {
     session: &'s Session,
     running: Mutex<Option<Running>>,
 }
 
-/// `offld-llvm`, started. It has said who it is once it was asked for the first time.
+/// A running `offld-llvm`. `checked`: it has been verified to be of the same build.
 struct Running {
     service: Box<dyn Service>,
     cmd: Cmd,
@@ -53,9 +53,9 @@ impl<'s> Llvm<'s> {
         Llvm { session, running: Mutex::new(None) }
     }
 
-    /// Starts the program ahead of its time: it loads, and gets its tables for the host `triple` ready, while others work. What is wrong
-    /// shows when it is asked.
-    pub(crate) fn get_ready(&self, triple: &str) {
+    /// Starts the program early, so that it loads and initialises LLVM for the host `triple` in parallel with other work. Errors are
+    /// ignored here: the first request reports them.
+    pub(crate) fn start_early(&self, triple: &str) {
         let mut running = self.lock();
         if running.is_none() {
             *running = self.start(Some(triple)).ok();
@@ -65,8 +65,8 @@ impl<'s> Llvm<'s> {
     /// The registration code of `plan` in the form `form`.
     ///
     /// # Errors
-    /// A host that LLVM makes no code for, whatever else LLVM says, no program to ask, and one that ends or gives no answer in time:
-    /// that error names `purpose`.
+    /// LLVM cannot generate code for the host or reports another error; the program is missing, ends, or does not answer in time: those
+    /// errors name `purpose`.
     pub(crate) fn make(&self, form: Form, plan: &Plan, purpose: &Purpose) -> Result<Vec<u8>> {
         self.ask(&Request::Make { form, plan: plan.clone() }.encode()?, purpose)
     }
@@ -78,11 +78,11 @@ impl<'s> Llvm<'s> {
 
     /// The triple of this machine, as LLVM names it.
     pub(crate) fn default_triple(&self) -> Result<String> {
-        let purpose = Purpose { step: "question for the default triple".to_owned(), inputs: Vec::new() };
+        let purpose = Purpose { step: "query of the default triple".to_owned(), inputs: Vec::new() };
         Ok(String::from_utf8(self.ask(&Request::DefaultTriple.encode()?, &purpose)?)?)
     }
 
-    /// Nothing more is asked from here on: the program ends while others work.
+    /// Ends the program early, because there will be no further request.
     pub(crate) fn dismiss(&self) {
         if let Some(running) = self.lock().as_mut() {
             running.service.stop();
@@ -111,16 +111,16 @@ impl<'s> Llvm<'s> {
     }
 
     fn exchange(&self, running: &mut Running, request: &[u8]) -> Result<Vec<u8>> {
-        let answer = running.service.ask(request, patience()?);
-        // A signal ends the program as well, and is the better reason.
+        let answer = running.service.ask(request, timeout()?);
+        // A signal ends the program as well, and is then the error to report.
         self.session.signals.check()?;
         answer.map_err(|ended| StepFailed::into(run::no_answer(&running.cmd, &ended)))
     }
 
-    fn start(&self, ready_for: Option<&str>) -> Result<Running> {
+    fn start(&self, host_triple: Option<&str>) -> Result<Running> {
         let program = program::find()?;
         let mut args = vec![OsString::from(protocol::SERVE)];
-        args.extend(ready_for.map(OsString::from));
+        args.extend(host_triple.map(OsString::from));
         let cmd = Cmd { step: "start of LLVM".to_owned(), program, args, quoting: Style::Gnu, inputs: Vec::new(), output: None };
         let service = self.session.runner.serve(&cmd, &self.session.signals)?;
         Ok(Running { service, cmd, checked: false })
@@ -131,7 +131,7 @@ impl<'s> Llvm<'s> {
     }
 }
 
-/// An error unless the program that says `hello` was built with this one.
+/// An error unless the program that answered `hello` is of the same build as this one.
 fn check_build(cmd: &Cmd, hello: &[u8]) -> Result<()> {
     if hello == BUILD.as_bytes() {
         return Ok(());
@@ -144,8 +144,8 @@ fn check_build(cmd: &Cmd, hello: &[u8]) -> Result<()> {
     )
 }
 
-fn patience() -> Result<Duration> {
-    let Some(text) = Session::env(session::OFFLD_LLVM_TIMEOUT) else { return Ok(PATIENCE) };
+fn timeout() -> Result<Duration> {
+    let Some(text) = Session::env(session::OFFLD_LLVM_TIMEOUT) else { return Ok(DEFAULT_TIMEOUT) };
     match text.to_str().and_then(|text| text.parse().ok()).filter(|seconds| *seconds > 0) {
         Some(seconds) => Ok(Duration::from_secs(seconds)),
         None => bail!("{}={} is not a number of seconds above 0", session::OFFLD_LLVM_TIMEOUT, text.to_string_lossy()),

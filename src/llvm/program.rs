@@ -1,4 +1,4 @@
-//! Where `offld-llvm` is: where `OFFLD_LLVM` says, else beside the running `offld`, else in `../libexec/offld` from there.
+//! Finds `offld-llvm`: the path in `OFFLD_LLVM`, else the folder of the running `offld`, else `../libexec/offld` from there.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! What `offld` and `offld-llvm` say to each other, in frames (`sys::service`): a request, and its answer. A request's first byte says
-//! what it is; a plan follows in MessagePack. An answer's first byte says whether it was done; the answer to [`Request::Hello`] is the
+//! The protocol between `offld` and `offld-llvm`: requests and answers, in frames (`sys::service`). The first byte of a request is its
+//! type; a plan follows in MessagePack. The first byte of an answer is success or failure; only the answer to [`Request::Hello`] is the
 //! bare name of the build, in every version of this protocol.
 
 use anyhow::{Context, Result, bail};
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::registration::Plan;
 
-/// The word with which `offld-llvm` is told to serve requests. A host's triple may follow, to get ready for.
+/// The first argument of `offld-llvm`: serve requests. A second one may name a host's triple, for which LLVM is then initialised.
 pub const SERVE: &str = "serve";
 
-/// The build that a program is of: the version of this protocol, that of the crate, and a digest of the sources compiled in. Two
-/// programs that say the same agree on plans.
+/// The name of a program's build: the version of this protocol, that of the crate, and a digest of its sources. Two programs with the
+/// same name encode plans alike.
 pub const BUILD: &str = concat!("offld-llvm 1 ", env!("CARGO_PKG_VERSION"), " ", env!("OFFLD_SOURCES"));
 
 const HELLO: u8 = 0;
@@ -33,16 +33,16 @@ pub enum Form {
     Text,
 }
 
-/// What `offld-llvm` is asked.
+/// A request to `offld-llvm`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// Which build it is of.
+    /// The name of its build ([`BUILD`]).
     Hello,
     /// The triple of this machine.
     DefaultTriple,
-    /// Registration code.
+    /// Generate registration code.
     Make {
-        /// What it is written as.
+        /// The form of the result.
         form: Form,
         /// What it registers.
         plan: Plan,
@@ -66,10 +66,10 @@ impl Request {
         })
     }
 
-    /// The request that `bytes` are.
+    /// Decodes a request.
     ///
     /// # Errors
-    /// Bytes that are no request.
+    /// The bytes are not a request.
     pub fn decode(bytes: &[u8]) -> Result<Request> {
         match bytes.split_first() {
             Some((&HELLO, [])) => Ok(Request::Hello),
@@ -83,12 +83,12 @@ impl Request {
     }
 }
 
-/// What `offld-llvm` answers to everything but [`Request::Hello`].
+/// The answer of `offld-llvm` to every request but [`Request::Hello`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer<'a> {
-    /// What was asked for.
+    /// The result.
     Done(&'a [u8]),
-    /// Why it cannot be had.
+    /// Why it failed.
     Refused(&'a str),
 }
 
@@ -101,15 +101,15 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// The answer that `bytes` are.
+    /// Decodes an answer.
     ///
     /// # Errors
-    /// Bytes that are no answer.
+    /// The bytes are not an answer.
     pub fn decode(bytes: &'a [u8]) -> Result<Answer<'a>> {
         match bytes.split_first() {
             Some((&DONE, rest)) => Ok(Answer::Done(rest)),
             Some((&REFUSED, rest)) => Ok(Answer::Refused(std::str::from_utf8(rest).context("an answer that is not text")?)),
-            _ => bail!("offld-llvm gave an answer that is none"),
+            _ => bail!("offld-llvm sent an invalid answer"),
         }
     }
 }

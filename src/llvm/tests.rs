@@ -1,4 +1,4 @@
-//! Requests and answers as bytes, and what becomes of a program that gives none.
+//! The encoding of requests and answers, and the errors for a program that does not answer.
 
 use super::*;
 use crate::model::Generation;

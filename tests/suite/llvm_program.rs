@@ -114,7 +114,7 @@ fn stand_ins() -> Outcome {
         ("kill -SEGV $$".to_owned(), ["registration code for openmp failed: 'llvm' was ended by signal 11", "inputs: a.out"]),
         ("echo oops >&2; exit 7".to_owned(), ["failed: 'llvm' exited with status 7", "it said: oops"]),
         (format!("{other}; exec sleep 60"), ["is of another build than this offld (offld-llvm 1 0.0.0 0 and ", "OFFLD_LLVM"]),
-        (format!("{}; sleep 0.3; {}; exec sleep 60", frame(BUILD), frame("?")), ["offld-llvm gave an answer that is none", ""]),
+        (format!("{}; sleep 0.3; {}; exec sleep 60", frame(BUILD), frame("?")), ["offld-llvm sent an invalid answer", ""]),
         (format!("{0}; {0}; exec sleep 60", frame(BUILD)), ["'llvm' sent more than one answer", "inputs: a.out"]),
     ] {
         let stand_in = work.tool("llvm", &format!("#!/bin/sh\n{script}\n"));

@@ -1,33 +1,33 @@
-//! An argument list under construction, for the commands that link device code.
+//! A builder for argument lists, for the commands that link device code.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 /// The arguments so far, in order.
 #[derive(Default)]
-pub(super) struct Args(Vec<OsString>);
+pub(super) struct ArgList(Vec<OsString>);
 
-impl Args {
+impl ArgList {
     /// Adds an argument.
-    pub(super) fn word(&mut self, word: impl Into<OsString>) -> &mut Self {
-        self.0.push(word.into());
+    pub(super) fn arg(&mut self, arg: impl Into<OsString>) -> &mut Self {
+        self.0.push(arg.into());
         self
     }
 
     /// Adds a path as an argument.
     pub(super) fn path(&mut self, path: &Path) -> &mut Self {
-        self.word(path.as_os_str())
+        self.arg(path.as_os_str())
     }
 
     /// Adds `prefix` and `value` as one argument.
     pub(super) fn joined(&mut self, prefix: &str, value: &OsStr) -> &mut Self {
-        let mut word = OsString::from(prefix);
-        word.push(value);
-        self.word(word)
+        let mut joined = OsString::from(prefix);
+        joined.push(value);
+        self.arg(joined)
     }
 
     /// The finished list.
-    pub(super) fn words(self) -> Vec<OsString> {
+    pub(super) fn finish(self) -> Vec<OsString> {
         self.0
     }
 }

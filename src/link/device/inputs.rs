@@ -1,5 +1,5 @@
-//! The device code of a job as files for its linker: one for each input, or, for a linker that is run directly, all in one archive,
-//! since making hundreds of files takes longer than linking them.
+//! Writes the device code of a job to files for its linker: one for each input, or, if the linker is run directly, all in one archive,
+//! because creating hundreds of files takes longer than linking them.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -12,7 +12,7 @@ use crate::formats::archive;
 use crate::link::select::DeviceJob;
 use crate::sys::session::Session;
 
-/// The files' names; nothing is written yet.
+/// The names of the files.
 pub(super) struct Inputs {
     /// One for each input, in order.
     pub(super) each: Vec<PathBuf>,
@@ -20,7 +20,7 @@ pub(super) struct Inputs {
 }
 
 impl Inputs {
-    /// Chooses names for the inputs of `job`, with `ending`.
+    /// Chooses names for the inputs of `job`, with the extension `ending`; writes nothing.
     pub(super) fn named(job: &DeviceJob<'_>, ending: &str, session: &Session) -> Result<Inputs> {
         let mut each = Vec::with_capacity(job.inputs.len());
         for input in &job.inputs {
@@ -40,7 +40,7 @@ impl Inputs {
         Ok(())
     }
 
-    /// Writes the inputs in as few files as the linker takes; the words for its line, and the files.
+    /// Writes the inputs, into one archive if `archives` permits it. Returns the linker's arguments for them, and the files.
     pub(super) fn write(&self, job: &DeviceJob<'_>, archives: bool) -> Result<(Vec<OsString>, Vec<PathBuf>)> {
         if job.inputs.len() < 2 || !archives {
             self.write_each(job)?;

@@ -1,23 +1,22 @@
-//! What a device link for a CPU gets from the host line: the library folders, the sysroot, the host linker, and the
-//! libraries, each only as far as device code needs it. Never the dynamic loader, never libomptarget, never an archive whose
-//! device code was taken apart already.
+//! What a device link for a CPU takes over from the host link: library folders, sysroot, host linker, and libraries, except for the
+//! dynamic loader, libomptarget, and archives whose device code is linked already.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use super::DeviceContext;
-use super::arg_list::Args;
+use super::arg_list::ArgList;
 use crate::args::request::{InputName, InputSpec};
 use crate::formats::magic::Magic;
 use crate::link::inputs::Inputs;
 use crate::link::scan::DeviceImage;
 use crate::target::Target;
 
-/// A library of the host line that device code may use.
+/// A library of the host link that device code may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HostLibrary {
-    what: HostLibraryName,
+    name: HostLibraryName,
     prefer_static: bool,
 }
 
@@ -31,19 +30,20 @@ enum HostLibraryName {
     File(PathBuf),
 }
 
-/// What the host line gets for OpenMP beyond what stands on it, where device code for a CPU needs that as well: `-lomp` and its folder.
-pub(crate) fn added_libraries(words: &[OsString]) -> Vec<HostLibrary> {
-    if !words.iter().any(|word| word == "-lomp") {
+/// The libraries among the arguments that offld adds to the host link for OpenMP, as far as device code for a CPU needs them: `-lomp`
+/// and its folder.
+pub(crate) fn added_libraries(runtime_args: &[OsString]) -> Vec<HostLibrary> {
+    if !runtime_args.iter().any(|arg| arg == "-lomp") {
         return Vec::new();
     }
-    let folders = words.iter().filter_map(|word| word.as_bytes().strip_prefix(b"-L"));
+    let folders = runtime_args.iter().filter_map(|arg| arg.as_bytes().strip_prefix(b"-L"));
     let folders = folders.map(|folder| HostLibraryName::Folder(OsStr::from_bytes(folder).to_owned()));
-    let what = folders.chain([HostLibraryName::Name("omp".into())]);
-    what.map(|what| HostLibrary { what, prefer_static: false }).collect()
+    let names = folders.chain([HostLibraryName::Name("omp".into())]);
+    names.map(|name| HostLibrary { name, prefer_static: false }).collect()
 }
 
-/// The libraries among the inputs, in order, each once. An archive with device code for a CPU is left out: its device code is
-/// an input already, and its host code must not stand in for device code.
+/// The libraries among the inputs, in order, each once. Archives with device code for a CPU are left out: their device code is an
+/// input already, and host code in them must not resolve symbols of device code.
 pub(crate) fn host_libraries(specs: &[InputSpec], inputs: &Inputs, found: &[DeviceImage<'_>]) -> Vec<HostLibrary> {
     let mut with_device_code = vec![false; inputs.files.len()];
     for image in found.iter().filter(|image| Target::new(&image.triple, &image.arch).is_cpu()) {
@@ -55,7 +55,7 @@ pub(crate) fn host_libraries(specs: &[InputSpec], inputs: &Inputs, found: &[Devi
         if file.is_some_and(|file| with_device_code[file]) {
             continue;
         }
-        let what = match &spec.name {
+        let name = match &spec.name {
             InputName::Library(name) if is_runtime(name.as_bytes()) => continue,
             InputName::Library(name) => HostLibraryName::Name(name.clone()),
             InputName::File(path) if matches!(kind, Some(Magic::Archive | Magic::ElfShared)) => {
@@ -67,7 +67,7 @@ pub(crate) fn host_libraries(specs: &[InputSpec], inputs: &Inputs, found: &[Devi
             }
             InputName::File(_) => continue,
         };
-        let library = HostLibrary { what, prefer_static: spec.prefer_static };
+        let library = HostLibrary { name, prefer_static: spec.prefer_static };
         if !libraries.contains(&library) {
             libraries.push(library);
         }
@@ -75,7 +75,7 @@ pub(crate) fn host_libraries(specs: &[InputSpec], inputs: &Inputs, found: &[Devi
     libraries
 }
 
-/// The offload runtime serves the host side only.
+/// Whether this is the offload runtime, which only host code uses.
 fn is_runtime(name: &[u8]) -> bool {
     let name = name.strip_prefix(b":lib").unwrap_or(name);
     name.starts_with(b"omptarget") || name.starts_with(b"LLVMOffload")
@@ -86,9 +86,9 @@ fn is_loader(name: &[u8]) -> bool {
 }
 
 /// Adds what a link for the CPU `target` needs beyond its inputs.
-pub(super) fn cpu_arguments(args: &mut Args, context: &DeviceContext<'_>, target: &Target) {
+pub(super) fn cpu_arguments(args: &mut ArgList, context: &DeviceContext<'_>, target: &Target) {
     let request = context.request;
-    args.word("-Wl,-Bsymbolic").word("-shared");
+    args.arg("-Wl,-Bsymbolic").arg("-shared");
     let host = Target::new(context.host_triple, "");
     let windows = |triple: &str| triple.contains("-windows");
     let same_machine = host.arch_name() == target.arch_name() && windows(&host.triple) == windows(&target.triple);
@@ -96,44 +96,44 @@ pub(super) fn cpu_arguments(args: &mut Args, context: &DeviceContext<'_>, target
         if let Some(sysroot) = &request.sysroot {
             args.joined("--sysroot=", sysroot.as_os_str());
         }
-        // Plain `ld` is what the compiler calls by itself.
+        // The compiler calls plain `ld` by default.
         if context.host_linker.file_name().is_some_and(|name| name != "ld") && context.host_linker.is_absolute() {
             args.joined("--ld-path=", context.host_linker.as_os_str());
         }
     } else if context.host_linker.to_string_lossy().ends_with("ld.lld") {
-        // The one linker that serves every machine.
+        // lld links for every machine.
         args.joined("--ld-path=", context.host_linker.as_os_str());
     }
     if !same_machine {
-        // Folders and libraries of the host are of no use to another machine.
+        // Folders and libraries of the host contain code for the host only.
         return;
     }
     for folder in &request.library_dirs {
         args.joined("-L", folder.as_os_str());
     }
     for folder in &request.rpaths {
-        // Not `-Wl,-rpath,…`, which a comma in the folder's name would cut.
-        args.word("-Xlinker").word("-rpath").word("-Xlinker").word(folder);
+        // Not `-Wl,-rpath,…`, which splits folder names at commas.
+        args.arg("-Xlinker").arg("-rpath").arg("-Xlinker").arg(folder);
     }
     if context.libraries.is_empty() {
         return;
     }
-    args.word("-Wl,--as-needed");
+    args.arg("-Wl,--as-needed");
     let mut is_static = false;
     for library in context.libraries {
         let wants_static = library.prefer_static && !request.static_link;
         if wants_static != is_static {
-            args.word(if wants_static { "-Wl,-Bstatic" } else { "-Wl,-Bdynamic" });
+            args.arg(if wants_static { "-Wl,-Bstatic" } else { "-Wl,-Bdynamic" });
             is_static = wants_static;
         }
-        match &library.what {
+        match &library.name {
             HostLibraryName::Folder(folder) => args.joined("-L", folder),
             HostLibraryName::Name(name) => args.joined("-l", name),
             HostLibraryName::File(path) => args.path(path),
         };
     }
     if is_static {
-        args.word("-Wl,-Bdynamic");
+        args.arg("-Wl,-Bdynamic");
     }
-    args.word("-Wl,--no-as-needed");
+    args.arg("-Wl,--no-as-needed");
 }

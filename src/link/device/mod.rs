@@ -1,5 +1,5 @@
-//! Links device images: one run of clang for each job, as many at a time as there are cores, the largest first. The results are
-//! in the order of the jobs whatever the timing (docs/spec/faults.md F7).
+//! Links device images: one run of clang for each job, in parallel, the largest first. The results are in the order of the jobs
+//! whatever the timing (docs/spec/faults.md F7).
 
 mod arg_list;
 mod clang;
@@ -20,7 +20,7 @@ use rayon::prelude::*;
 
 pub(crate) use libraries::{HostLibrary, added_libraries, host_libraries};
 pub(crate) use memo::Tool;
-pub(crate) use override_images::given;
+pub(crate) use override_images::read as override_images;
 
 use crate::args::request::{Jobs, LinkRequest};
 use crate::args::response::Style;
@@ -47,11 +47,11 @@ pub(crate) struct Linked {
     pub target: Target,
     /// The triple exactly as the inputs spell it, for the image's header.
     pub triple: String,
-    /// Which entry table its kernels are looked up through.
+    /// The generation of the entry table that lists its kernels.
     pub generation: Generation,
     /// The runtimes it is registered with.
     pub kinds: OffloadKinds,
-    /// What the linker made.
+    /// The format that the linker wrote.
     pub image_kind: ImageKind,
     /// The file.
     pub path: PathBuf,
@@ -67,15 +67,15 @@ pub(crate) struct DeviceContext<'a> {
     pub host_triple: &'a str,
     /// The program of the host link: handed on to device links for the same kind of machine (docs/spec/faults.md F34).
     pub host_linker: &'a std::path::Path,
-    /// The words that ld.lld can be started with ahead of its time, for the host's kind of machine.
+    /// The arguments with which ld.lld can be started early, for the host's kind of machine.
     pub preload_args: Option<Vec<OsString>>,
-    /// Libraries of the host line that device code for CPUs may use.
+    /// Libraries of the host link that device code for CPUs may use.
     pub libraries: &'a [HostLibrary],
-    /// File name of the link's output, the stem of temporary names.
+    /// File name of the link's output, with which temporary names begin.
     pub out_base: String,
-    /// Where images are kept, or why they are not.
+    /// The cache, or why there is none.
     pub cache: &'a std::result::Result<Arc<Cache>, String>,
-    /// Called when a device link is about to be run: what is to be done beside it can begin.
+    /// Called when a device link is about to run, so that work in parallel with it can begin.
     pub on_first_job: &'a (dyn Fn() + Sync),
 }
 
@@ -87,21 +87,28 @@ pub(crate) fn link(jobs: &[DeviceJob<'_>], context: &DeviceContext<'_>, session:
     if !in_order {
         order.sort_by_key(|&at| Reverse(planned[at].job.inputs.iter().map(|input| input.bytes.len()).sum::<usize>()));
     }
-    let slots = JobSlots::new(if in_order { Jobs::N(1) } else { context.request.jobs }, session);
+    let job_slots = JobSlots::new(if in_order { Jobs::N(1) } else { context.request.jobs }, session);
     let progress = Progress::new(session.shell.is_terminal() && !context.request.dry_run);
     let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(slots.threads)
+        .num_threads(job_slots.threads)
         .build()
         .context("cannot start the threads for device links")?;
     let cache = cache(context, session);
     let next = AtomicUsize::new(0);
-    // Each turn takes the next job in order, whichever part of the range rayon gave it: the longest does start first.
+    // Each turn takes the next job of `order`, whichever part of the range rayon gave it, so that the longest starts first.
     let turn = |_| {
         let at = order[next.fetch_add(1, Ordering::SeqCst)];
         (
             at,
-            Work { at, planned: &planned[at], slots: &slots, progress: &progress, on_first_job: context.on_first_job, session }
-                .link(cache.as_ref()),
+            RunningJob {
+                at,
+                planned: &planned[at],
+                job_slots: &job_slots,
+                progress: &progress,
+                on_first_job: context.on_first_job,
+                session,
+            }
+            .link(cache.as_ref()),
         )
     };
     let mut done: Vec<(usize, Result<()>)> =
@@ -111,7 +118,7 @@ pub(crate) fn link(jobs: &[DeviceJob<'_>], context: &DeviceContext<'_>, session:
     Ok(planned.into_iter().map(|planned| planned.linked).collect())
 }
 
-/// Every job has been tried. The reports of all that failed, one after another; the exit status is that of the first.
+/// After all jobs have been tried: the reports of those that failed, one after another, with the exit status of the first.
 fn all_succeeded(results: Vec<Result<()>>) -> Result<()> {
     let mut failures: Vec<anyhow::Error> = results.into_iter().filter_map(Result::err).collect();
     if failures.len() < 2 {
@@ -119,17 +126,17 @@ fn all_succeeded(results: Vec<Result<()>>) -> Result<()> {
     }
     let status = failures.first().map_or(1, error::exit_status);
     let mut reports: Vec<String> = failures.iter().map(error::chain).collect();
-    // A signal ends all jobs with the same words.
+    // A signal ends all jobs with the same report.
     reports.dedup();
     Err(StepFailed { report: reports.join("\n"), status }.into())
 }
 
-/// The cache, where commands are run at all and leave nothing else behind.
+/// The cache, unless commands are only printed, or must run because the user wants their temporary files.
 fn cache<'a>(context: &'a DeviceContext<'a>, session: &'a Session) -> Option<DeviceCache<'a>> {
     let request = context.request;
     let cache = match context.cache {
         _ if request.dry_run => return None,
-        _ if request.save_temps => Err("the files of --save-temps are made by doing them"),
+        _ if request.save_temps => Err("with --save-temps they run to write their temporary files"),
         Ok(cache) => Ok(cache),
         Err(why) => Err(why.as_str()),
     };
@@ -145,12 +152,12 @@ fn cache<'a>(context: &'a DeviceContext<'a>, session: &'a Session) -> Option<Dev
     Some(DeviceCache::new(cache, context, session))
 }
 
-/// A job with all its names chosen, so that the parallel part only writes and runs.
+/// A job whose file names are chosen. Names depend on the order in which they are requested, so that is done before the parallel part.
 struct Planned<'a> {
     job: &'a DeviceJob<'a>,
     inputs: Inputs,
     cmd: Cmd,
-    /// The compiler's arguments with stand-ins for files, by which the cache asks; none when it is no compiler that links.
+    /// The compiler's arguments with placeholders for files, which the cache queries it with; empty if the compiler does not link.
     query: Vec<OsString>,
     dependencies: PathBuf,
     program: PathBuf,
@@ -159,7 +166,7 @@ struct Planned<'a> {
 
 fn plan<'a>(job: &'a DeviceJob<'a>, context: &DeviceContext<'_>, session: &Session) -> Result<Planned<'a>> {
     let by_nvlink = nvlink::serves(&job.target, context);
-    // nvlink tells by the name what is in a file.
+    // nvlink recognises files by their extension.
     let ending = if by_nvlink { "cubin" } else { "o" };
     let inputs = Inputs::named(job, ending, session)?;
     let Target { arch, .. } = &job.target;
@@ -191,28 +198,28 @@ fn plan<'a>(job: &'a DeviceJob<'a>, context: &DeviceContext<'_>, session: &Sessi
     Ok(Planned { job, inputs, cmd, query, dependencies, program, linked })
 }
 
-/// A job when it is its turn.
-struct Work<'w> {
+/// A job that is being run.
+struct RunningJob<'w> {
     at: usize,
     planned: &'w Planned<'w>,
-    slots: &'w JobSlots,
+    job_slots: &'w JobSlots,
     progress: &'w Progress,
     on_first_job: &'w (dyn Fn() + Sync),
     session: &'w Session,
 }
 
-impl Work<'_> {
+impl RunningJob<'_> {
     fn link(&self, cache: Option<&DeviceCache<'_>>) -> Result<()> {
         self.session.signals.check()?;
         let _job = self.session.trace.span(span::JOB, self.at + 1);
-        let known = match cache {
+        let resolved = match cache {
             None => None,
             Some(_) if self.planned.query.is_empty() => None,
             Some(cache) => {
                 let query = self.query();
                 match cache.resolve(&query) {
-                    Ok(known) if cache.fetch(&known, &query)?.is_ok() => return Ok(()),
-                    Ok(known) => Some((cache, known)),
+                    Ok(resolved) if cache.fetch(&resolved, &query)?.is_ok() => return Ok(()),
+                    Ok(resolved) => Some((cache, resolved)),
                     Err(why) => {
                         cache.skip(&self.planned.cmd.step, &why);
                         None
@@ -220,14 +227,14 @@ impl Work<'_> {
                 }
             }
         };
-        // A link that was found has taken no slot: nothing is run for it.
-        let _slot = self.slots.take(self.session)?;
+        // Taken only here, since a link that was found in the cache runs no program.
+        let _slot = self.job_slots.take(self.session)?;
         (self.on_first_job)();
         self.session.signals.check()?;
         self.progress.begin(self.at, &self.planned.cmd.step);
-        let linked = match known {
-            Some((cache, known)) => self.by_linker(cache, known),
-            None => self.by_compiler(),
+        let linked = match resolved {
+            Some((cache, resolved)) => self.run_linker(cache, resolved),
+            None => self.run_compiler(),
         };
         self.progress.end(self.at);
         linked
@@ -238,7 +245,7 @@ impl Work<'_> {
         LinkQuery { job, cmd, args: query, image: &linked.path, program }
     }
 
-    fn by_compiler(&self) -> Result<()> {
+    fn run_compiler(&self) -> Result<()> {
         let Planned { job, inputs, cmd, .. } = self.planned;
         inputs.write_each(job)?;
         let mut clang = self.session.trace.span(span::CLANG, self.at + 1);
@@ -250,12 +257,12 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn by_linker(&self, cache: &DeviceCache<'_>, known: ResolvedLink) -> Result<()> {
+    fn run_linker(&self, cache: &DeviceCache<'_>, resolved: ResolvedLink) -> Result<()> {
         let Planned { job, inputs, dependencies, .. } = self.planned;
-        let (words, files) = inputs.write(job, known.takes_archives())?;
+        let (args, files) = inputs.write(job, resolved.takes_archives())?;
         let mut linker = self.session.trace.span(span::CLANG, self.at + 1);
         linker.set_arg("target", job.target.to_string());
-        linker.record_usage(cache.link(known, &self.query(), &words, &files, dependencies.clone())?);
+        linker.record_usage(cache.link(resolved, &self.query(), &args, &files, dependencies.clone())?);
         drop(linker);
         inputs.discard(self.session);
         Ok(())

@@ -1,5 +1,5 @@
-//! Device links for NVIDIA's GPUs where the compiler is of LLVM 15 or earlier: its driver knows of no link for them and would run the
-//! host's `ld`. Those releases' wrappers ran `nvlink` themselves, and so does this.
+//! Device links for NVIDIA's GPUs with a compiler of LLVM 15 or earlier, whose driver cannot link for them and would run the host's
+//! `ld`. The wrappers of those releases ran `nvlink` directly, and so does this.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 use super::DeviceContext;
-use super::arg_list::Args;
+use super::arg_list::ArgList;
 use crate::formats::magic;
 use crate::link::select::DeviceJob;
 use crate::sys::toolchain;
 use crate::target::Target;
 
-/// The last release whose driver links nothing for these devices.
+/// The last release whose driver cannot link for these devices.
 const LAST: u32 = 15;
 
-/// Whether `target` is linked here.
+/// Whether `target` is linked by nvlink.
 pub(super) fn serves(target: &Target, context: &DeviceContext<'_>) -> bool {
     target.is_nvptx() && context.compiler.major.is_some_and(|major| major <= LAST)
 }
@@ -39,20 +39,20 @@ pub(super) fn command(
             LAST + 1
         );
     }
-    let mut args = Args::default();
-    args.word(if job.target.triple.starts_with("nvptx64") { "-m64" } else { "-m32" });
+    let mut args = ArgList::default();
+    args.arg(if job.target.triple.starts_with("nvptx64") { "-m64" } else { "-m32" });
     if request.device_debug {
-        args.word("-g");
+        args.arg("-g");
     }
     if request.verbose {
-        args.word("-v");
+        args.arg("-v");
     }
-    args.word("-o").path(output).word("-arch").word(&job.target.arch);
+    args.arg("-o").path(output).arg("-arch").arg(&job.target.arch);
     for input in inputs {
         args.path(input);
     }
     for value in request.device_linker.iter().filter_map(|value| value.for_triple(&job.target.triple)) {
-        args.word(value);
+        args.arg(value);
     }
-    Ok((toolchain::cuda_tool("nvlink", request.cuda_path.as_deref())?, args.words()))
+    Ok((toolchain::cuda_tool("nvlink", request.cuda_path.as_deref())?, args.finish()))
 }

@@ -1,5 +1,5 @@
-//! `--override-image=<kind>=<file>`: linked images that the user gives, in place of everything in the inputs
-//! (docs/spec/link-driver.md 9.3). What an image is for is read off its ELF header, or off the OffloadBinary that it comes in.
+//! `--override-image=<kind>=<file>`: linked images that the user gives, in place of all device code in the inputs
+//! (docs/spec/link-driver.md 9.3). Their target is read from the ELF header, for SYCL from the OffloadBinary.
 
 use std::path::Path;
 
@@ -15,8 +15,8 @@ use crate::io::bytes::Bytes;
 use crate::model::{Generation, ImageKind, OffloadKind, OffloadKinds};
 use crate::target::Target;
 
-/// The images of the options, in order.
-pub(crate) fn given(options: &[(String, std::path::PathBuf)]) -> Result<Vec<Linked>> {
+/// Reads the images of the options, in order.
+pub(crate) fn read(options: &[(String, std::path::PathBuf)]) -> Result<Vec<Linked>> {
     options
         .iter()
         .map(|(kind, file)| image(kind, file).with_context(|| format!("--override-image={kind}={}", file.display())))
@@ -24,8 +24,8 @@ pub(crate) fn given(options: &[(String, std::path::PathBuf)]) -> Result<Vec<Link
 }
 
 fn image(kind: &str, file: &Path) -> Result<Linked> {
-    let known = OffloadKind::ALL.into_iter().find(|known| known.name() == kind);
-    let kind = known.ok_or_else(|| anyhow!("unknown kind `{kind}`: it is openmp, cuda, hip or sycl"))?;
+    let found = OffloadKind::ALL.into_iter().find(|known| known.name() == kind);
+    let kind = found.ok_or_else(|| anyhow!("unknown kind `{kind}`: it is openmp, cuda, hip or sycl"))?;
     let bytes = Bytes::of(file)?;
     let (triple, arch) = match kind {
         OffloadKind::Sycl => packed_target(bytes.as_slice())
@@ -42,14 +42,14 @@ fn image(kind: &str, file: &Path) -> Result<Linked> {
     })
 }
 
-/// Triple and architecture of the first image of a file of OffloadBinaries, in which SYCL's images come.
+/// Triple and architecture of the first image in a file of OffloadBinaries, which is what SYCL's device linker writes.
 fn packed_target(data: &[u8]) -> Result<(String, String)> {
     let images = offload_binary::read_all(data)?;
     let first = images.first().context("it holds no image")?;
     Ok((first.triple().into_owned(), first.arch().into_owned()))
 }
 
-/// Triple and architecture by the ELF header, as LLVM spells them for such images: of AMD, the processor without its features.
+/// Triple and architecture by the ELF header, as LLVM spells them for such images: for AMD, the processor without features.
 fn target(data: &[u8]) -> Result<(String, String)> {
     let (class, header) = FileHeader::read(data)?;
     let named = |arch: &str| Ok((format!("{arch}--"), String::new()));
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn f12_an_unknown_kind_is_named_with_its_option() {
-        let error = given(&[("foo".to_owned(), "a.o".into())]).unwrap_err();
+        let error = read(&[("foo".to_owned(), "a.o".into())]).unwrap_err();
         assert_eq!(crate::error::chain(&error), "--override-image=foo=a.o: unknown kind `foo`: it is openmp, cuda, hip or sycl");
     }
 

@@ -1,4 +1,4 @@
-//! The OpenMP runtime of a host link: added where a line lacks it, refused or warned of where it cannot do what the device code
+//! The OpenMP runtime of a host link: added if the command line lacks it; a warning or an error if it cannot do what the device code
 //! needs.
 
 use std::ffi::{OsStr, OsString};
@@ -17,18 +17,18 @@ use crate::link::scan::{DeviceImage, HostFacts};
 use crate::model::{Generation, OffloadKind, llvm_major};
 use crate::sys::toolchain::{self, Compiler};
 
-/// What is to be done about the runtime.
+/// What a host link needs for the OpenMP runtime.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Runtime {
-    /// Words for the end of the line.
-    pub words: Vec<OsString>,
-    /// What the user should hear.
+    /// Arguments for the end of the command line.
+    pub args: Vec<OsString>,
+    /// A warning for the user.
     pub warning: Option<String>,
 }
 
-/// What a raw linker line lacks for offloading the OpenMP code among `images`: `-lomptarget`, and `-lomp` where host code calls it,
-/// with their folder. A compiler driver puts both on the line itself; somebody who calls `ld.offld` through gcc, rustc or by hand
-/// does not. An error when there is no runtime that could be linked.
+/// The arguments that a command line lacks for offloading the OpenMP code among `images`: `-lomptarget`, and `-lomp` if host code calls
+/// it, with their folder. clang passes both by itself; gcc, rustc and users that call `ld.offld` directly do not. An error if there is
+/// no runtime that could be linked.
 pub(crate) fn openmp_runtime(
     request: &LinkRequest,
     inputs: &Inputs,
@@ -38,47 +38,47 @@ pub(crate) fn openmp_runtime(
     compiler: &Compiler,
 ) -> Result<Runtime> {
     let ours: Vec<&DeviceImage<'_>> = images.iter().copied().filter(|image| image.kinds.contains(OffloadKind::OpenMp)).collect();
-    // For Windows there is none to find here, and who links for it brings it along.
+    // Runtimes for Windows are not installed where offld looks, so those links must name theirs.
     let elsewhere = super::naming(request) != Naming::Unix;
     if ours.is_empty() || request.no_offload_runtime || request.relocatable || elsewhere {
         return Ok(Runtime::default());
     }
     let is_ld = request.role == Role::Ld;
-    let (target, omp) = (named(request, inputs, b"omptarget"), named(request, inputs, b"omp"));
-    let wants_target = is_ld && target == Library::Absent && !provided(inputs, facts, "__tgt_register_lib");
+    let (target, omp) = (mention_of(request, inputs, b"omptarget"), mention_of(request, inputs, b"omp"));
+    let wants_target = is_ld && target == Mention::Absent && !provided(inputs, facts, "__tgt_register_lib");
     let folder = toolchain::openmp_runtime_folder(compiler).filter(|_| is_ld);
     let warning = match target {
-        Library::Named(Some(file)) => too_old(&inputs.files[file], &ours, facts),
-        Library::Missing if request.static_link => nowhere(request, search, folder.as_deref(), compiler)?,
-        Library::Absent if wants_target => nowhere(request, search, folder.as_deref(), compiler)?,
+        Mention::Named(Some(file)) => too_old(&inputs.files[file], &ours, facts),
+        Mention::Missing if request.static_link => missing_runtime(request, search, folder.as_deref(), compiler)?,
+        Mention::Absent if wants_target => missing_runtime(request, search, folder.as_deref(), compiler)?,
         _ => None,
     };
     let wants_omp = is_ld
-        && omp == Library::Absent
-        && named(request, inputs, b"iomp5") == Library::Absent
+        && omp == Mention::Absent
+        && mention_of(request, inputs, b"iomp5") == Mention::Absent
         && calls(facts, b"__kmpc_")
         && !provided(inputs, facts, "__kmpc_global_thread_num");
-    let unfound = target == Library::Missing || omp == Library::Missing;
+    let unfound = target == Mention::Missing || omp == Mention::Missing;
     let folder = folder.filter(|_| wants_target || wants_omp || unfound).map(|folder| {
         let mut option = OsString::from("-L");
         option.push(folder);
         option
     });
     if !wants_target && !wants_omp {
-        return Ok(Runtime { words: folder.into_iter().collect(), warning });
+        return Ok(Runtime { args: folder.into_iter().collect(), warning });
     }
-    let mut words: Vec<OsString> = vec!["--push-state".into()];
-    words.extend((!request.static_link).then(|| "-Bdynamic".into()));
-    words.extend(folder);
-    words.extend(wants_omp.then(|| "-lomp".into()));
-    words.extend(wants_target.then(|| "-lomptarget".into()));
-    words.push("--pop-state".into());
-    Ok(Runtime { words, warning })
+    let mut args: Vec<OsString> = vec!["--push-state".into()];
+    args.extend((!request.static_link).then(|| "-Bdynamic".into()));
+    args.extend(folder);
+    args.extend(wants_omp.then(|| "-lomp".into()));
+    args.extend(wants_target.then(|| "-lomptarget".into()));
+    args.push("--pop-state".into());
+    Ok(Runtime { args, warning })
 }
 
-/// What is to be said where no libomptarget is found, in `folder` or in those of the line. For a static executable there has to be
-/// an archive of it, and nobody makes one: that is an error. Otherwise the linker may know more folders than we do.
-fn nowhere(request: &LinkRequest, search: &Search, folder: Option<&Path>, compiler: &Compiler) -> Result<Option<String>> {
+/// The warning if no libomptarget is found in `folder` or in the folders of the command line; only a warning, because the linker may
+/// search further folders. An error for a static executable, which needs an archive of it: LLVM builds none.
+fn missing_runtime(request: &LinkRequest, search: &Search, folder: Option<&Path>, compiler: &Compiler) -> Result<Option<String>> {
     let is_static = request.static_link && !request.shared;
     let in_folder = |folder: &Path| !is_static || folder.join("libomptarget.a").exists();
     if search.library(OsStr::new("omptarget"), is_static).is_some() || folder.is_some_and(in_folder) {
@@ -97,30 +97,30 @@ fn nowhere(request: &LinkRequest, search: &Search, folder: Option<&Path>, compil
     )))
 }
 
-/// What the line says of a library.
+/// How the command line mentions a library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Library {
-    /// Nothing.
+enum Mention {
+    /// Not at all.
     Absent,
-    /// It asks for it with `-l`, and no folder has it.
+    /// With `-l`, but no folder contains it.
     Missing,
-    /// It names it; the index of the file, if there is one.
+    /// By `-l` or a path; the index of the file in `Inputs::files`, if it was found.
     Named(Option<usize>),
 }
 
-/// Whether the line asks for library `name`, by `-l` or by a path.
-fn named(request: &LinkRequest, inputs: &Inputs, name: &[u8]) -> Library {
+/// How the command line mentions the library `name`.
+fn mention_of(request: &LinkRequest, inputs: &Inputs, name: &[u8]) -> Mention {
     let is_it = |file: &[u8]| {
         file.strip_prefix(b"lib").and_then(|rest| rest.strip_prefix(name)).is_some_and(|rest| rest.starts_with(b"."))
     };
-    let said = request.inputs.iter().zip(&inputs.named).filter_map(|(spec, &file)| match &spec.name {
+    let mentions = request.inputs.iter().zip(&inputs.named).filter_map(|(spec, &file)| match &spec.name {
         InputName::Library(library) => {
             let is_it = library.as_bytes() == name || library.as_bytes().strip_prefix(b":").is_some_and(is_it);
-            is_it.then_some(if file.is_some() { Library::Named(file) } else { Library::Missing })
+            is_it.then_some(if file.is_some() { Mention::Named(file) } else { Mention::Missing })
         }
-        InputName::File(path) => path.file_name().is_some_and(|file| is_it(file.as_bytes())).then_some(Library::Named(file)),
+        InputName::File(path) => path.file_name().is_some_and(|file| is_it(file.as_bytes())).then_some(Mention::Named(file)),
     });
-    said.fold(Library::Absent, |said, more| if matches!(said, Library::Named(_)) { said } else { more })
+    mentions.fold(Mention::Absent, |best, next| if matches!(best, Mention::Named(_)) { best } else { next })
 }
 
 fn calls(facts: &[HostFacts<'_>], prefix: &[u8]) -> bool {
@@ -131,14 +131,14 @@ fn calls(facts: &[HostFacts<'_>], prefix: &[u8]) -> bool {
 fn provided(inputs: &Inputs, facts: &[HostFacts<'_>], symbol: &str) -> bool {
     let defines = |facts: &HostFacts<'_>| facts.defined.iter().any(|definition| *definition.name == *symbol.as_bytes());
     let exports = |data: &[u8]| {
-        // What is wrong with a library, the host linker says.
+        // Errors are ignored here: the host linker reports a damaged library.
         dynamic::exports(data, symbol.as_bytes()).unwrap_or(false)
     };
     facts.iter().any(defines) || inputs.files.iter().any(|file| file.kind == Magic::ElfShared && exports(file.data()))
 }
 
-/// A runtime up to LLVM 19 crashes on the entries of later compilers. Told by the number in its name; 14's has none, and lacks what
-/// later compilers call.
+/// The warning if the runtime is of LLVM 19 or earlier, which crashes on the entries of later compilers. The version is in its soname;
+/// that of LLVM 14 has none, and lacks functions that later compilers call.
 fn too_old(runtime: &InputFile, images: &[&DeviceImage<'_>], facts: &[HostFacts<'_>]) -> Option<String> {
     let is_later = |image: &&&DeviceImage<'_>| {
         facts.get(image.input_object).and_then(|facts| facts.generation).is_some_and(Generation::wide_entries)
@@ -161,18 +161,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_runtime_is_told_and_a_static_one_asked_for() {
+    fn a_missing_runtime_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let search = Search::new(&[], Some(folder.path()), Naming::Unix, "none");
         let compiler = Compiler { path: "/c/clang".into(), major: Some(22) };
         let dynamic = LinkRequest::default();
-        let told = nowhere(&dynamic, &search, None, &compiler).unwrap();
-        assert!(told.unwrap().contains("there is none where /c/clang"));
-        assert_eq!(nowhere(&dynamic, &search, Some(folder.path()), &compiler).unwrap(), None);
+        let message = missing_runtime(&dynamic, &search, None, &compiler).unwrap();
+        assert!(message.unwrap().contains("there is none where /c/clang"));
+        assert_eq!(missing_runtime(&dynamic, &search, Some(folder.path()), &compiler).unwrap(), None);
         let fixed = LinkRequest { static_link: true, ..LinkRequest::default() };
-        let told = nowhere(&fixed, &search, Some(folder.path()), &compiler).unwrap_err().to_string();
-        assert!(told.starts_with("a static executable cannot offload here"));
+        let message = missing_runtime(&fixed, &search, Some(folder.path()), &compiler).unwrap_err().to_string();
+        assert!(message.starts_with("a static executable cannot offload here"));
         std::fs::write(folder.path().join("libomptarget.a"), "").unwrap();
-        assert_eq!(nowhere(&fixed, &search, Some(folder.path()), &compiler).unwrap(), None);
+        assert_eq!(missing_runtime(&fixed, &search, Some(folder.path()), &compiler).unwrap(), None);
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use super::{InputObject, Spread};
+use super::{Expanded, InputObject};
 use crate::formats::archive::{self, ArchiveFault, MAX_NESTING, MemberContents};
 use crate::formats::magic::{Magic, magic};
 use crate::io::bytes::Bytes;
@@ -13,22 +13,22 @@ use crate::model::Origin;
 
 /// Puts every object in the archive `bytes` into `out`, in order, those of inner archives in their place. `lazy` and `file` are what
 /// each [`InputObject`] gets.
-pub(super) fn spread(origin: &Origin, bytes: &Bytes, file: usize, lazy: bool, out: &mut Spread) -> Result<()> {
+pub(super) fn expand(origin: &Origin, bytes: &Bytes, file: usize, lazy: bool, out: &mut Expanded) -> Result<()> {
     Walk { file, lazy, out }.archive(origin, &origin.file, bytes, 0)
 }
 
 struct Walk<'o> {
     file: usize,
     lazy: bool,
-    out: &'o mut Spread,
+    out: &'o mut Expanded,
 }
 
 impl Walk<'_> {
     /// `at` is the file that the archive is or is in: names in a thin archive are seen from there.
     fn archive(&mut self, origin: &Origin, at: &Path, bytes: &Bytes, depth: usize) -> Result<()> {
-        let told = |fault: ArchiveFault| anyhow!(fault.in_archive(origin));
-        for member in archive::members(bytes.as_slice()).map_err(told)? {
-            let member = member.map_err(told)?;
+        let context = |fault: ArchiveFault| anyhow!(fault.in_archive(origin));
+        for member in archive::members(bytes.as_slice()).map_err(context)? {
+            let member = member.map_err(context)?;
             let inner = origin.member(&member.shown_name());
             let (own_file, contents) = match member.contents {
                 MemberContents::Within { offset, size } => (None, bytes.slice(offset, size).with_context(|| inner.to_string())?),
@@ -80,8 +80,8 @@ mod tests {
         std::fs::write(inner.join("i.a"), thin(b"k\xff.o")).unwrap();
         let outer = dir.path().join("o.a");
         std::fs::write(&outer, thin(b"inner/i.a")).unwrap();
-        let mut out = Spread::default();
-        spread(&Origin::file(&outer), &Bytes::open(&outer).unwrap(), 0, true, &mut out).unwrap();
+        let mut out = Expanded::default();
+        expand(&Origin::file(&outer), &Bytes::open(&outer).unwrap(), 0, true, &mut out).unwrap();
         assert_eq!((out.objects.len(), out.thin.len()), (1, 2));
     }
 }

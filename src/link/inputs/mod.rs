@@ -19,7 +19,7 @@ use crate::args::request::{InputName, InputSpec};
 use crate::formats::magic::{self, Magic};
 use crate::io::bytes::Bytes;
 use crate::model::Origin;
-use script::Entry;
+use script::ScriptEntry;
 use search::Search;
 
 /// One host object: a file, or a member of an archive.
@@ -75,16 +75,16 @@ pub struct Inputs {
 
 /// The files that a link reads, for whoever takes them elsewhere.
 #[derive(Debug, Default)]
-pub struct Files {
+pub struct OpenedFiles {
     /// Every one, by every path it is found at: scripts and the members of thin archives too.
-    pub opened: Vec<Opened>,
+    pub opened: Vec<OpenedFile>,
     /// The folders that scripts add to the search.
     pub script_folders: Vec<PathBuf>,
 }
 
 /// A file that a link opens.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Opened {
+pub struct OpenedFile {
     /// Where.
     pub path: PathBuf,
     /// A linker script names it, not the line.
@@ -94,26 +94,26 @@ pub struct Opened {
 /// Opens what `specs` name.
 pub fn open(specs: &[InputSpec], search: &Search) -> Result<Inputs> {
     let mut inputs = Opener::all(specs, search).inputs;
-    let spread: Vec<Result<Spread>> = if worth_threads(inputs.files.iter().map(|file| file.bytes.as_slice().len())) {
-        inputs.files.par_iter().enumerate().map(|(index, file)| spread(index, file)).collect()
+    let expanded: Vec<Result<Expanded>> = if worth_threads(inputs.files.iter().map(|file| file.bytes.as_slice().len())) {
+        inputs.files.par_iter().enumerate().map(|(index, file)| expand(index, file)).collect()
     } else {
-        inputs.files.iter().enumerate().map(|(index, file)| spread(index, file)).collect()
+        inputs.files.iter().enumerate().map(|(index, file)| expand(index, file)).collect()
     };
-    for spread in spread {
-        inputs.objects.append(&mut spread?.objects);
+    for expanded in expanded {
+        inputs.objects.append(&mut expanded?.objects);
     }
     Ok(inputs)
 }
 
 /// The files that [`open`] opens, as far as they can be read.
-pub fn files(specs: &[InputSpec], search: &Search) -> Files {
+pub fn files(specs: &[InputSpec], search: &Search) -> OpenedFiles {
     let opener = Opener::all(specs, search);
     let mut files = opener.files;
     for (index, file) in opener.inputs.files.iter().enumerate() {
-        let mut spread = Spread::default();
+        let mut expanded = Expanded::default();
         // The members before a damaged one are there.
-        let _ = spread_into(&mut spread, index, file);
-        files.opened.extend(spread.thin.into_iter().map(|path| Opened { path, by_script: false }));
+        let _ = expand_into(&mut expanded, index, file);
+        files.opened.extend(expanded.thin.into_iter().map(|path| OpenedFile { path, by_script: false }));
     }
     files
 }
@@ -126,24 +126,24 @@ pub(crate) fn worth_threads(sizes: impl Iterator<Item = usize>) -> bool {
 
 /// What is in a file.
 #[derive(Default)]
-struct Spread {
+struct Expanded {
     objects: Vec<InputObject>,
     /// The files of a thin archive's members.
     thin: Vec<PathBuf>,
 }
 
-fn spread(index: usize, file: &InputFile) -> Result<Spread> {
-    let mut spread = Spread::default();
-    spread_into(&mut spread, index, file)?;
-    Ok(spread)
+fn expand(index: usize, file: &InputFile) -> Result<Expanded> {
+    let mut expanded = Expanded::default();
+    expand_into(&mut expanded, index, file)?;
+    Ok(expanded)
 }
 
-fn spread_into(spread: &mut Spread, index: usize, file: &InputFile) -> Result<()> {
+fn expand_into(expanded: &mut Expanded, index: usize, file: &InputFile) -> Result<()> {
     let origin = Origin::file(&file.path);
     match file.kind {
-        Magic::Archive => return archive::spread(&origin, &file.bytes, index, !file.whole, spread),
+        Magic::Archive => return archive::expand(&origin, &file.bytes, index, !file.whole, expanded),
         Magic::ElfShared | Magic::Text | Magic::Other => {}
-        kind => spread.objects.push(InputObject { origin, bytes: file.bytes.clone(), kind, lazy: file.lazy, file: index }),
+        kind => expanded.objects.push(InputObject { origin, bytes: file.bytes.clone(), kind, lazy: file.lazy, file: index }),
     }
     Ok(())
 }
@@ -151,7 +151,7 @@ fn spread_into(spread: &mut Spread, index: usize, file: &InputFile) -> Result<()
 struct Opener {
     search: Search,
     inputs: Inputs,
-    files: Files,
+    files: OpenedFiles,
     /// Archives and shared objects by device and inode: one that is named again counts once (docs/spec/faults.md F13).
     seen: HashMap<(u64, u64), usize>,
     /// Libraries looked up already; drivers name libgcc and libc several times.
@@ -160,7 +160,7 @@ struct Opener {
 
 impl Opener {
     fn all(specs: &[InputSpec], search: &Search) -> Opener {
-        let (inputs, files) = (Inputs::default(), Files::default());
+        let (inputs, files) = (Inputs::default(), OpenedFiles::default());
         let mut opener = Opener { search: search.clone(), inputs, files, seen: HashMap::new(), libraries: HashMap::new() };
         for spec in specs {
             let named = opener.spec(spec);
@@ -189,7 +189,7 @@ impl Opener {
     /// Takes in what `path` names; returns its index in `Inputs::files` unless it is a script or not there.
     fn file(&mut self, path: &Path, spec: &InputSpec, depth: usize) -> Option<usize> {
         let (bytes, id) = open_regular(path)?;
-        self.files.opened.push(Opened { path: path.to_path_buf(), by_script: depth > 0 });
+        self.files.opened.push(OpenedFile { path: path.to_path_buf(), by_script: depth > 0 });
         let kind = magic::magic(bytes.as_slice());
         if kind == Magic::Text {
             self.script(path, &bytes, spec, depth);
@@ -216,9 +216,9 @@ impl Opener {
         }
         for entry in script::entries(bytes.as_slice()) {
             let named = match entry {
-                Entry::File(name) | Entry::Script(name) => self.search.script_entry(&name, path),
-                Entry::Library(name) => self.search.library(&name, spec.prefer_static),
-                Entry::Folder(folder) => {
+                ScriptEntry::File(name) | ScriptEntry::Script(name) => self.search.script_entry(&name, path),
+                ScriptEntry::Library(name) => self.search.library(&name, spec.prefer_static),
+                ScriptEntry::Folder(folder) => {
                     let folder = self.search.rooted(&folder);
                     self.search = self.search.with_folder(&folder);
                     self.files.script_folders.push(folder);

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 /// Something a script adds to the line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Entry {
+pub(super) enum ScriptEntry {
     /// A file.
     File(PathBuf),
     /// `-lname`.
@@ -19,7 +19,7 @@ pub(super) enum Entry {
 }
 
 /// What `text` names, in order.
-pub(super) fn entries(text: &[u8]) -> Vec<Entry> {
+pub(super) fn entries(text: &[u8]) -> Vec<ScriptEntry> {
     let tokens = tokens(text);
     let mut found = Vec::new();
     let (mut braces, mut at) = (0usize, 0);
@@ -31,12 +31,12 @@ pub(super) fn entries(text: &[u8]) -> Vec<Entry> {
             b"}" => braces = braces.saturating_sub(1),
             // Allowed within blocks as well.
             b"INCLUDE" => {
-                found.extend(tokens.get(at).map(|name| Entry::Script(path(name))));
+                found.extend(tokens.get(at).map(|name| ScriptEntry::Script(path(name))));
                 at += 1;
             }
             b"INPUT" | b"GROUP" if braces == 0 && opens => at = list(&tokens, at + 1, &mut found),
             b"SEARCH_DIR" if braces == 0 && opens => {
-                found.extend(tokens.get(at + 1).map(|dir| Entry::Folder(path(dir))));
+                found.extend(tokens.get(at + 1).map(|dir| ScriptEntry::Folder(path(dir))));
                 at += 2;
             }
             _ => {}
@@ -46,7 +46,7 @@ pub(super) fn entries(text: &[u8]) -> Vec<Entry> {
 }
 
 /// Reads a list up to its closing parenthesis; lists within it (AS_NEEDED) are flattened. Returns where to go on.
-fn list(tokens: &[&[u8]], mut at: usize, found: &mut Vec<Entry>) -> usize {
+fn list(tokens: &[&[u8]], mut at: usize, found: &mut Vec<ScriptEntry>) -> usize {
     let mut depth = 1usize;
     while let Some(token) = tokens.get(at) {
         at += 1;
@@ -56,8 +56,8 @@ fn list(tokens: &[&[u8]], mut at: usize, found: &mut Vec<Entry>) -> usize {
             b")" => depth -= 1,
             b"," | b"AS_NEEDED" => {}
             name => found.push(match name.strip_prefix(b"-l") {
-                Some(library) => Entry::Library(OsStr::from_bytes(library).to_owned()),
-                None => Entry::File(path(name)),
+                Some(library) => ScriptEntry::Library(OsStr::from_bytes(library).to_owned()),
+                None => ScriptEntry::File(path(name)),
             }),
         }
     }
@@ -102,9 +102,9 @@ mod tests {
     #[test]
     fn the_c_library_is_a_script() {
         let text = "/* GNU ld script */\nOUTPUT_FORMAT(elf64-x86-64)\nGROUP ( /lib/x/libc.so.6 /usr/lib/libc_nonshared.a AS_NEEDED ( /lib64/ld.so -lm ) )";
-        let file = |name: &str| Entry::File(name.into());
+        let file = |name: &str| ScriptEntry::File(name.into());
         let expected =
-            [file("/lib/x/libc.so.6"), file("/usr/lib/libc_nonshared.a"), file("/lib64/ld.so"), Entry::Library("m".into())];
+            [file("/lib/x/libc.so.6"), file("/usr/lib/libc_nonshared.a"), file("/lib64/ld.so"), ScriptEntry::Library("m".into())];
         assert_eq!(entries(text.as_bytes()), expected);
     }
 
@@ -113,12 +113,12 @@ mod tests {
         let text = "SECTIONS { .text : { INPUT(no.o) } } INPUT(\"a b.o\", c.o) SEARCH_DIR(=/x);";
         assert_eq!(
             entries(text.as_bytes()),
-            [Entry::File("a b.o".into()), Entry::File("c.o".into()), Entry::Folder("=/x".into())]
+            [ScriptEntry::File("a b.o".into()), ScriptEntry::File("c.o".into()), ScriptEntry::Folder("=/x".into())]
         );
         let included = "INCLUDE a.ld SECTIONS { INCLUDE \"b c.ld\" }";
-        assert_eq!(entries(included.as_bytes()), [Entry::Script("a.ld".into()), Entry::Script("b c.ld".into())]);
-        assert_eq!(entries(b"INPUT ( unclosed"), [Entry::File("unclosed".into())]);
+        assert_eq!(entries(included.as_bytes()), [ScriptEntry::Script("a.ld".into()), ScriptEntry::Script("b c.ld".into())]);
+        assert_eq!(entries(b"INPUT ( unclosed"), [ScriptEntry::File("unclosed".into())]);
         assert_eq!(entries(b"/* open"), []);
-        assert_eq!(entries(b"INPUT(k\xff.o)"), [Entry::File(path(b"k\xff.o"))]);
+        assert_eq!(entries(b"INPUT(k\xff.o)"), [ScriptEntry::File(path(b"k\xff.o"))]);
     }
 }

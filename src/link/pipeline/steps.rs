@@ -1,4 +1,4 @@
-//! Steps of the link that are more than one call of a stage: what the page would only be made longer by.
+//! Steps of the link that take more than one call, kept out of `pipeline` so that it stays short.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use anyhow::{Result, bail};
 
-use super::named::{inputs_of, out_name, search};
+use super::line_inputs::{input_specs, out_name, search};
 use crate::args::request::LinkRequest;
 use crate::args::{Ledger, link_exe};
 use crate::formats::bitcode;
@@ -21,13 +21,19 @@ use crate::sys::session::Session;
 use crate::sys::toolchain::{self, Compiler};
 use crate::sys::trace::span;
 
-/// Writes the tar that repeats this link elsewhere, if one is asked for.
+/// Writes the tar that reproduces this link elsewhere, if it was requested.
 pub(super) fn write_reproduction(ledger: &Ledger, request: &LinkRequest, linker: &Path) -> Result<()> {
     let search = search(request);
-    reproduce::write(&reproduce::Link { ledger, request, inputs: &|| inputs_of(request, &search), search: &search, linker })
+    reproduce::write(&reproduce::LinkToReproduce {
+        ledger,
+        request,
+        inputs: &|| input_specs(request, &search),
+        search: &search,
+        linker,
+    })
 }
 
-/// An error where images cannot be registered, before the work of linking them is done. A bundle by itself is for a device.
+/// An error if images cannot be registered for this host, before the work of linking them is done. `--emit-fatbin-only` registers none.
 pub(super) fn check_host(request: &LinkRequest, host_triple: &str) -> Result<()> {
     if request.emit_fatbin_only {
         return Ok(());
@@ -38,7 +44,7 @@ pub(super) fn check_host(request: &LinkRequest, host_triple: &str) -> Result<()>
     registration::host::check(host_triple)
 }
 
-/// The line as it is: there is nothing for us to do.
+/// The host link with the user's command line unchanged.
 pub(super) fn plain_link(ledger: &Ledger, request: &LinkRequest, linker: &Path, session: &Session) -> Result<()> {
     let line = host::command(ledger, linker, &[], &[]);
     let result = if request.time_trace.is_none() {
@@ -47,38 +53,38 @@ pub(super) fn plain_link(ledger: &Ledger, request: &LinkRequest, linker: &Path, 
         let _host = session.trace.span(span::HOST, 0);
         session.runner.run(&line).map(drop)
     };
-    whole_or_gone(result, request, session)
+    remove_output_if_stopped(result, request, session)
 }
 
-/// The host link, and after a relocatable one our own last step. Of a link that a signal or a full disk ends nothing is left.
-pub(super) fn host_link(line: &Cmd, waiting: Option<PreloadedLinker>, request: &LinkRequest, session: &Session) -> Result<()> {
+/// The host link, and for `-r` the edit of its output. After a signal or a full disk, no partial output is left.
+pub(super) fn host_link(line: &Cmd, preloaded: Option<PreloadedLinker>, request: &LinkRequest, session: &Session) -> Result<()> {
     let mut host = session.trace.span(span::HOST, 0);
     let started = SystemTime::now();
-    let mut result = session.runner.run_preloaded(waiting, line).map(|(usage, _)| host.record_usage(usage));
+    let mut result = session.runner.run_preloaded(preloaded, line).map(|(usage, _)| host.record_usage(usage));
     if request.relocatable && result.is_ok() {
         result = session.runner.edit(out_name(request), &host::finish_relocatable);
         if result.is_err() {
-            // Its entry tables still have names that a later link would take for its own.
+            // Its entry tables still have their original names, which a later link would register again.
             host::remove_partial(out_name(request));
         }
     }
     if result.is_err() {
         host::remove_linker_temps(out_name(request), started);
     }
-    whole_or_gone(result, request, session)
+    remove_output_if_stopped(result, request, session)
 }
 
-/// `result`; after a signal, without what the linker left of the output.
-fn whole_or_gone(result: Result<()>, request: &LinkRequest, session: &Session) -> Result<()> {
+/// Returns `result`; but after a signal, removes the linker's partial output and returns the error for the signal.
+fn remove_output_if_stopped(result: Result<()>, request: &LinkRequest, session: &Session) -> Result<()> {
     if let Err(stopped) = session.signals.check() {
         host::remove_partial(out_name(request));
-        // It may have come when the linker was done: without an output that is no success.
+        // The signal may have arrived after the linker succeeded; since the output is removed, that is an error, too.
         return result.and(Err(stopped));
     }
     result
 }
 
-/// The compiler for the device links of `jobs`, and the warning that goes with the choice.
+/// The compiler for the device links of `jobs`. Prints the warning about the choice, if there is one.
 pub(super) fn compiler(request: &LinkRequest, jobs: &[DeviceJob<'_>], session: &Session) -> Result<Compiler> {
     let choice = toolchain::device_compiler(request.offld_clang.as_deref(), producer(jobs))?;
     if let Some(warning) = &choice.warning {
@@ -87,7 +93,7 @@ pub(super) fn compiler(request: &LinkRequest, jobs: &[DeviceJob<'_>], session: &
     Ok(choice.compiler)
 }
 
-/// What the host line lacks for the OpenMP runtime; a warning where that runtime cannot do what the objects need.
+/// The arguments that the host link lacks for the OpenMP runtime. Prints a warning if that runtime cannot do what the objects need.
 pub(super) fn runtime(
     request: &LinkRequest,
     inputs: &Inputs,
@@ -101,10 +107,10 @@ pub(super) fn runtime(
     if let Some(warning) = &runtime.warning {
         session.shell.warn(warning);
     }
-    Ok(runtime.words)
+    Ok(runtime.args)
 }
 
-/// One job for each image of the program; images that no runtime is known for are left out with a warning.
+/// One job for each image of the program; images without an offload kind are left out with a warning.
 pub(super) fn select<'a>(
     request: &LinkRequest,
     inputs: &Inputs,
@@ -127,7 +133,7 @@ pub(super) fn select<'a>(
     if request.why {
         selection.why.iter().for_each(|line| session.shell.line(line));
     }
-    let (known, unknown): (Vec<_>, Vec<_>) = selection.jobs.into_iter().partition(|job| job.kinds.iter().next().is_some());
+    let (registered, unknown): (Vec<_>, Vec<_>) = selection.jobs.into_iter().partition(|job| job.kinds.iter().next().is_some());
     for job in unknown {
         let names: Vec<String> = job.inputs.iter().map(|input| input.origin.to_string()).collect();
         session.shell.warn(&format!(
@@ -136,7 +142,7 @@ pub(super) fn select<'a>(
             names.join(", ")
         ));
     }
-    Ok(known)
+    Ok(registered)
 }
 
 /// The newest LLVM among the producers of the bitcode that is linked.

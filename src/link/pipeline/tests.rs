@@ -1,4 +1,4 @@
-//! The seams of the line: whichever step fails, the error is that step's, nothing later runs, and no temporary file is left.
+//! Failures of each step of a link: the error is that of the step, nothing later runs, and no temporary file is left.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ use crate::sys::trace::{Trace, Usage};
 #[derive(Clone, Copy)]
 enum Fault {
     Error,
-    /// It says that all went well, and writes nothing.
+    /// It succeeds, but writes no output.
     NoOutput,
 }
 
@@ -64,7 +64,7 @@ impl Run for FailsAt {
     }
 }
 
-/// Stands in for LLVM's program: all it makes is the same.
+/// Stands in for `offld-llvm`: every object it generates has the same bytes.
 struct Objects;
 
 impl Service for Objects {
@@ -93,7 +93,7 @@ fn ended(at: usize, fault: Fault) -> (Result<()>, Vec<String>, usize) {
         offload_binary::write(ImageKind::Object, 1, 0, &strings, image.as_bytes())
     };
     let inputs = [file("a", &pack("gfx90a", "small")), file("b", &pack("gfx908", "a larger one"))];
-    // Its name says its version, so that nobody asks it.
+    // Its name contains the version, so it is not run for that.
     let clang = file("clang-22", b"");
     std::fs::set_permissions(&clang, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let temps = folder.path().join("temps");

@@ -29,7 +29,7 @@ pub(super) enum Content {
 
 /// Where the tar goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum Destination {
     /// To this file.
     File(PathBuf),
     /// Into this folder, by the name of the output and a hash of the tar: links that differ do not meet.
@@ -37,16 +37,16 @@ pub(super) enum Target {
 }
 
 /// Writes the tar of `entries`.
-pub(super) fn write(entries: &BTreeMap<PathBuf, Content>, target: &Target) -> Result<()> {
-    match target {
-        Target::File(file) if file.exists() && !file.is_file() => bail!("`{}` is not a regular file", file.display()),
-        Target::File(path) => {
+pub(super) fn write(entries: &BTreeMap<PathBuf, Content>, destination: &Destination) -> Result<()> {
+    match destination {
+        Destination::File(file) if file.exists() && !file.is_file() => bail!("`{}` is not a regular file", file.display()),
+        Destination::File(path) => {
             let context = || format!("cannot write `{}`", path.display());
             let (mut file, pending) = AtomicFile::create(path).with_context(context)?;
             fill(&mut file, entries)?;
             pending.commit().with_context(context)
         }
-        Target::Folder(folder, name) => {
+        Destination::Folder(folder, name) => {
             std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder `{}`", folder.display()))?;
             let context = || format!("cannot write a file in `{}`", folder.display());
             let (mut file, pending) = AtomicFile::create_in(folder).with_context(context)?;

@@ -13,7 +13,7 @@ use crate::link::inputs::search::Search;
 pub(super) const OUT: &str = "out";
 
 /// Options of host linkers, by name, whose value is a file to read.
-const FILES: &[&str] = &[
+const FILE_OPTIONS: &[&str] = &[
     "R",
     "call-graph-ordering-file",
     "dynamic-list",
@@ -31,10 +31,10 @@ const FILES: &[&str] = &[
 ];
 
 /// Those whose value is a script, which linkers look for in the library folders too.
-const SCRIPTS: &[&str] = &["T", "c", "dT", "default-script", "mri-script", "script", "version-script"];
+const SCRIPT_OPTIONS: &[&str] = &["T", "c", "dT", "default-script", "mri-script", "script", "version-script"];
 
 /// Those whose value is a file to write.
-const OUTPUTS: &[&str] = &[
+const OUTPUT_OPTIONS: &[&str] = &[
     "Map",
     "base-file",
     "dependency-file",
@@ -52,10 +52,10 @@ const OUTPUTS: &[&str] = &[
 ];
 
 /// Those whose value is folders, separated by colons.
-const FOLDERS: &[&str] = &["Y", "rpath-link"];
+const FOLDER_OPTIONS: &[&str] = &["Y", "rpath-link"];
 
 /// What becomes of an argument.
-enum Treat {
+enum Rewrite {
     Keep,
     /// Two words become one.
     Join,
@@ -74,13 +74,13 @@ enum Treat {
 }
 
 /// The line, as far as it is written.
-pub(super) struct Line<'a> {
+pub(super) struct ReproducedLine<'a> {
     root: &'a Root,
     search: &'a Search,
     /// Before which word the host linker's part of the line begins.
     front: usize,
     /// Its words.
-    pub(super) words: Vec<OsString>,
+    pub(super) args: Vec<OsString>,
     /// Our options that LLVM's wrapper does not know.
     pub(super) offld_only: Vec<OsString>,
     /// Files that it names.
@@ -89,11 +89,11 @@ pub(super) struct Line<'a> {
     pub(super) scripts: Vec<PathBuf>,
 }
 
-impl<'a> Line<'a> {
+impl<'a> ReproducedLine<'a> {
     /// An empty line.
     pub(super) fn new(root: &'a Root, search: &'a Search) -> Self {
-        let (words, offld_only) = (Vec::new(), Vec::new());
-        Line { root, search, front: 0, words, offld_only, files: Vec::new(), scripts: Vec::new() }
+        let (args, offld_only) = (Vec::new(), Vec::new());
+        ReproducedLine { root, search, front: 0, args, offld_only, files: Vec::new(), scripts: Vec::new() }
     }
 
     /// Appends all of a command line.
@@ -101,43 +101,43 @@ impl<'a> Line<'a> {
         for arg in ledger.args() {
             self.argument(arg, &ledger.tokens()[arg.tokens.clone()]);
             if matches!(arg.kind, ArgKind::Separator) {
-                self.front = self.words.len();
+                self.front = self.args.len();
             }
         }
     }
 
     /// Names an output that the line does not name: in front, so that the wrapper objects stay before the inputs.
     pub(super) fn output_in_front(&mut self, name: &OsStr) {
-        self.words.splice(self.front..self.front, ["-o".into(), Path::new(OUT).join(name).into_os_string()]);
+        self.args.splice(self.front..self.front, ["-o".into(), Path::new(OUT).join(name).into_os_string()]);
     }
 
     /// Appends an option for a folder.
     pub(super) fn folder(&mut self, option: &str, folder: &Path) {
-        let mut word = OsString::from(option);
-        word.push(self.root.place(folder));
-        self.words.push(word);
+        let mut arg = OsString::from(option);
+        arg.push(self.root.place(folder));
+        self.args.push(arg);
     }
 
     fn argument(&mut self, arg: &Arg, tokens: &[OsString]) {
-        let (treat, value) = treat(arg, tokens);
-        let new = match (treat, &value) {
-            (Treat::Drop, _) => return,
-            (Treat::OffldOnly, _) => return self.offld_only.extend_from_slice(tokens),
-            (Treat::Join, Some(value)) if tokens.len() == 2 => {
-                return self.words.push([&tokens[0], OsStr::new("="), value.as_os_str()].map(OsStr::new).join(OsStr::new("")));
+        let (rewrite, value) = rewrite(arg, tokens);
+        let new = match (rewrite, &value) {
+            (Rewrite::Drop, _) => return,
+            (Rewrite::OffldOnly, _) => return self.offld_only.extend_from_slice(tokens),
+            (Rewrite::Join, Some(value)) if tokens.len() == 2 => {
+                return self.args.push([&tokens[0], OsStr::new("="), value.as_os_str()].map(OsStr::new).join(OsStr::new("")));
             }
-            (_, None) | (Treat::Keep | Treat::Join, _) => None,
-            (Treat::Input, Some(value)) => Some(self.input(Path::new(value))),
-            (Treat::File, Some(value)) => self.file(Path::new(value)),
-            (Treat::Script, Some(value)) => self.script(Path::new(value)),
-            (Treat::FileWithin, Some(value)) => self.file_within(value),
-            (Treat::Output, Some(value)) => output(Path::new(value)),
-            (Treat::Folder, Some(value)) => self.placed_folder(value),
-            (Treat::Folders, Some(value)) => self.placed_folders(value),
+            (_, None) | (Rewrite::Keep | Rewrite::Join, _) => None,
+            (Rewrite::Input, Some(value)) => Some(self.input(Path::new(value))),
+            (Rewrite::File, Some(value)) => self.file(Path::new(value)),
+            (Rewrite::Script, Some(value)) => self.script(Path::new(value)),
+            (Rewrite::FileWithin, Some(value)) => self.file_within(value),
+            (Rewrite::Output, Some(value)) => output(Path::new(value)),
+            (Rewrite::Folder, Some(value)) => self.placed_folder(value),
+            (Rewrite::Folders, Some(value)) => self.placed_folders(value),
         };
         match (new, value) {
-            (Some(new), Some(value)) => self.words.extend(with_value(tokens, &value, &new)),
-            _ => self.words.extend_from_slice(tokens),
+            (Some(new), Some(value)) => self.args.extend(with_value(tokens, &value, &new)),
+            _ => self.args.extend_from_slice(tokens),
         }
     }
 
@@ -190,57 +190,57 @@ impl<'a> Line<'a> {
 }
 
 /// What becomes of an argument, and its value: of an option without a row, what follows its `=`.
-fn treat(arg: &Arg, tokens: &[OsString]) -> (Treat, Option<OsString>) {
+fn rewrite(arg: &Arg, tokens: &[OsString]) -> (Rewrite, Option<OsString>) {
     let row = match arg.kind {
-        ArgKind::Input => return (Treat::Input, arg.value.clone()),
-        ArgKind::Separator => return (Treat::Keep, None),
+        ArgKind::Input => return (Rewrite::Input, arg.value.clone()),
+        ArgKind::Separator => return (Rewrite::Keep, None),
         ArgKind::Unknown => return unknown(tokens),
         ArgKind::Known(row) => row,
     };
-    let treat = match row.id {
+    let rewrite = match row.id {
         Id::Cache | Id::DryRun | Id::HostTriple | Id::LinkerPath | Id::OffldClang | Id::OffldLinker | Id::Reproduce => {
-            Treat::Drop
+            Rewrite::Drop
         }
-        Id::NoOffloadRuntime | Id::Why => Treat::OffldOnly,
-        Id::LinkWholeArchive => Treat::File,
+        Id::NoOffloadRuntime | Id::Why => Rewrite::OffldOnly,
+        Id::LinkWholeArchive => Rewrite::File,
         Id::BitcodeLibrary
         | Id::BuiltinBitcode
         | Id::DeviceCompiler
         | Id::DeviceLinker
         | Id::Mllvm
         | Id::OffloadOpt
-        | Id::OverrideImage => Treat::FileWithin,
-        Id::LinkOut | Id::Output | Id::TimeTrace => Treat::Output,
-        Id::LibraryPath | Id::Sysroot => Treat::Folder,
+        | Id::OverrideImage => Rewrite::FileWithin,
+        Id::LinkOut | Id::Output | Id::TimeTrace => Rewrite::Output,
+        Id::LibraryPath | Id::Sysroot => Rewrite::Folder,
         _ => by_name(row.name),
     };
-    (treat, arg.value.clone())
+    (rewrite, arg.value.clone())
 }
 
-fn by_name(name: &str) -> Treat {
+fn by_name(name: &str) -> Rewrite {
     match name {
-        _ if FILES.contains(&name) => Treat::File,
-        _ if SCRIPTS.contains(&name) => Treat::Script,
-        _ if OUTPUTS.contains(&name) => Treat::Output,
-        _ if FOLDERS.contains(&name) => Treat::Folders,
+        _ if FILE_OPTIONS.contains(&name) => Rewrite::File,
+        _ if SCRIPT_OPTIONS.contains(&name) => Rewrite::Script,
+        _ if OUTPUT_OPTIONS.contains(&name) => Rewrite::Output,
+        _ if FOLDER_OPTIONS.contains(&name) => Rewrite::Folders,
         // LLVM's wrapper takes the library for an input, and links device code for CPUs with it.
-        "plugin" => Treat::Join,
+        "plugin" => Rewrite::Join,
         // Names of symbols, paths at run time (-rpath, -dynamic-linker, -soname), and plugins, which belong to the linker.
-        _ => Treat::Keep,
+        _ => Rewrite::Keep,
     }
 }
 
 /// An option that no table has: `--name=value`. A value is taken for a file only by an absolute path, as `name` may mean anything.
-fn unknown(tokens: &[OsString]) -> (Treat, Option<OsString>) {
+fn unknown(tokens: &[OsString]) -> (Rewrite, Option<OsString>) {
     let token = tokens.first().map_or(&[][..], |token| token.as_bytes());
-    let Some(equals) = token.iter().position(|byte| *byte == b'=') else { return (Treat::Keep, None) };
+    let Some(equals) = token.iter().position(|byte| *byte == b'=') else { return (Rewrite::Keep, None) };
     let name = String::from_utf8_lossy(&token[..equals]);
     let value = OsStr::from_bytes(&token[equals + 1..]).to_owned();
-    let treat = match by_name(name.trim_start_matches('-')) {
-        Treat::Keep if Path::new(&value).is_absolute() => Treat::File,
-        treat => treat,
+    let rewrite = match by_name(name.trim_start_matches('-')) {
+        Rewrite::Keep if Path::new(&value).is_absolute() => Rewrite::File,
+        rewrite => rewrite,
     };
-    (treat, Some(value))
+    (rewrite, Some(value))
 }
 
 /// A file to write goes into `out/` under its name; `-` is stdout.
@@ -254,9 +254,9 @@ fn with_value(tokens: &[OsString], value: &OsStr, new: &OsStr) -> Vec<OsString> 
     let mut tokens = tokens.to_vec();
     if let Some(last) = tokens.last_mut() {
         let spelling = last.as_bytes().strip_suffix(value.as_bytes()).unwrap_or_default();
-        let mut word = OsStr::from_bytes(spelling).to_owned();
-        word.push(new);
-        *last = word;
+        let mut arg = OsStr::from_bytes(spelling).to_owned();
+        arg.push(new);
+        *last = arg;
     }
     tokens
 }

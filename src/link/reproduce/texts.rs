@@ -10,7 +10,7 @@ use crate::sys::run;
 use crate::sys::toolchain::Compiler;
 
 /// What the script needs to know.
-pub(super) struct Facts<'a> {
+pub(super) struct ScriptValues<'a> {
     /// Whose line it is.
     pub(super) role: Role,
     /// The linker of the original link.
@@ -24,26 +24,26 @@ pub(super) struct Facts<'a> {
 }
 
 /// `run.sh`.
-pub(super) fn script(facts: &Facts<'_>) -> Vec<u8> {
-    let output = [OsStr::new(OUT), facts.output].join(OsStr::new("/"));
-    let personality = match facts.role {
+pub(super) fn script(values: &ScriptValues<'_>) -> Vec<u8> {
+    let output = [OsStr::new(OUT), values.output].join(OsStr::new("/"));
+    let personality = match values.role {
         Role::Wrapper => "clang-linker-wrapper",
         Role::Ld => "ld",
     };
     // A link that only writes a bundle has none, but whoever repeats it may want one named.
-    let linker = if facts.linker.as_os_str().is_empty() { OsStr::new("ld") } else { facts.linker.as_os_str() };
-    let values: [(&[u8], Vec<u8>); 6] = [
+    let linker = if values.linker.as_os_str().is_empty() { OsStr::new("ld") } else { values.linker.as_os_str() };
+    let replacements: [(&[u8], Vec<u8>); 6] = [
         (b"@LINKER@", quoted(linker)),
         (b"@OUTPUT@", one_line(&output)),
         (b"@OUT@", OUT.into()),
-        (b"@HOST_TRIPLE@", all_quoted(facts.host_triple)),
-        (b"@OFFLD_ONLY@", all_quoted(facts.offld_only)),
+        (b"@HOST_TRIPLE@", all_quoted(values.host_triple)),
+        (b"@OFFLD_ONLY@", all_quoted(values.offld_only)),
         (b"@PERSONALITY@", personality.into()),
     ];
     let mut text = Vec::new();
     let mut rest: &[u8] = include_bytes!("run.sh");
     while let Some((byte, after)) = rest.split_first() {
-        match values.iter().find(|(name, _)| rest.starts_with(name)) {
+        match replacements.iter().find(|(name, _)| rest.starts_with(name)) {
             Some((name, value)) => {
                 text.extend_from_slice(value);
                 rest = &rest[name.len()..];
@@ -63,9 +63,9 @@ pub(super) fn original(folder: &Path, given: &[OsString]) -> Vec<u8> {
     text.extend(quoted(folder.as_os_str()));
     text.push(b'\n');
     text.extend(quoted(&std::env::args_os().next().unwrap_or_default()));
-    for word in given {
+    for arg in given {
         text.push(b' ');
-        text.extend(quoted(word));
+        text.extend(quoted(arg));
     }
     text.push(b'\n');
     text
@@ -86,14 +86,14 @@ fn tool(text: &mut Vec<u8>, what: &str, path: Option<&Path>) {
     text.extend(format!(" ({})\n", answer.lines().next().unwrap_or("of a version it does not tell")).bytes());
 }
 
-fn all_quoted(words: &[OsString]) -> Vec<u8> {
-    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(&b' ')
+fn all_quoted(args: &[OsString]) -> Vec<u8> {
+    args.iter().map(|arg| quoted(arg)).collect::<Vec<_>>().join(&b' ')
 }
 
 /// A word of a POSIX shell, byte for byte.
-fn quoted(word: &OsStr) -> Vec<u8> {
+fn quoted(arg: &OsStr) -> Vec<u8> {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-+=./,:@%".contains(byte);
-    let bytes = word.as_bytes();
+    let bytes = arg.as_bytes();
     if !bytes.is_empty() && bytes.iter().all(plain) {
         return bytes.to_vec();
     }
@@ -119,14 +119,14 @@ mod tests {
 
     #[test]
     fn every_place_of_the_script_is_filled() {
-        let facts = Facts {
+        let values = ScriptValues {
             role: Role::Ld,
             linker: Path::new("/a b/ld"),
             output: OsStr::new("x"),
             host_triple: &[],
             offld_only: &["--wrapper-why".into()],
         };
-        let text = String::from_utf8(script(&facts)).unwrap();
+        let text = String::from_utf8(script(&values)).unwrap();
         assert!(text.contains("linker='/a b/ld'\n") && text.contains("set -- ld \"$@\""), "{text}");
         assert!(text.contains("set -- --wrapper-why \"$@\""), "{text}");
         assert_eq!(text.matches('@').count(), text.matches("$@").count() + text.matches("@response.txt").count());

@@ -1,4 +1,4 @@
-//! What goes on beside the stages of a link: the cache and what is still being written to it, LLVM's program, and the host linker that
+//! Work in parallel with the stages of a link: pending writes to the cache, the program that holds LLVM, and the host linker, which
 //! loads while device links run.
 
 use std::ffi::OsString;
@@ -13,46 +13,47 @@ use crate::store::{Cache, settings};
 use crate::sys::run::PreloadedLinker;
 use crate::sys::session::Session;
 
-/// What is at hand during one link, besides the values of its stages.
-pub(super) struct Beside<'s> {
-    /// Where results are kept, or why they are not.
+/// The cache and the helper processes of one link.
+pub(super) struct Background<'s> {
+    /// The cache, or why there is none.
     pub(super) cache: Result<Arc<Cache>, String>,
-    /// Makes registration code.
+    /// Generates registration code.
     pub(super) llvm: Llvm<'s>,
-    /// The host linker, started ahead of its time.
+    /// The host linker, started early.
     linker: Mutex<Option<PreloadedLinker>>,
     request: &'s LinkRequest,
     session: &'s Session,
 }
 
-impl<'s> Beside<'s> {
+impl<'s> Background<'s> {
     /// For one link; nothing is started yet.
     pub(super) fn new(request: &'s LinkRequest, session: &'s Session) -> Self {
-        Beside { cache: open_cache(request, session), llvm: Llvm::new(session), linker: Mutex::new(None), request, session }
+        Background { cache: open_cache(request, session), llvm: Llvm::new(session), linker: Mutex::new(None), request, session }
     }
 
-    /// Starts the host linker `linker`, which then waits for its line. Returns the words that it was started with, if it can be.
+    /// Starts the host linker `linker`, which then waits for its other arguments. Returns the arguments that it was started with, or none
+    /// if it cannot be started early.
     pub(super) fn start_linker(&self, ledger: &Ledger, linker: &Path) -> Option<Vec<OsString>> {
-        let words = host::preload_args(ledger, linker).filter(|_| !self.request.emit_fatbin_only);
-        let waiting = words.as_ref().and_then(|words| self.session.runner.preload(linker, words, false));
-        *self.linker.lock().unwrap_or_else(PoisonError::into_inner) = waiting;
-        words
+        let args = host::preload_args(ledger, linker).filter(|_| !self.request.emit_fatbin_only);
+        let preloaded = args.as_ref().and_then(|args| self.session.runner.preload(linker, args, false));
+        *self.linker.lock().unwrap_or_else(PoisonError::into_inner) = preloaded;
+        args
     }
 
-    /// The host linker that waits for its line, if there is one.
+    /// The host linker that was started early, if there is one.
     pub(super) fn take_linker(&self) -> Option<PreloadedLinker> {
         self.linker.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Has LLVM get ready for the host `triple`: a device link is about to run, so registration code will be needed, and most probably
-    /// made. Commands that are only shown need none.
+    /// Starts LLVM for the host `triple`. Called when a device link is about to run: its image is new, so the registration code is most
+    /// probably not in the cache either. A dry run needs none.
     pub(super) fn start_llvm(&self, triple: &str) {
         if !self.request.dry_run && !self.request.emit_fatbin_only {
-            self.llvm.get_ready(triple);
+            self.llvm.start_early(triple);
         }
     }
 
-    /// Waits for what is still on its way into the cache, unless a signal has come.
+    /// Waits for pending writes to the cache, unless a signal has arrived.
     pub(super) fn finish(&self) {
         if let Ok(cache) = &self.cache {
             cache.finish_unless(&|| self.session.signals.check().is_err());
@@ -60,7 +61,7 @@ impl<'s> Beside<'s> {
     }
 }
 
-/// The cache that the line and the environment name, or why there is none.
+/// The cache that the options and the environment select, or why there is none.
 fn open_cache(request: &LinkRequest, session: &Session) -> Result<Arc<Cache>, String> {
     let setting = settings::resolve(request.cache.as_deref());
     let root = setting.root.ok_or_else(|| setting.why_off.unwrap_or_default())?;

@@ -1,5 +1,4 @@
-//! What a line names: its inputs, those that Windows objects name in turn, and the folders they are looked for in. The line asks
-//! here so that its page stays one.
+//! What a command line names: its inputs, the libraries that Windows objects name in turn, the folders that are searched, the output.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -15,9 +14,9 @@ use crate::link::scan;
 use crate::sys::session::{self, Session};
 use std::path::Path;
 
-/// The line's inputs, and for Windows the libraries that its objects name in turn, which linkers search after all others. An input
-/// that cannot be read names none; opening it again will say why it cannot.
-pub(super) fn inputs_of<'r>(request: &'r LinkRequest, search: &Search) -> Cow<'r, [InputSpec]> {
+/// The inputs of the command line, and for Windows the default libraries that objects name in turn, which linkers search after all
+/// others. Inputs that cannot be read are ignored here: opening them later reports the error.
+pub(super) fn input_specs<'r>(request: &'r LinkRequest, search: &Search) -> Cow<'r, [InputSpec]> {
     let mut specs = Cow::Borrowed(request.inputs.as_slice());
     if host::naming(request) == Naming::Unix || request.no_default_libraries {
         return specs;
@@ -37,7 +36,7 @@ pub(super) fn inputs_of<'r>(request: &'r LinkRequest, search: &Search) -> Cow<'r
     }
 }
 
-/// Where the line's libraries are looked for: its own folders, for link.exe those of `LIB`, and what linkers have built in.
+/// The folders that are searched for libraries: those of the command line, for link.exe those of `LIB`, and the linkers' built-in ones.
 pub(super) fn search(request: &LinkRequest) -> Search {
     let naming = host::naming(request);
     let mut folders = request.library_dirs.clone();
@@ -50,12 +49,12 @@ pub(super) fn search(request: &LinkRequest) -> Search {
     Search::new(&folders, request.sysroot.as_deref(), naming, &host::multiarch(request))
 }
 
-/// The output's file name, the stem of temporary names.
+/// The file name of the output, with which temporary names begin.
 pub(super) fn out_base(request: &LinkRequest) -> String {
     out_name(request).file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// The output as the user named it.
+/// The output's path as the user gave it, or the linker's default.
 pub(super) fn out_name(request: &LinkRequest) -> &Path {
     let windows = host::naming(request) != Naming::Unix;
     request.output.as_deref().unwrap_or(Path::new(if windows { "a.exe" } else { "a.out" }))
