@@ -1,5 +1,5 @@
-//! The stage that makes host objects: payloads become plans, plans become objects in the temp folder. Small images sit in the
-//! module; large ones never pass through LLVM but are streamed into an object of their own.
+//! The stage that generates host objects: payloads become plans, and plans become objects in the temporary folder. Small images are part
+//! of the module that LLVM compiles; large ones do not pass through LLVM but are streamed into a separate object.
 
 pub(crate) mod image_object;
 mod kept;
@@ -29,12 +29,12 @@ use crate::store::Cache;
 use crate::sys::session::Session;
 use image_object::StreamedImage;
 
-/// Images of one registration up to this many bytes in all sit in the module.
+/// The images of one registration are part of the module if they have at most this many bytes in all.
 const INLINE_LIMIT: u64 = 1 << 20;
-/// An image from this size on is in an object by itself.
+/// An image of at least this size gets an object of its own.
 const LARGE: u64 = 8 << 20;
 
-/// What the stage is told about the link.
+/// What this stage needs to know about the link.
 pub(crate) struct RegisterContext<'a> {
     /// The host's triple.
     pub host_triple: &'a str,
@@ -46,11 +46,11 @@ pub(crate) struct RegisterContext<'a> {
     pub print: bool,
     /// `--save-temps`: the module is kept as bitcode, too.
     pub keep_bitcode: bool,
-    /// What is found in the cache is said.
+    /// Report what is found in the cache.
     pub verbose: bool,
-    /// Makes registration code.
+    /// Generates registration code.
     pub llvm: &'a Llvm<'a>,
-    /// Where registration objects are kept, or why they are not.
+    /// The cache, or why there is none.
     pub cache: &'a std::result::Result<Arc<Cache>, String>,
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn make(payloads: &[Payload], context: &RegisterContext<'_>, session:
     for (index, payload) in payloads.iter().enumerate() {
         session.signals.check()?;
         objects.append(&mut host_objects(payload, context, session)?);
-        // The images are in objects now; one of several runtimes may still be needed for the next.
+        // The images are in objects now, so their files can go, except for those that a later payload uses, too.
         let later = |file: &Path| payloads[index + 1..].iter().flat_map(files).any(|other| other == file);
         files(payload).filter(|file| !later(file)).for_each(|file| session.scratch.discard(file));
     }
@@ -116,13 +116,13 @@ fn host_objects(payload: &Payload, context: &RegisterContext<'_>, session: &Sess
     Ok(objects)
 }
 
-/// What the registration code of `payload` is made for, as errors name it.
+/// The purpose of the registration code of `payload`, for error reports.
 fn purpose(payload: &Payload) -> Purpose {
     let inputs = files(payload).map(|file| file.file_name().unwrap_or(file.as_os_str()).to_string_lossy().into_owned());
     Purpose { step: format!("registration code for {}", payload.kind.name()), inputs: inputs.collect() }
 }
 
-/// The plan for `payload`, and the images that it only refers to.
+/// The plan for `payload`, and the images that it refers to instead of containing them.
 fn planned(payload: &Payload, context: &RegisterContext<'_>) -> Result<(Plan, Vec<StreamedImage>)> {
     let mut sycl = Vec::new();
     let mut sources: Vec<StreamedImage> = Vec::new();
@@ -156,7 +156,7 @@ fn planned(payload: &Payload, context: &RegisterContext<'_>) -> Result<(Plan, Ve
     Ok((plan, if inline { Vec::new() } else { sources }))
 }
 
-/// What each kind is told about its images, besides where they are.
+/// What a plan says about the images of each kind.
 fn images(payload: &Payload, places: Vec<ImagePlace>, sycl: Vec<SyclFacts>) -> Result<Images> {
     let one = |mut places: Vec<ImagePlace>| match (places.pop(), places.pop()) {
         (Some(place), None) => Ok(place),
@@ -185,14 +185,14 @@ fn images(payload: &Payload, places: Vec<ImagePlace>, sycl: Vec<SyclFacts>) -> R
     })
 }
 
-/// What an OffloadBinary says of a SYCL image.
+/// The metadata of a SYCL image in its OffloadBinary.
 struct SyclFacts {
     image_kind: ImageKind,
     triple: String,
     symbols: Vec<String>,
 }
 
-/// The images in a file of OffloadBinaries, which is what SYCL's device linker makes: for the runtime they come out of those.
+/// The images in a file of OffloadBinaries, which SYCL's device linker writes: the runtime gets the images without that container.
 fn sycl_images(file: &Path, facts: &mut Vec<SyclFacts>) -> Result<Vec<StreamedImage>> {
     let bytes = Bytes::of(file)?;
     let mut sources = Vec::new();
@@ -203,7 +203,7 @@ fn sycl_images(file: &Path, facts: &mut Vec<SyclFacts>) -> Result<Vec<StreamedIm
             symbols: sycl::kernels(&image),
         });
         let mut contents = Rope::default();
-        // An image that had to be inflated is nowhere in the file.
+        // A decompressed image has no offset in the file.
         match image.at {
             0 => contents.push_bytes(image.image.into_owned()),
             at => contents.push_file(file.to_path_buf(), at, image.image.len() as u64),
@@ -222,8 +222,8 @@ fn symbol_prefix(kind: OffloadKind) -> &'static str {
     }
 }
 
-/// Objects for `images`, in their order; all at a time are written that there are cores for. A large image has one of its own: the system
-/// does not write a file from two threads at once.
+/// Writes objects for `images`, in their order, in parallel. A large image gets an object of its own, because the system does not let two
+/// threads write to one file at the same time.
 fn stream_images(
     payload: &Payload,
     plan: &Plan,
@@ -247,9 +247,9 @@ fn stream_images(
     Ok(paths)
 }
 
-/// Tells the hidden symbols of one link's images from those of any other that ends up in the same program. Only relocatable outputs
-/// can meet there: theirs is a hash of the images and of the output's name, so the same link gives the same bytes. Everything else
-/// needs but to tell two registrations of one link apart, which may have the same images; no image is read for that.
+/// A number that makes the symbol names of this registration's images unique in the final program. Only relocatable outputs are linked
+/// with others: for them it is a hash of the images and the output's name, so that the same link gives the same bytes. Otherwise it only
+/// has to differ between the registrations of one link, so no image is read.
 fn tag(payload: &Payload, context: &RegisterContext<'_>) -> Result<u64> {
     let mut hash = Hash(Xxh3::new());
     hash.0.update(&[payload.kind as u8, payload.generation as u8]);

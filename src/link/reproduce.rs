@@ -1,9 +1,9 @@
-//! `--reproduce`: a tar with everything that a link reads, and a script that repeats the link on another machine, by offld or by
-//! LLVM's wrapper. It is written before anything can go wrong, so that a link that fails can be handed to somebody else. It
-//! changes nothing of the link itself, and reads no device code but to tell which compiler and which CPU it is for.
+//! `--reproduce`: a tar with everything that a link reads, and a script that repeats the link on another machine, with offld or LLVM's
+//! wrapper. It is written before the link starts, so that a link that fails can be reproduced, too. It does not change the link itself,
+//! and reads device code only to determine its compiler and CPU.
 //!
 //! In the tar: `root/`, every file by its absolute path; `needed/`, what a linker reads of the libraries that only libraries need;
-//! `response.txt`, the line with its paths below `root/`; `original.txt`, the line as given; `run.sh`; `versions.txt`.
+//! `response.txt`, the arguments with paths below `root/`; `original.txt`, the original command line; `run.sh`; `versions.txt`.
 
 mod archive;
 mod line;
@@ -39,26 +39,26 @@ use root::Root;
 /// The folder for the libraries that only libraries need.
 const NEEDED: &str = "needed";
 
-/// A link that is about to begin.
+/// The link to reproduce.
 pub(crate) struct LinkToReproduce<'a> {
-    /// The line.
+    /// The command line.
     pub ledger: &'a Ledger,
-    /// What it asks for.
+    /// The options and inputs in it.
     pub request: &'a LinkRequest,
-    /// Its inputs, and those that they name in turn.
+    /// Its inputs, and the default libraries that objects name in turn.
     pub inputs: &'a dyn Fn() -> Cow<'a, [InputSpec]>,
-    /// Where what it names is looked for.
+    /// The search for libraries.
     pub search: &'a Search,
     /// The host linker.
     pub linker: &'a Path,
 }
 
-/// Writes what is asked for: by `--reproduce` for this link, by `OFFLD_REPRODUCE` for every link with device code.
+/// Writes the reproduction if it was requested: by `--reproduce` for this link, or by `OFFLD_REPRODUCE` for every link with device code.
 pub(crate) fn write(link: &LinkToReproduce<'_>) -> Result<()> {
     let Some(target) = target(link.request) else { return Ok(()) };
     let inputs = inputs::open(&(link.inputs)(), link.search);
     let found = inputs.as_ref().ok().map(scan::scan);
-    // Device code that cannot be read is a reason to repeat the link, not to leave it out.
+    // A link whose device code cannot be read is reproduced, too: that failure is what somebody may want to look at.
     let has_none = link.request.override_images.is_empty() && matches!(&found, Some(Ok(found)) if found.is_empty());
     if has_none && matches!(target, archive::Destination::Folder(..)) {
         return Ok(());
@@ -94,7 +94,7 @@ fn entries(link: &LinkToReproduce<'_>, tools: &Tools) -> Result<BTreeMap<PathBuf
     let shared = files.iter().filter(|path| is_shared(path)).cloned().collect();
     let libraries = needed::libraries(shared, &run_time_folders(link), link.search);
     let triple = tools.host_triple.as_ref().map(|triple| OsString::from(format!("--host-triple={triple}")));
-    // As whoever runs the script will read it: there the triple stands on the line itself.
+    // The quoting depends on the host's triple, which the script passes on the command line.
     let style = response::style_of(link.request.role, triple.as_slice());
     let facts = texts::ScriptValues {
         role: link.request.role,
@@ -115,13 +115,13 @@ fn entries(link: &LinkToReproduce<'_>, tools: &Tools) -> Result<BTreeMap<PathBuf
     Ok(files.into_iter().map(file).chain(libraries.into_iter().map(library)).chain(texts).collect())
 }
 
-/// Every file of the link, by every name it is called by.
+/// Every file of the link, by every path that it is opened by.
 fn files(link: &LinkToReproduce<'_>, tools: &Tools, opened: OpenedFiles, line: &ReproducedLine<'_>) -> Result<BTreeSet<PathBuf>> {
     let mut files: BTreeSet<PathBuf> = link.ledger.response_files().iter().chain(&line.files).cloned().collect();
     files.extend(opened.opened.into_iter().map(|file| file.path));
     files.extend(needed::opened(line.scripts.iter().cloned().map(InputName::File), link.search));
     if !tools.runtime.is_empty() {
-        // With the folder in it, the line finds libraries that it does not find without.
+        // The runtime's arguments add a search folder, so the link finds further libraries.
         let whole = Ledger::parse(Role::Ld, [link.ledger.tokens(), &tools.runtime].concat())?;
         let request = LinkRequest::new(&whole)?;
         let multiarch = host::multiarch(&request);
@@ -134,7 +134,7 @@ fn files(link: &LinkToReproduce<'_>, tools: &Tools, opened: OpenedFiles, line: &
     Ok(files)
 }
 
-/// Adds to the line what it takes to find below `root/` what the original finds without being told.
+/// Adds the arguments by which the linker finds below `root/` the files that the original link finds by default.
 fn complete(
     line: &mut ReproducedLine<'_>,
     link: &LinkToReproduce<'_>,
@@ -153,19 +153,19 @@ fn complete(
         line.folder("-L", folder);
     }
     if opened.opened.iter().any(|file| file.by_script && file.path.is_relative()) {
-        // A script named it as seen from the folder of the link, which is another one now.
+        // A script names it relative to the folder in which the original link runs.
         line.folder("-L", root.current());
     }
     line.args.push(format!("-rpath-link={NEEDED}").into());
     line.args.extend(tools.cpus.iter().map(|cpu| format!("--device-linker={cpu}=-rpath-link={NEEDED}").into()));
     if link.request.sysroot.is_none() {
-        // Absolute names in scripts such as libc.so are looked up below it.
+        // Linkers look below the sysroot for absolute names in scripts such as libc.so.
         line.args.push(format!("--sysroot={}", root::ROOT).into());
     }
     Ok(())
 }
 
-/// Where GNU ld looks first for the libraries that libraries need.
+/// The folders that GNU ld searches first for the libraries that libraries need.
 fn run_time_folders(link: &LinkToReproduce<'_>) -> Vec<PathBuf> {
     let is_link_path = |kind: ArgKind| matches!(kind, ArgKind::Known(row) if row.name == "rpath-link");
     let link_paths = link.ledger.args().iter().filter(|arg| is_link_path(arg.kind)).filter_map(|arg| arg.value.as_ref());
@@ -176,13 +176,13 @@ fn is_shared(path: &Path) -> bool {
     Bytes::open(path).is_ok_and(|bytes| magic(bytes.as_slice()) == Magic::ElfShared)
 }
 
-/// What the link finds out about its tools. What it cannot find out, the link itself reports.
+/// The tools of the link. Those that cannot be determined are left out: the link itself reports that.
 struct Tools {
     compiler: Option<Compiler>,
     host_triple: Option<String>,
-    /// What the line of `ld.offld` gets for OpenMP: said, so that LLVM's wrapper, which adds nothing, links the same.
+    /// The arguments that `ld.offld` adds for OpenMP, written out because LLVM's wrapper does not add them.
     runtime: Vec<OsString>,
-    /// The CPUs that are devices and whose links get files of the host.
+    /// The triples of device code for CPUs like the host's, whose device links read libraries of the host.
     cpus: BTreeSet<String>,
 }
 

@@ -1,4 +1,4 @@
-//! A context of LLVM's that keeps its diagnostics to itself. LLVM's own default prints them and, at an error, ends the process.
+//! An LLVM context that collects diagnostics. By default, LLVM prints them and ends the process at an error.
 
 use inkwell::context::Context;
 use inkwell::llvm_sys::LLVMDiagnosticSeverity::LLVMDSError;
@@ -9,15 +9,15 @@ use inkwell::llvm_sys::prelude::LLVMDiagnosticInfoRef;
 use std::cell::RefCell;
 use std::ffi::{CStr, c_void};
 
-/// A context, and the errors that were reported to it.
+/// An LLVM context, and the errors that were reported to it.
 pub(super) struct QuietContext {
-    // Goes before the errors, which its handler points to.
+    // Declared before the errors, because it must be dropped first: its handler points to them.
     context: Context,
     errors: Box<RefCell<Vec<String>>>,
 }
 
 impl QuietContext {
-    /// A fresh one.
+    /// Creates a context without errors.
     pub(super) fn new() -> Self {
         let quiet = QuietContext { context: Context::create(), errors: Box::default() };
         let errors = (&raw const *quiet.errors).cast_mut().cast::<c_void>();
@@ -47,7 +47,7 @@ extern "C" fn keep_error(info: LLVMDiagnosticInfoRef, errors: *mut c_void) {
         }
         let text = LLVMGetDiagInfoDescription(info);
         let errors = &*errors.cast_const().cast::<RefCell<Vec<String>>>();
-        // No one else borrows while LLVM runs; and a panic must not cross into it.
+        // Nothing else borrows the list while LLVM runs; `try_borrow_mut` because a panic must not unwind into LLVM.
         if let Ok(mut errors) = errors.try_borrow_mut() {
             errors.push(CStr::from_ptr(text).to_string_lossy().into_owned());
         }

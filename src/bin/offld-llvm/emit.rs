@@ -1,6 +1,6 @@
-//! A `Plan` as a module of LLVM's, and that as text, object or bitcode. The one translator; what there is to say is in
-//! `wrap`, and the module is LLVM 22's to the letter, but for its `target datalayout` and what `tests` lists.
-//! Here is what the kinds share; each has a file of its own.
+//! Translates a registration `Plan` to an LLVM module, and that to text, object, assembly or bitcode. What is to be registered is decided
+//! in `offld::registration`. The module is textually that of LLVM 22's wrapper, except for its `target datalayout` and the differences
+//! that `tests` lists. This file has what the offload kinds share; each kind has its own file.
 
 use super::context::QuietContext;
 use super::host::Host;
@@ -46,10 +46,10 @@ pub(crate) fn compile_assembly(plan: &Plan) -> Result<Vec<u8>> {
 }
 
 fn generate(module: &Module<'_>, host: &Host, kind: FileType) -> Result<Vec<u8>> {
-    // The code generator asks the module as well, and does not see through shortened triples.
+    // The code generator also reads the triple of the module, and does not understand abbreviated ones.
     module.set_triple(&host.machine.get_triple());
     let buffer = host.machine.write_to_memory_buffer(module, kind).map_err(|error| anyhow!("{error}"))?;
-    // inkwell counts a terminating zero that is not part of the object.
+    // inkwell's buffer ends with a zero that is not part of the object.
     Ok(buffer.as_slice()[..buffer.get_size()].to_vec())
 }
 
@@ -61,14 +61,14 @@ pub(crate) fn compile_bitcode(plan: &Plan) -> Result<Vec<u8>> {
     })
 }
 
-/// What a module is made for.
+/// What a module is generated for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// To be printed, or read by another LLVM.
+    /// For printing, or to be read by another LLVM.
     Module,
-    /// To become assembly here and now.
+    /// For assembly, generated in this process.
     Assembly,
-    /// To become an object here and now.
+    /// For an object, generated in this process.
     Object,
 }
 
@@ -84,14 +84,14 @@ fn with_module<T>(plan: &Plan, form: Form, then: impl FnOnce(&Module<'_>, &Host)
     }
 }
 
-/// Whether there is a section of OpenMP's images; larger ones are in an object of their own.
+/// Whether the module contains OpenMP images in a section; large ones are in a separate object.
 fn holds_openmp_images(plan: &Plan) -> bool {
     let Images::OpenMp(images) = &plan.images else { return false };
     images.iter().any(|image| matches!(image.place, ImagePlace::Inline(_)))
 }
 
-/// LLVM gives `.llvm.offloading.relocatable` the type of sections that images are extracted from, whatever their name; what
-/// `-r` has linked must be left alone (docs/spec/faults.md F17).
+/// Changes the type of `.llvm.offloading.relocatable` to PROGBITS. LLVM gives it the type by which wrappers find images to extract, but
+/// what a `-r` link has linked already must be left alone (docs/spec/faults.md F17).
 fn hide_images(object: &mut [u8]) -> Result<()> {
     let is_64 = FileKind::parse(&*object)? == FileKind::Elf64;
     let (at, endian) = if is_64 { type_field::<FileHeader64<_>>(object)? } else { type_field::<FileHeader32<_>>(object)? };
@@ -101,7 +101,7 @@ fn hide_images(object: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
-/// Where the type of the section of images is in an object, and how its numbers are written.
+/// The offset of the images' section type in an object, and the object's byte order.
 fn type_field<Elf: FileHeader<Endian = Endianness>>(object: &[u8]) -> Result<(usize, Endianness)> {
     let header = Elf::parse(object)?;
     let endian = header.endian()?;
@@ -114,14 +114,14 @@ fn type_field<Elf: FileHeader<Endian = Endianness>>(object: &[u8]) -> Result<(us
     Ok((table + index * usize::from(header.e_shentsize(endian)) + 4, endian))
 }
 
-/// What is at hand while a module is made.
+/// The state while a module is generated.
 pub(super) struct Emitter<'ctx, 'a> {
     pub(super) context: &'ctx Context,
     pub(super) module: Module<'ctx>,
     pub(super) host: &'a Host,
     plan: &'a Plan,
     form: Form,
-    /// What the compiler must leave as it is, in an object.
+    /// Variables that the compiler must not remove or change, in an object.
     used: RefCell<Vec<PointerValue<'ctx>>>,
 }
 
@@ -137,7 +137,7 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         Emitter { context, module, host, plan, form, used: RefCell::default() }
     }
 
-    /// Whether the module's code is made here and now.
+    /// Whether code is generated from the module in this process.
     fn to_code(&self) -> bool {
         self.form != Form::Module
     }
@@ -155,13 +155,13 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
             self.compiler_used(&used);
         }
         if let Some(abi) = self.host.abi.filter(|_| self.plan.host_triple.starts_with("riscv")) {
-            // Without it, a linker that compiles the bitcode would take another ABI for this module than for its siblings.
+            // Without it, a linker that compiles the bitcode would use another ABI for this module than for the others.
             self.module.add_metadata_flag("target-abi", FlagBehavior::Error, self.context.metadata_string(abi));
         }
         Ok(self.module)
     }
 
-    /// The symbols around the entry table, and what makes the linker define them.
+    /// The start and stop symbols of the entry table, and the variable that makes the linker define them.
     pub(super) fn bounds(&self, bounds: &Bounds, entry: Struct) -> [PointerValue<'ctx>; 2] {
         let entry = self.struct_type(entry);
         let none = entry.array_type(0);
@@ -174,7 +174,7 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         });
         match &bounds.defined {
             BoundsDefined::BySortedSections { start, stop, after: (section, name) } => {
-                // Printed modules are LLVM's, where it has any that work at all.
+                // Printed modules are textually those of LLVM, unless those do not work.
                 let by_us = self.to_code() || self.plan.generation == Generation::Llvm14;
                 for (symbol, section) in symbols.iter().zip([start, stop]) {
                     symbol.set_linkage(Linkage::WeakODR);
@@ -211,7 +211,7 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         symbols.map(GlobalValue::as_pointer_value)
     }
 
-    /// The bytes of an image: under `name`, in the section of its kind, where there is one; or a mere reference to them.
+    /// The variable `name` with the bytes of an image, in the section of its kind if `in_section`; or a reference to an external image.
     pub(super) fn image(&self, name: &str, place: &ImagePlace, in_section: bool) -> GlobalValue<'ctx> {
         let kind = self.byte_array(place.array_length());
         if let ImagePlace::External { symbol, .. } = place {
@@ -235,8 +235,8 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         global
     }
 
-    /// Puts an image of zeros into a section that takes no room in the object: on ELF by the section's name, on COFF because
-    /// variables of zeros are in one, which nothing else must be in then.
+    /// Puts an image of zeros into a section without contents: on ELF by the section's name, on COFF because variables of zeros are in
+    /// such a section (`.bss`), which nothing else may be in then.
     fn without_contents(&self, global: GlobalValue<'ctx>) {
         let section = registration::deferred_section(self.plan, self.host.coff);
         if self.host.coff {
@@ -246,11 +246,11 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
             global.set_section(Some(&format!("{LATER}{}", section.name)));
         }
         global.set_alignment(section.align);
-        // PowerPC's compiler would make one variable of several small ones.
+        // LLVM for PowerPC would merge several small variables into one.
         self.used.borrow_mut().push(global.as_pointer_value());
     }
 
-    /// A function of our own, and a builder at its start.
+    /// Defines a function; returns it with a builder at its start.
     pub(super) fn function(
         &self,
         name: &str,
@@ -260,7 +260,7 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         let function = self.module.add_function(name, kind, Some(Linkage::Internal));
         function.as_global_value().set_section(Some(FUNCTION_SECTION));
         if !self.host.features.is_empty() {
-            // For who compiles the bitcode; the ABI needs them.
+            // The ABI requires them, and another program may compile the bitcode.
             let features = self.context.create_string_attribute("target-features", self.host.features);
             function.add_attribute(AttributeLoc::Function, features);
         }
@@ -280,18 +280,18 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         self.module.add_function("atexit", kind, None)
     }
 
-    /// Has `function` run before `main`.
+    /// Makes `function` run before `main`.
     pub(super) fn at_start(&self, function: FunctionValue<'ctx>, priority: u32) {
         self.structors("llvm.global_ctors", ".init_array", function, priority);
     }
 
-    /// Has `function` run after the program.
+    /// Makes `function` run at exit.
     pub(super) fn at_end(&self, function: FunctionValue<'ctx>, priority: u32) {
         self.structors("llvm.global_dtors", ".fini_array", function, priority);
     }
 
-    /// Has `function` run at start or exit. LLVM's C API cannot ask for `.init_array`, and lld ignores the `.ctors` that
-    /// `llvm.global_ctors` would become without it; so objects get the section by name.
+    /// Makes `function` run at start or exit. LLVM's C API has no option for `.init_array`, and lld ignores the `.ctors` section that
+    /// `llvm.global_ctors` becomes without it; so in objects the section is set by name.
     fn structors(&self, list: &str, section: &str, function: FunctionValue<'ctx>, priority: u32) {
         let (int, pointer) = (self.context.i32_type(), self.pointer());
         let function = function.as_global_value().as_pointer_value();
@@ -307,9 +307,9 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         self.appending(list, kind.const_array(&[row]).into());
     }
 
-    /// Keeps a variable of zeros out of the section that images are to be alone in, on COFF.
+    /// On COFF, keeps a variable of zeros out of the section that must contain only images.
     pub(super) fn keep_apart(&self, global: GlobalValue<'ctx>) {
-        // Nothing else has to be left as it is there.
+        // On COFF, the list of used symbols has no other entries.
         if self.host.coff && !self.used.borrow().is_empty() {
             global.set_section(Some(".data"));
         }
@@ -363,7 +363,7 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         kind
     }
 
-    /// inkwell's own has 32-bit lengths, and images may pass 4 GiB.
+    /// An array type of bytes. inkwell's function has a 32-bit length, but images may be larger than 4 GiB.
     pub(super) fn byte_array(&self, size: u64) -> ArrayType<'ctx> {
         #[expect(unsafe_code, reason = "LLVM's C API; the type belongs to the context it is made from")]
         unsafe {

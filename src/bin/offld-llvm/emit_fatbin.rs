@@ -1,5 +1,5 @@
-//! CUDA's and HIP's plans as a module: the file, what it is handed over in, the functions that do so, and the loop that registers
-//! each entry of the table. Values and blocks are made in the order in which LLVM's own wrapper makes them.
+//! CUDA's and HIP's plans as a module: the fatbinary, the structure that refers to it, the functions that register it, and the loop that
+//! registers each entry of the table. Values and blocks are created in the order in which LLVM's wrapper creates them.
 
 use super::emit::Emitter;
 use anyhow::{Context as _, Result};
@@ -12,7 +12,7 @@ use inkwell::values::{BasicMetadataValueEnum, BasicValueEnum, FunctionValue, Int
 use offld::programs::registration::ImagePlace;
 use offld::programs::registration::fatbin::{self, Argument, Call, Contract, EntryField};
 
-/// Hands `file` over as `how` has it.
+/// Emits the registration of `file` according to the contract `how`.
 pub(super) fn emit(emitter: &Emitter<'_, '_>, how: &Contract, file: &ImagePlace) -> Result<()> {
     let bounds = emitter.bounds(&how.bounds, how.entry);
     let fatbin = Fatbin { emitter, how };
@@ -39,7 +39,7 @@ impl<'ctx> Fatbin<'ctx, '_> {
         wrapper.as_pointer_value()
     }
 
-    /// The constructor, what undoes it, and the function that registers the entries.
+    /// The constructor, the destructor, and the function that registers the entries.
     fn functions(&self, wrapper: PointerValue<'ctx>, bounds: [PointerValue<'ctx>; 2]) -> Result<()> {
         let (emitter, how) = (self.emitter, self.how);
         let pointer = emitter.pointer();
@@ -72,7 +72,7 @@ impl<'ctx> Fatbin<'ctx, '_> {
         Ok(())
     }
 
-    /// The function that takes a handle and registers each entry.
+    /// The function that registers each entry with the handle it is given.
     fn globals(&self, [start, stop]: [PointerValue<'ctx>; 2]) -> Result<FunctionValue<'ctx>> {
         let (context, pointer) = (self.emitter.context, self.emitter.pointer());
         let declared = Declared {
@@ -123,7 +123,7 @@ impl<'ctx> Fatbin<'ctx, '_> {
         Ok(function)
     }
 
-    /// The part of the loop that tells variables apart.
+    /// The part of the loop that distinguishes kinds of variables.
     fn variables(
         &self,
         builder: &Builder<'ctx>,
@@ -207,7 +207,7 @@ impl<'ctx> Fatbin<'ctx, '_> {
     }
 }
 
-/// Where variables are told apart, the four places it goes on at, and what follows those.
+/// The block that distinguishes kinds of variables, the four blocks that it branches to, and the block after those.
 type Blocks<'ctx> = (BasicBlock<'ctx>, [BasicBlock<'ctx>; 4], BasicBlock<'ctx>);
 
 /// The runtime's functions.
@@ -216,7 +216,7 @@ struct Declared<'ctx> {
     variables: [Option<FunctionValue<'ctx>>; 4],
 }
 
-/// What is known of an entry.
+/// The values of an entry's fields.
 struct Values<'ctx> {
     handle: PointerValue<'ctx>,
     parts: Vec<(EntryField, BasicValueEnum<'ctx>)>,
@@ -234,7 +234,7 @@ impl<'ctx> Values<'ctx> {
         Ok(self.part(part)?.into_int_value())
     }
 
-    /// Cuts `part` down to `to`, if it is wider.
+    /// Truncates `part` to the type `to`, if it is wider.
     fn narrow(&mut self, builder: &Builder<'ctx>, part: EntryField, to: IntType<'ctx>, name: &str) -> Result<()> {
         for (_, value) in self.parts.iter_mut().filter(|(each, _)| *each == part) {
             let wide = value.into_int_value();

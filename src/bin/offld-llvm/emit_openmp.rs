@@ -1,4 +1,4 @@
-//! OpenMP's plan as a module: the images, the array that lists them, the descriptor, and the two functions that hand it over.
+//! OpenMP's plan as a module: the images, the array that lists them, the descriptor, and the functions that register and unregister it.
 
 use super::emit::Emitter;
 use anyhow::{Result, bail};
@@ -7,7 +7,7 @@ use inkwell::values::PointerValue;
 use offld::programs::registration::openmp::{self, Registration, Undo};
 use offld::programs::registration::{ImagePlace, PlannedImage};
 
-/// Registers `images` as `how` has it.
+/// Emits the registration of `images` according to `how`.
 pub(super) fn emit(emitter: &Emitter<'_, '_>, how: &Registration, images: &[PlannedImage]) -> Result<()> {
     OpenMp { emitter, how, images }.emit()
 }
@@ -58,7 +58,7 @@ impl<'ctx> OpenMp<'ctx, '_> {
         global.as_pointer_value()
     }
 
-    /// How many images the runtime is handed.
+    /// The number of images that are registered.
     fn count(&self) -> usize {
         self.images.iter().map(|image| image.parts.len()).sum()
     }
@@ -72,7 +72,7 @@ impl<'ctx> OpenMp<'ctx, '_> {
         descriptor.as_pointer_value()
     }
 
-    /// The objects that say which target id an image is for.
+    /// The structures that name the target id of each image.
     fn image_infos(&self) -> Vec<PointerValue<'ctx>> {
         let each = self.images.iter().flat_map(|image| image.parts.iter().map(|_| image.offload_arch.as_ref()));
         let with_arch = each.enumerate().filter_map(|(k, arch)| Some((k, arch?)));
@@ -94,7 +94,7 @@ impl<'ctx> OpenMp<'ctx, '_> {
         with_arch.enumerate().map(info).collect()
     }
 
-    /// The constructor and what undoes it. Functions are declared in the order in which LLVM's own wrapper does.
+    /// The constructor and the destructor. Functions are declared in the order in which LLVM's wrapper declares them.
     fn functions(&self, descriptor: PointerValue<'ctx>, infos: &[PointerValue<'ctx>]) -> Result<()> {
         let (register, builder) = self.emitter.function(openmp::REGISTER, &[]);
         let register_lib = self.emitter.runtime("__tgt_register_lib");

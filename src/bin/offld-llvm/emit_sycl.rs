@@ -1,5 +1,5 @@
 //! SYCL's plan as a module: for each image its target, its bytes and its entries; the array of images, the descriptor, and the
-//! constructor and destructor that hand it over.
+//! constructor and destructor that register and unregister it.
 
 use super::emit::Emitter;
 use anyhow::{Context as _, Result};
@@ -8,7 +8,7 @@ use inkwell::values::{BasicValueEnum, GlobalValue, IntValue, PointerValue, Struc
 use offld::programs::registration::{SyclImage, entries, sycl};
 use std::collections::HashMap;
 
-/// Registers `images`.
+/// Emits the registration of `images`.
 pub(super) fn emit(emitter: &Emitter<'_, '_>, images: &[SyclImage]) -> Result<()> {
     let mut sycl = Sycl { emitter, names: HashMap::new() };
     let descriptor = sycl.descriptor(images)?;
@@ -17,7 +17,7 @@ pub(super) fn emit(emitter: &Emitter<'_, '_>, images: &[SyclImage]) -> Result<()
 
 struct Sycl<'ctx, 'e> {
     emitter: &'e Emitter<'ctx, 'e>,
-    /// The entries made so far, by kernel: images for several targets have the same kernels.
+    /// The entries emitted so far, by kernel: images for several targets have the same kernels.
     names: HashMap<String, StructValue<'ctx>>,
 }
 
@@ -44,7 +44,7 @@ impl<'ctx> Sycl<'ctx, '_> {
         Ok(descriptor.as_pointer_value())
     }
 
-    /// One row of the array of images, and all it points to.
+    /// One element of the array of images, and everything that it points to.
     fn image(&mut self, index: usize, image: &SyclImage) -> Result<StructValue<'ctx>> {
         let emitter = self.emitter;
         let named = |what: &str| format!("{}.{what}.{index}", sycl::PREFIX);
@@ -68,7 +68,7 @@ impl<'ctx> Sycl<'ctx, '_> {
         Ok(emitter.struct_type(sycl::DEVICE_IMAGE_TYPE).const_named_struct(&fields))
     }
 
-    /// An image's own entries. The same stand in the table that all kinds share, which linkers merge.
+    /// The entries of an image. The same entries are also in the table that all kinds share, which linkers merge.
     fn entries(&mut self, symbols: &[String]) -> Result<[PointerValue<'ctx>; 2]> {
         let rows = symbols.iter().map(|symbol| self.entry(symbol)).collect::<Result<Vec<_>>>()?;
         let kind = self.emitter.struct_type((entries::ENTRY, entries::WIDE_ENTRY));

@@ -1,4 +1,4 @@
-//! The host: its target machine, and what of its objects matters to registration code.
+//! The host: its target machine, and the properties of its objects that matter to registration code.
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use inkwell::OptimizationLevel;
@@ -8,14 +8,14 @@ use inkwell::targets::{
 use offld::programs::registration::host::{self as registration_host, FAMILIES, Family};
 use std::sync::Once;
 
-/// A host that code can be made for.
+/// A host that LLVM can generate code for.
 #[derive(Debug)]
 pub(super) struct Host {
     pub(super) machine: TargetMachine,
     pub(super) data: TargetData,
     /// Its objects are COFF; otherwise they are ELF.
     pub(super) coff: bool,
-    /// The ABI that must be told apart from its siblings of the same triple, if there are any.
+    /// The name of the ABI, if the triple has several.
     pub(super) abi: Option<&'static str>,
     /// The features that it needs.
     pub(super) features: &'static str,
@@ -26,7 +26,7 @@ impl Host {
     pub(super) fn new(triple: &str) -> Result<Self> {
         registration_host::check(triple)?;
         registration_host::family(triple).into_iter().for_each(initialize);
-        // The text of the error has the triple, so it is looked up as the user wrote it, then normalised (`i686-w64-mingw32`).
+        // Looked up as the user wrote it, so that LLVM's error contains that; normalised later (`i686-w64-mingw32`).
         let given = TargetTriple::create(triple);
         let target = Target::from_triple(&given).map_err(|error| anyhow!("{}", error.to_string().trim_end()))?;
         let (features, abi) = registration_host::features_and_abi(triple);
@@ -44,11 +44,11 @@ impl Host {
             .with_context(|| format!("no code can be made for the host `{triple}`"))?;
         let data = machine.get_target_data();
         let layout = data.get_data_layout().as_str().to_string_lossy().into_owned();
-        // The layout says how names are mangled, and that says which kind of object it is.
+        // The name mangling in the data layout tells the object format.
         let coff = match layout.split('-').find_map(|part| part.strip_prefix("m:")) {
             Some("e") => false,
             Some("w" | "x") => true,
-            // LLVM aborts on the sections it would need (docs/spec/faults.md F25).
+            // LLVM aborts on our section names in Mach-O (docs/spec/faults.md F25).
             Some("o") => bail!("the host `{triple}` has Mach-O objects, in which no offload entries can be embedded"),
             _ => bail!("the objects of the host `{triple}` are neither ELF nor COFF"),
         };
@@ -61,7 +61,7 @@ pub(crate) fn default_triple() -> String {
     TargetMachine::get_default_triple().as_str().to_string_lossy().into_owned()
 }
 
-/// Registers LLVM's back end for `family`, once: one of several, and each takes its time.
+/// Registers LLVM's back end for `family`, once. Registering all of them would take longer.
 fn initialize(family: Family) {
     static ONCE: [Once; FAMILIES.len()] = [const { Once::new() }; FAMILIES.len()];
     let register = match family {

@@ -1,5 +1,5 @@
-//! The program that holds LLVM. `offld` starts it when registration code has to be made and not found in the cache, sends it requests
-//! over stdin, and reads the answers from stdout (`offld::llvm::protocol`). It reads and writes no file, and ends with its stdin.
+//! The program that contains LLVM. `offld` starts it when registration code is needed that is not in the cache, sends requests to its
+//! stdin, and reads the answers from its stdout (`offld::llvm::protocol`). It reads and writes no files, and ends at the end of stdin.
 
 #![cfg_attr(test, expect(clippy::disallowed_types, reason = "unit tests run the C compiler and what it has made"))]
 
@@ -20,7 +20,7 @@ use offld::programs::protocol::{Answer, BUILD, Form, Request, SERVE};
 use offld::programs::registration::{Images, Plan};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-/// The most address space that one may take: what goes wrong in LLVM must not take the machine's memory.
+/// The limit of its address space, so that a defect in LLVM cannot use up the machine's memory.
 const ADDRESS_SPACE: u64 = 4 << 30;
 
 fn main() -> ExitCode {
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         eprintln!("{BUILD}\noffld starts this program when it needs LLVM; it does nothing by itself.");
         return ExitCode::FAILURE;
     }
-    // A shell's lower limit stays. Without any, the only difference is that a fault shows later.
+    // A lower limit of the user's shell stays. An error is ignored: everything but the limit works without it.
     let _ = setrlimit(Resource::As, Rlimit { current: Some(ADDRESS_SPACE), maximum: Some(ADDRESS_SPACE) });
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     if let Some(triple) = args.next() {
@@ -72,7 +72,7 @@ fn answer(request: &Request) -> anyhow::Result<Vec<u8>> {
     }
 }
 
-/// The next frame; none at the end.
+/// Reads the next frame; none at the end of stdin.
 fn frame(from: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     let mut length = [0; 4];
     match from.read_exact(&mut length) {
@@ -89,8 +89,8 @@ fn frame(from: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// Compiles a module without images for the host `triple`: LLVM's code is read in and its tables are made when the first module is
-/// compiled, which takes longer than compiling ours. What is wrong with the host, a request for it will report.
+/// Compiles a module without images for the host `triple`. Compiling the first module loads LLVM's code and initialises its tables, which
+/// takes longer than compiling registration code. Errors are ignored: a request for that host reports them.
 fn get_ready(triple: &str) {
     let plan = Plan {
         host_triple: triple.to_owned(),

@@ -51,7 +51,7 @@ fn reference(name: &str) -> std::io::Result<String> {
     std::fs::read_to_string(format!("{}/tests/reference-ir/{name}.ll", env!("CARGO_MANIFEST_DIR")))
 }
 
-/// What is compared: all but comments and the data layout, which LLVM's wrapper forgets.
+/// The text to compare: without comments, and without the data layout, which LLVM's wrapper omits.
 fn comparable(module: &str) -> String {
     let skipped = ["; ", "target datalayout"];
     let lines = module.lines().filter(|line| !skipped.iter().any(|start| line.starts_with(start)));
@@ -147,7 +147,7 @@ fn prints_what_the_wrapper_of_llvm_14_is_documented_to() -> Outcome {
         bytes.iter().zip(archs).map(|(bytes, arch)| inline_image(bytes.to_vec(), arch.map(str::to_owned)).unwrap()).collect()
     };
     assert_prints(&plan(host, Generation::Llvm14, images([None; 2])), "clang-offload-wrapper-15", same)?;
-    // Decision Q14: the target ids must not be mergeable.
+    // The target ids must not be mergeable.
     let kept = |text: String| {
         let line = |line: &str| if line.starts_with("@__offload_arch") { line.replace("unnamed_addr ", "") } else { line.into() };
         text.lines().map(line).collect::<Vec<String>>().join("\n")

@@ -1,5 +1,5 @@
-//! The objects in an archive of the link line, members of archives within it included. A member borrows its archive's bytes; a thin
-//! archive's members are files of their own.
+//! The objects in an archive, including members of nested archives. A member borrows its archive's bytes; members of a thin archive are
+//! separate files.
 
 use std::path::Path;
 
@@ -11,8 +11,8 @@ use crate::formats::magic::{Magic, magic};
 use crate::io::bytes::Bytes;
 use crate::model::Origin;
 
-/// Puts every object in the archive `bytes` into `out`, in order, those of inner archives in their place. `lazy` and `file` are what
-/// each [`InputObject`] gets.
+/// Appends every object in the archive `bytes` to `out`, in order, with nested archives expanded in place. `lazy` and `file` are copied
+/// into each [`InputObject`].
 pub(super) fn expand(origin: &Origin, bytes: &Bytes, file: usize, lazy: bool, out: &mut Expanded) -> Result<()> {
     Walk { file, lazy, out }.archive(origin, &origin.file, bytes, 0)
 }
@@ -24,7 +24,7 @@ struct Walk<'o> {
 }
 
 impl Walk<'_> {
-    /// `at` is the file that the archive is or is in: names in a thin archive are seen from there.
+    /// `at` is the file that contains the archive: the names in a thin archive are relative to it.
     fn archive(&mut self, origin: &Origin, at: &Path, bytes: &Bytes, depth: usize) -> Result<()> {
         let context = |fault: ArchiveFault| anyhow!(fault.in_archive(origin));
         for member in archive::members(bytes.as_slice()).map_err(context)? {

@@ -1,6 +1,6 @@
-//! The host link's inputs as bytes: every file the line names is found, opened and memory-mapped, linker scripts are followed,
-//! archives are spread into members, and each piece carries what its position on the line means. Owns all bytes; later
-//! stages borrow. What cannot be found or read is left out: the host linker says so in its own words.
+//! The inputs of the host link: finds, opens and memory-maps every file that the command line names, follows linker scripts, and expands
+//! archives into members. Each object records what options before it mean for it (whole or lazy archives). Owns all bytes, which later
+//! stages borrow. Files that cannot be found or read are left out, because the host linker reports them.
 
 mod archive;
 mod script;
@@ -25,12 +25,12 @@ use search::Search;
 /// One host object: a file, or a member of an archive.
 #[derive(Debug)]
 pub struct InputObject {
-    /// What an error names.
+    /// Where it is from, for error messages.
     pub origin: Origin,
     bytes: Bytes,
-    /// What the bytes are.
+    /// The file format.
     pub kind: Magic,
-    /// Archive semantics: part of the link only when something needs it.
+    /// Archive semantics: part of the link only if something needs it.
     pub lazy: bool,
     /// Which of `Inputs::files` it belongs to.
     pub file: usize,
@@ -43,12 +43,12 @@ impl InputObject {
     }
 }
 
-/// A file on the link line, in order.
+/// A file that the command line names.
 #[derive(Debug)]
 pub struct InputFile {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// What it is.
+    /// The file format.
     pub kind: Magic,
     bytes: Bytes,
     whole: bool,
@@ -69,29 +69,29 @@ pub struct Inputs {
     pub files: Vec<InputFile>,
     /// The objects in them, in command-line order, members in archive order.
     pub objects: Vec<InputObject>,
-    /// For each of the line's inputs the file it names, if it was found and is no linker script.
+    /// For each input of the command line, the index of its file, if it was found and is not a linker script.
     pub named: Vec<Option<usize>>,
 }
 
-/// The files that a link reads, for whoever takes them elsewhere.
+/// The files that a link reads, for reproductions.
 #[derive(Debug, Default)]
 pub struct OpenedFiles {
-    /// Every one, by every path it is found at: scripts and the members of thin archives too.
+    /// Every file, by every path that it is opened by, including scripts and members of thin archives.
     pub opened: Vec<OpenedFile>,
-    /// The folders that scripts add to the search.
+    /// Folders that scripts add to the search (`SEARCH_DIR`).
     pub script_folders: Vec<PathBuf>,
 }
 
 /// A file that a link opens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenedFile {
-    /// Where.
+    /// Its path.
     pub path: PathBuf,
-    /// A linker script names it, not the line.
+    /// Whether a linker script names it, not the command line.
     pub by_script: bool,
 }
 
-/// Opens what `specs` name.
+/// Opens the files that `specs` name. An error if an archive is damaged.
 pub fn open(specs: &[InputSpec], search: &Search) -> Result<Inputs> {
     let mut inputs = Opener::all(specs, search).inputs;
     let expanded: Vec<Result<Expanded>> = if worth_threads(inputs.files.iter().map(|file| file.bytes.as_slice().len())) {
@@ -111,24 +111,24 @@ pub fn files(specs: &[InputSpec], search: &Search) -> OpenedFiles {
     let mut files = opener.files;
     for (index, file) in opener.inputs.files.iter().enumerate() {
         let mut expanded = Expanded::default();
-        // The members before a damaged one are there.
+        // An error is ignored: the members before a damaged one have been added.
         let _ = expand_into(&mut expanded, index, file);
         files.opened.extend(expanded.thin.into_iter().map(|path| OpenedFile { path, by_script: false }));
     }
     files
 }
 
-/// Whether so many bytes are looked through that starting threads pays.
+/// Whether so many bytes are to be searched that starting threads pays.
 pub(crate) fn worth_threads(sizes: impl Iterator<Item = usize>) -> bool {
     const FEW: usize = 32 << 20;
     sizes.sum::<usize>() > FEW
 }
 
-/// What is in a file.
+/// The contents of a file.
 #[derive(Default)]
 struct Expanded {
     objects: Vec<InputObject>,
-    /// The files of a thin archive's members.
+    /// The paths of a thin archive's members.
     thin: Vec<PathBuf>,
 }
 
@@ -152,7 +152,7 @@ struct Opener {
     search: Search,
     inputs: Inputs,
     files: OpenedFiles,
-    /// Archives and shared objects by device and inode: one that is named again counts once (docs/spec/faults.md F13).
+    /// Archives and shared objects by device and inode: each is added once, however often it is named (docs/spec/faults.md F13).
     seen: HashMap<(u64, u64), usize>,
     /// Libraries looked up already; drivers name libgcc and libc several times.
     libraries: HashMap<(OsString, bool), Option<usize>>,
@@ -186,7 +186,7 @@ impl Opener {
         named
     }
 
-    /// Takes in what `path` names; returns its index in `Inputs::files` unless it is a script or not there.
+    /// Opens the file at `path`; returns its index in `Inputs::files` unless it is a script or cannot be read.
     fn file(&mut self, path: &Path, spec: &InputSpec, depth: usize) -> Option<usize> {
         let (bytes, id) = open_regular(path)?;
         self.files.opened.push(OpenedFile { path: path.to_path_buf(), by_script: depth > 0 });
@@ -209,7 +209,7 @@ impl Opener {
     }
 
     fn script(&mut self, path: &Path, bytes: &Bytes, spec: &InputSpec, depth: usize) {
-        /// Scripts that name scripts; a cycle ends here.
+        /// How deep scripts may be nested, which also ends cycles.
         const DEEPEST: usize = 10;
         if depth >= DEEPEST {
             return;
@@ -232,7 +232,7 @@ impl Opener {
     }
 }
 
-/// The bytes of a regular file that is not empty, and which file it is.
+/// The bytes of a regular file that is not empty, with its device and inode numbers.
 fn open_regular(path: &Path) -> Option<(Bytes, (u64, u64))> {
     let file = File::open(path).ok()?;
     let meta = file.metadata().ok()?;

@@ -1,11 +1,11 @@
-//! Linker scripts that are inputs (`libc.so` is one): the files that INPUT, GROUP, AS_NEEDED and INCLUDE name. The rest of the language
-//! is the host linker's business and is passed over.
+//! Linker scripts that are inputs (`libc.so` is one): the files that INPUT, GROUP, AS_NEEDED and INCLUDE name. Everything else in them
+//! concerns only the host linker and is skipped.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// Something a script adds to the line.
+/// An input or a search folder that a script names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ScriptEntry {
     /// A file.
@@ -14,11 +14,11 @@ pub(super) enum ScriptEntry {
     Library(OsString),
     /// A folder to search (`SEARCH_DIR`).
     Folder(PathBuf),
-    /// Another script, read in this place (`INCLUDE`).
+    /// Another script, which is read at this point (`INCLUDE`).
     Script(PathBuf),
 }
 
-/// What `text` names, in order.
+/// The entries of the script `text`, in order.
 pub(super) fn entries(text: &[u8]) -> Vec<ScriptEntry> {
     let tokens = tokens(text);
     let mut found = Vec::new();
@@ -29,7 +29,7 @@ pub(super) fn entries(text: &[u8]) -> Vec<ScriptEntry> {
         match *token {
             b"{" => braces += 1,
             b"}" => braces = braces.saturating_sub(1),
-            // Allowed within blocks as well.
+            // INCLUDE is allowed within blocks as well.
             b"INCLUDE" => {
                 found.extend(tokens.get(at).map(|name| ScriptEntry::Script(path(name))));
                 at += 1;
@@ -45,7 +45,7 @@ pub(super) fn entries(text: &[u8]) -> Vec<ScriptEntry> {
     found
 }
 
-/// Reads a list up to its closing parenthesis; lists within it (AS_NEEDED) are flattened. Returns where to go on.
+/// Reads a list up to its closing parenthesis; nested lists (AS_NEEDED) are flattened. Returns the index of the token after it.
 fn list(tokens: &[&[u8]], mut at: usize, found: &mut Vec<ScriptEntry>) -> usize {
     let mut depth = 1usize;
     while let Some(token) = tokens.get(at) {

@@ -1,11 +1,11 @@
-//! Where `-lfoo`, `foo.lib` and the names in linker scripts are found: the `-L` folders of the whole line, then the folders that
-//! linkers have built in; a library that is nowhere is left to the host linker to report. `-Bstatic` is obeyed.
+//! The search for `-lfoo`, `foo.lib` and names in linker scripts: in the `-L` folders of the whole command line, then in the folders
+//! that linkers search by default. Respects `-Bstatic`. The host linker reports libraries that are not found.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What libraries are called.
+/// The naming scheme of libraries.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Naming {
     /// `libfoo.so`, `libfoo.a`.
@@ -27,7 +27,7 @@ pub struct Search {
     naming: Naming,
 }
 
-/// What GNU ld has built in besides a multiarch folder (`ld --verbose`).
+/// The folders that GNU ld searches by default (`ld --verbose`).
 const BUILT_IN: [&str; 8] = [
     "usr/local/lib/{multiarch}",
     "lib/{multiarch}",
@@ -39,11 +39,11 @@ const BUILT_IN: [&str; 8] = [
     "usr/lib",
 ];
 
-/// The same of the cross linkers that Debian and others have for Windows.
+/// The same for the MinGW cross linkers of Debian and others.
 const BUILT_IN_MINGW: [&str; 2] = ["usr/{multiarch}/lib", "usr/{multiarch}/mingw/lib"];
 
 impl Search {
-    /// The search of a line with these `-L` values (`=` and `$SYSROOT` mean the sysroot).
+    /// The search of a command line with these `-L` values, in which `=` and `$SYSROOT` stand for the sysroot.
     pub fn new(folders: &[PathBuf], sysroot: Option<&Path>, naming: Naming, multiarch: &str) -> Self {
         let sysroot = sysroot.unwrap_or(Path::new("/")).to_path_buf();
         let named = folders.iter().map(|folder| rooted(folder, &sysroot)).collect::<Vec<_>>();
@@ -56,7 +56,7 @@ impl Search {
         Search { named: named.len(), folders: named.into_iter().chain(built_in).collect(), sysroot, naming }
     }
 
-    /// The file that an input names: as it stands, but for link.exe, which looks for what has no folder in its name.
+    /// The path of the file that an input names: the name itself, but link.exe searches for names without a folder.
     pub fn file(&self, name: &Path) -> PathBuf {
         let bytes = name.as_os_str().as_bytes();
         if self.naming != Naming::LinkExe || bytes.iter().any(|byte| b"/\\".contains(byte)) || name.is_file() {
@@ -70,7 +70,7 @@ impl Search {
         here.or_else(|| self.first(&names)).unwrap_or_else(|| name.to_path_buf())
     }
 
-    /// The same search with one more folder of its own (`SEARCH_DIR` of a script).
+    /// The same search with another folder after those of the command line (`SEARCH_DIR` of a script).
     pub fn with_folder(&self, folder: &Path) -> Self {
         let mut more = self.clone();
         more.folders.insert(self.named, self.rooted(folder));
@@ -78,13 +78,13 @@ impl Search {
         more
     }
 
-    /// A folder as given on a line or in a script, with the sysroot in the place of `=` and `$SYSROOT`.
+    /// A folder of the command line or of a script, with the sysroot in place of `=` and `$SYSROOT`.
     pub fn rooted(&self, folder: &Path) -> PathBuf {
         rooted(folder, &self.sysroot)
     }
 
-    /// The file that `-l<name>` stands for. `:name` is that very name; otherwise in each folder the shared library before the archive,
-    /// only the archive when `prefer_static`. To link.exe it is what `-defaultlib:<name>` stands for.
+    /// The file that `-l<name>` stands for. `:name` is an exact file name; otherwise each folder is searched for the shared library, then
+    /// for the archive, or for the archive only if `prefer_static`. With link.exe, the file that `-defaultlib:<name>` stands for.
     pub fn library(&self, name: &OsStr, prefer_static: bool) -> Option<PathBuf> {
         if self.naming == Naming::LinkExe {
             let name = if Path::new(name).extension().is_some() { name.to_owned() } else { with_end(name, ".lib") };
@@ -97,7 +97,7 @@ impl Search {
             Naming::MinGw => (&[("lib", ".dll.a"), ("", ".dll.a")], &[("lib", ".a"), ("", ".lib"), ("lib", ".lib")]),
             _ => (&[("lib", ".so")], &[("lib", ".a")]),
         };
-        // So an object asks for a library that it knows by the name Microsoft's tools have for it.
+        // Objects may name a default library in Microsoft's spelling, with `.lib`.
         let name = name.as_bytes().strip_suffix(b".lib").filter(|_| self.naming == Naming::MinGw).map_or(name, OsStr::from_bytes);
         let ends = shared.iter().filter(|_| !prefer_static).chain(archives);
         let named = |(start, end): &(&str, &str)| {
@@ -108,8 +108,8 @@ impl Search {
         self.first(&ends.map(named).collect::<Vec<_>>())
     }
 
-    /// The file a linker script names: below the sysroot when it is absolute and the script is, beside the script, as it stands, or in
-    /// a library folder.
+    /// The file that a linker script names: below the sysroot if the name is absolute and the script is in the sysroot, else in the
+    /// script's folder, else by the name itself, else in a library folder.
     pub fn script_entry(&self, name: &Path, script: &Path) -> Option<PathBuf> {
         let in_sysroot = self.sysroot != Path::new("/") && script.starts_with(&self.sysroot);
         if name.is_absolute() && in_sysroot {

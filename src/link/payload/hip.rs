@@ -1,5 +1,5 @@
-//! HIP's payload: one offload bundle of all images, made in process as clang-offload-bundler makes it (docs/spec/link-driver.md
-//! 7), compressed when asked.
+//! HIP's payload: one offload bundle of all images, in the format of clang-offload-bundler (docs/spec/link-driver.md 7), compressed if
+//! `--compress` is given.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -15,10 +15,10 @@ use crate::link::device::Linked;
 use crate::model::{Generation, OffloadKind};
 use crate::sys::session::Session;
 
-/// What the runtime maps code objects at.
+/// The alignment of code objects in a bundle: the runtime maps them by page.
 const ALIGN: u64 = 4096;
 
-/// The bundle of the images of one generation. It becomes a file only when it is compressed, or when files are to be left.
+/// The bundle of the images of one generation. It is written to a file only if it is compressed, or with `--save-temps`.
 pub(super) fn payload(
     images: &[&Linked],
     generation: Generation,
@@ -38,7 +38,7 @@ fn composed(images: &[&Linked]) -> Result<Rope> {
     let ids: Vec<Id> = images.iter().map(|image| id(image)).collect();
     bundle::check(&ids).map_err(|fault| anyhow!("{fault}"))?;
     let files = images.iter().map(|image| Rope::of_file(image.path.clone())).collect::<Result<Vec<_>>>()?;
-    // The host has an entry without bytes, under this name on every host.
+    // The host's entry is empty, and has this name on every host.
     let mut names = vec!["host-x86_64-unknown-linux-gnu-".to_owned()];
     names.extend(ids.iter().map(Id::to_string));
     let sizes = std::iter::once(0).chain(files.iter().map(Rope::size));
@@ -46,7 +46,7 @@ fn composed(images: &[&Linked]) -> Result<Rope> {
     let frame = bundle::frame(&objects, ALIGN)?;
     let mut all = Rope::default();
     all.push_bytes(frame.head);
-    // Also before an empty object.
+    // Empty objects are padded, too.
     for (offset, file) in frame.offsets.into_iter().zip(std::iter::once(Rope::default()).chain(files)) {
         all.pad_to(offset);
         all.append(file);
@@ -67,7 +67,7 @@ fn write(bundle: &Rope, output: &Path, context: &BundleContext<'_>) -> Result<()
     Ok(())
 }
 
-/// The id of an image: AMD's SPIR-V has a triple of its own, everything else is amdgcn whatever its triple says.
+/// The id of an image. AMD's SPIR-V has its own triple; everything else is called amdgcn, whatever its triple is.
 fn id(image: &Linked) -> Id {
     let triple = if image.target.arch == "amdgcnspirv" { "spirv64-amd-amdhsa" } else { "amdgcn-amd-amdhsa" };
     Id::new("hip", triple, &image.target.arch)

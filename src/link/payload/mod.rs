@@ -1,5 +1,5 @@
-//! Packs linked images the way their runtime wants them: an OffloadBinary for each OpenMP image, of which only the head is made
-//! here; one fatbinary for CUDA; one bundle for HIP; SYCL's linker has packed its images itself.
+//! Packs linked images into the containers that their runtimes read: an OffloadBinary for each OpenMP image, one fatbinary for CUDA, one
+//! bundle for HIP. SYCL's linker has packed its images itself.
 
 mod cuda;
 mod hip;
@@ -18,39 +18,39 @@ use crate::model::{Generation, OffloadKind};
 use crate::sys::atomic_file;
 use crate::sys::session::Session;
 
-/// Everything one registration hands to its runtime.
+/// The images of one registration.
 #[derive(Debug)]
 pub(crate) struct Payload {
     /// The runtime.
     pub kind: OffloadKind,
-    /// The entry table.
+    /// The generation of the entry table.
     pub generation: Generation,
     /// The images, in order.
     pub images: Vec<PayloadImage>,
 }
 
-/// One image, put together of the files that the device links left: it is nowhere in one piece before it is in a host object.
+/// One packed image, as a list of ranges of the linked images' files: it is not written to a file of its own.
 #[derive(Debug)]
 pub(crate) struct PayloadImage {
-    /// All that the program holds of it.
+    /// The bytes that the program contains.
     pub contents: Rope,
-    /// What of it the runtime is handed.
+    /// The range of them that the runtime is given.
     pub image: Range<u64>,
 }
 
 impl PayloadImage {
-    /// An image that the runtime is handed whole.
+    /// An image of which the runtime is given all bytes.
     fn whole(contents: Rope) -> Self {
         let image = 0..contents.size();
         PayloadImage { contents, image }
     }
 }
 
-/// What the line says about packing.
+/// The options for packing.
 pub(crate) struct BundleContext<'a> {
-    /// File name of the link's output, the stem of temporary names.
+    /// File name of the link's output, with which temporary names begin.
     pub out_base: String,
-    /// Where CUDA is (`--cuda-path=`).
+    /// The folder of the CUDA toolkit (`--cuda-path=`).
     pub cuda_path: Option<&'a Path>,
     /// Whether the host's pointers have 64 bits.
     pub host_is_64_bit: bool,
@@ -61,7 +61,7 @@ pub(crate) struct BundleContext<'a> {
 }
 
 impl<'a> BundleContext<'a> {
-    /// What `request` says, for a host with this triple.
+    /// The options of `request`, for a host with this triple.
     pub(crate) fn new(request: &'a LinkRequest, out_base: &str, host_triple: &str) -> Self {
         const NARROW: [&str; 6] = ["i386", "i486", "i586", "i686", "arm", "riscv32"];
         let arch = host_triple.split('-').next().unwrap_or_default();
@@ -74,7 +74,7 @@ impl<'a> BundleContext<'a> {
         }
     }
 
-    /// How a bundle is compressed; the level is LLVM's default when none is given.
+    /// How a bundle is compressed; without `--compression-level=`, LLVM's default.
     fn compression(&self) -> Result<compressed::Options> {
         let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let workers = u32::try_from(workers).unwrap_or(1);
@@ -95,7 +95,7 @@ pub(crate) fn bundle(linked: &[Linked], context: &BundleContext<'_>, session: &S
         generations.sort();
         generations.dedup();
         if kind == OffloadKind::Sycl {
-            // SYCL's runtime reads its entries from the registration itself, so there is but one for all releases.
+            // SYCL's runtime gets its entries with the registration, so one registration serves all generations.
             generations.drain(..generations.len().saturating_sub(1));
         }
         for generation in generations {
@@ -116,7 +116,7 @@ pub(crate) fn bundle(linked: &[Linked], context: &BundleContext<'_>, session: &S
     Ok(payloads)
 }
 
-/// `--emit-fatbin-only`: the one payload of a link as the output, and no host link. The file appears whole or not at all.
+/// `--emit-fatbin-only`: writes the only payload of the link as the output, atomically, instead of a host link.
 pub(crate) fn emit(payloads: &[Payload], output: &Path, session: &Session) -> Result<()> {
     let [payload] = payloads else {
         let kinds: Vec<&str> = payloads.iter().map(|payload| payload.kind.name()).collect();

@@ -1,5 +1,5 @@
-//! Images as an object of their own, streamed: memory does not grow with the images (docs/spec/faults.md F32). The object's
-//! skeleton is written with holes for the images' bodies, which the system then copies from their files.
+//! Objects that contain only images. The images are streamed, so memory does not grow with them (docs/spec/faults.md F32): the headers are
+//! written with holes for the images, and the system then copies the images from their files.
 //!
 //! Registration code refers to the images by hidden symbols (`ImagePlace::External`).
 
@@ -22,12 +22,12 @@ use std::io::{BufWriter, Seek, Write};
 pub struct StreamedImage {
     /// The hidden symbol at its start, as registration code names it.
     pub symbol: String,
-    /// All of it.
+    /// Its bytes.
     pub contents: Rope,
 }
 
-/// Writes the object that holds `images` in `section`, for a host, to `out`, from its start. `in_all`: the size of the images of all
-/// objects, if there are more than these in that section of the program.
+/// Overwrites `out` with an object for the host `host_triple` that contains `images` in `section`. `in_all`: the size of the images in
+/// this and all other objects of the link.
 pub fn write(out: &mut File, host_triple: &str, section: ImageSection, images: &[StreamedImage], in_all: u64) -> Result<()> {
     let layout = Layout::new(images, section, in_all)?;
     out.set_len(0)?;
@@ -39,22 +39,22 @@ pub fn write(out: &mut File, host_triple: &str, section: ImageSection, images: &
     }?;
     holes.finish()?;
     for (image, place) in images.iter().zip(places) {
-        // The bytes are copied inside the kernel, or shared where the file system can.
+        // The kernel copies the bytes, or shares them if the file system can.
         image.contents.write_at(out, place)?;
     }
     Ok(())
 }
 
-/// No file system has larger files; below it sums do not overflow.
+/// The largest size that is accepted. No file system has larger files, and sums below it do not overflow.
 const LARGEST: u64 = 1 << 62;
 
-/// What the skeletons share: where the images are when they stand one after another, each aligned.
+/// The input of both object writers. `offsets` are those of the images in one section, one after another, each aligned.
 struct Layout<'a> {
     images: &'a [StreamedImage],
     section: ImageSection,
     offsets: Vec<u64>,
     size: u64,
-    /// The size of that section in the program, as far as we know.
+    /// The size of that section in the program, without what other tools add.
     in_all: u64,
 }
 
@@ -73,7 +73,7 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// The kind of a host's objects, and what they say the machine is.
+/// The object format of a host, and the machine for its headers.
 enum Host {
     Elf(elf::Machine),
     Coff(coff::Machine),
@@ -91,7 +91,7 @@ impl Host {
     }
 }
 
-/// A file in which zeros are holes.
+/// A writer that leaves a hole in the file for zeros.
 struct Holes<'a> {
     out: BufWriter<&'a mut File>,
     result: std::io::Result<()>,

@@ -1,6 +1,5 @@
-//! Registration objects that need not be made again. An object is kept under what it is made of: the plan, images and all, and the
-//! program that makes it. It is host code that runs before `main`, so it is kept on this machine only: never sent to a cache that is
-//! shared with other machines, and never taken from there.
+//! The cache of registration objects. The key of an object is made of its plan, including the images, and of the program that generates
+//! it. It is host code that runs before `main`, so it is cached on this machine only: never sent to a shared cache, nor taken from one.
 
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use crate::registration::Plan;
 use crate::store::{Cache, Digest, Event, KeyBuilder};
 use crate::sys::session::Session;
 
-/// The object of `plan`: from the cache, else made, and kept from then on.
+/// The object of `plan`: from the cache, else generated and put there.
 pub(super) fn object(plan: &Plan, purpose: &Purpose, context: &RegisterContext<'_>, session: &Session) -> Result<Vec<u8>> {
     let request = Request::Make { form: Form::Object, plan: plan.clone() }.encode()?;
     let kept = context.cache.as_ref().ok().and_then(|cache| Some((cache, key(&request, cache)?)));
@@ -37,7 +36,7 @@ pub(super) fn object(plan: &Plan, purpose: &Purpose, context: &RegisterContext<'
     Ok(object)
 }
 
-/// What the object of `request` is kept under; none while it cannot be told which program would make it.
+/// The cache key of the object of `request`; none if the program that would generate it cannot be identified.
 fn key(request: &[u8], cache: &Arc<Cache>) -> Option<Digest> {
     let program = program::find().ok()?;
     let maker = Tool::of(&program, cache).ok()?;

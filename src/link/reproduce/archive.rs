@@ -1,5 +1,5 @@
-//! The tar: written whole or not at all, and the same bytes for the same contents: entries in order, no times, no owners. A file
-//! with several names is one, as on disk: linkers and offld take an archive that is named twice for one.
+//! Writes the tar atomically. The same contents give the same bytes: entries are sorted, without times and owners. Hard links stay hard
+//! links, because linkers and offld use an archive only once if it is named twice.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -15,15 +15,15 @@ use crate::formats::elf::interface;
 use crate::io::bytes::Bytes;
 use crate::sys::atomic_file::AtomicFile;
 
-/// What an entry holds.
+/// The content of an entry.
 pub(super) enum Content {
     /// A file.
     File(PathBuf),
-    /// What a linker reads of a shared library.
+    /// The parts of a shared library that a linker reads.
     Interface(PathBuf),
     /// A text.
     Text(Vec<u8>),
-    /// A script that can be run.
+    /// An executable script.
     Script(Vec<u8>),
 }
 
@@ -32,7 +32,7 @@ pub(super) enum Content {
 pub(super) enum Destination {
     /// To this file.
     File(PathBuf),
-    /// Into this folder, by the name of the output and a hash of the tar: links that differ do not meet.
+    /// Into this folder, named by the link's output and a hash of the tar, so that different links have different files.
     Folder(PathBuf, String),
 }
 
@@ -56,7 +56,7 @@ pub(super) fn write(entries: &BTreeMap<PathBuf, Content>, destination: &Destinat
     }
 }
 
-/// Writes all entries; the hash of the whole.
+/// Writes all entries and returns the hash of the tar.
 fn fill(file: &mut File, entries: &BTreeMap<PathBuf, Content>) -> Result<u64> {
     let hashed = Hashed { file: BufWriter::new(file), hash: Xxh3::new() };
     let mut writer = Writer { tar: Builder::new(hashed), seen: HashMap::new() };
@@ -70,7 +70,7 @@ fn fill(file: &mut File, entries: &BTreeMap<PathBuf, Content>) -> Result<u64> {
 
 struct Writer<W: Write> {
     tar: Builder<W>,
-    /// Where files are already, by device and inode.
+    /// The entries of files that have been written, by device and inode.
     seen: HashMap<(u64, u64), PathBuf>,
 }
 
@@ -98,7 +98,7 @@ impl<W: Write> Writer<W> {
             return Ok(());
         }
         self.seen.insert((meta.dev(), meta.ino()), place.to_path_buf());
-        // Programs may be inputs, and stay programs; what else a file's mode says depends on who built it.
+        // Only the executable bit is kept; the rest of the mode depends on the user's umask.
         let mode = if meta.mode() & 0o111 == 0 { 0o644 } else { 0o755 };
         self.bytes(place, mode, Bytes::open(path)?.as_slice())?;
         Ok(())
@@ -109,7 +109,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// A header without anything of this machine in it.
+/// A header without times and owners.
 fn header(mode: u32, size: u64) -> Header {
     let mut header = Header::new_gnu();
     header.set_mode(mode);
@@ -120,7 +120,7 @@ fn header(mode: u32, size: u64) -> Header {
     header
 }
 
-/// A file and the hash of what was written to it.
+/// A writer that hashes what it writes.
 struct Hashed<W> {
     file: W,
     hash: Xxh3,

@@ -1,5 +1,5 @@
-//! The line of a reproduction: the user's, expanded, with every path that is read pointing below `root/`, every path that is
-//! written into `out/`, and the names of tools left to the script that runs it. Collects the files that options name.
+//! The arguments of a reproduction: the user's, with response files expanded, paths to read below `root/`, and paths to write in `out/`.
+//! The script adds the names of the tools. Collects the files that options name.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -9,7 +9,7 @@ use super::root::Root;
 use crate::args::{Arg, ArgKind, Id, Ledger};
 use crate::link::inputs::search::Search;
 
-/// The folder for what the link writes.
+/// The folder for the files that the link writes.
 pub(super) const OUT: &str = "out";
 
 /// Options of host linkers, by name, whose value is a file to read.
@@ -30,10 +30,10 @@ const FILE_OPTIONS: &[&str] = &[
     "symbol-ordering-file",
 ];
 
-/// Those whose value is a script, which linkers look for in the library folders too.
+/// Options whose value is a script, which linkers search for in the library folders, too.
 const SCRIPT_OPTIONS: &[&str] = &["T", "c", "dT", "default-script", "mri-script", "script", "version-script"];
 
-/// Those whose value is a file to write.
+/// Options whose value is a file to write.
 const OUTPUT_OPTIONS: &[&str] = &[
     "Map",
     "base-file",
@@ -51,46 +51,46 @@ const OUTPUT_OPTIONS: &[&str] = &[
     "why-extract",
 ];
 
-/// Those whose value is folders, separated by colons.
+/// Options whose value is a list of folders, separated by colons.
 const FOLDER_OPTIONS: &[&str] = &["Y", "rpath-link"];
 
-/// What becomes of an argument.
+/// How an argument is rewritten.
 enum Rewrite {
     Keep,
-    /// Two words become one.
+    /// Option and value, if separate, become one argument.
     Join,
-    /// The script says it, or it is not repeated.
+    /// Removed: the script adds it, or it does not concern the reproduction.
     Drop,
     /// LLVM's wrapper does not know it.
     OffldOnly,
     Input,
     File,
     Script,
-    /// A file may follow an `=` in the value.
+    /// The value may contain a file name after an `=`.
     FileWithin,
     Output,
     Folder,
     Folders,
 }
 
-/// The line, as far as it is written.
+/// The arguments so far.
 pub(super) struct ReproducedLine<'a> {
     root: &'a Root,
     search: &'a Search,
-    /// Before which word the host linker's part of the line begins.
+    /// The index at which the host linker's arguments begin.
     front: usize,
-    /// Its words.
+    /// The rewritten arguments.
     pub(super) args: Vec<OsString>,
-    /// Our options that LLVM's wrapper does not know.
+    /// Options of offld that LLVM's wrapper does not have.
     pub(super) offld_only: Vec<OsString>,
-    /// Files that it names.
+    /// Files that the arguments name.
     pub(super) files: Vec<PathBuf>,
     /// Linker scripts that options name, which may name files in turn.
     pub(super) scripts: Vec<PathBuf>,
 }
 
 impl<'a> ReproducedLine<'a> {
-    /// An empty line.
+    /// Starts without arguments.
     pub(super) fn new(root: &'a Root, search: &'a Search) -> Self {
         let (args, offld_only) = (Vec::new(), Vec::new());
         ReproducedLine { root, search, front: 0, args, offld_only, files: Vec::new(), scripts: Vec::new() }
@@ -106,7 +106,7 @@ impl<'a> ReproducedLine<'a> {
         }
     }
 
-    /// Names an output that the line does not name: in front, so that the wrapper objects stay before the inputs.
+    /// Adds an output to a command line without one, in front, so that the wrapper's objects stay before the inputs.
     pub(super) fn output_in_front(&mut self, name: &OsStr) {
         self.args.splice(self.front..self.front, ["-o".into(), Path::new(OUT).join(name).into_os_string()]);
     }
@@ -141,7 +141,7 @@ impl<'a> ReproducedLine<'a> {
         }
     }
 
-    /// An input is moved even when it is not there: then it must be missing from the reproduction too.
+    /// The path of an input is rewritten even if the file is missing, so that it is missing in the reproduction, too.
     fn input(&mut self, path: &Path) -> OsString {
         if path.is_file() {
             self.files.push(path.to_path_buf());
@@ -164,7 +164,7 @@ impl<'a> ReproducedLine<'a> {
         Some(self.input(&found))
     }
 
-    /// `<kind>=<file>`, `<triple>=<file>`, `-plugin-opt=<name>=<file>`: the file begins after one of the `=`, or the value is it.
+    /// `<kind>=<file>`, `<triple>=<file>`, `-plugin-opt=<name>=<file>`: the file name is the whole value, or follows one of the `=`.
     fn file_within(&mut self, value: &OsStr) -> Option<OsString> {
         let bytes = value.as_bytes();
         let after_equals = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'=').map(|(index, _)| index + 1);
@@ -189,7 +189,7 @@ impl<'a> ReproducedLine<'a> {
     }
 }
 
-/// What becomes of an argument, and its value: of an option without a row, what follows its `=`.
+/// How an argument is rewritten, and its value, which for an option without a table row is what follows its `=`.
 fn rewrite(arg: &Arg, tokens: &[OsString]) -> (Rewrite, Option<OsString>) {
     let row = match arg.kind {
         ArgKind::Input => return (Rewrite::Input, arg.value.clone()),
@@ -223,14 +223,15 @@ fn by_name(name: &str) -> Rewrite {
         _ if SCRIPT_OPTIONS.contains(&name) => Rewrite::Script,
         _ if OUTPUT_OPTIONS.contains(&name) => Rewrite::Output,
         _ if FOLDER_OPTIONS.contains(&name) => Rewrite::Folders,
-        // LLVM's wrapper takes the library for an input, and links device code for CPUs with it.
+        // LLVM's wrapper takes a separate value for an input, and links device code for CPUs with it.
         "plugin" => Rewrite::Join,
-        // Names of symbols, paths at run time (-rpath, -dynamic-linker, -soname), and plugins, which belong to the linker.
+        // Values that are no files to read: symbols, run-time paths (-rpath, -dynamic-linker, -soname), plugins of the linker.
         _ => Rewrite::Keep,
     }
 }
 
-/// An option that no table has: `--name=value`. A value is taken for a file only by an absolute path, as `name` may mean anything.
+/// An option without a table row, `--name=value`. Its value counts as a file only if it is an absolute path of one, since `name` may mean
+/// anything.
 fn unknown(tokens: &[OsString]) -> (Rewrite, Option<OsString>) {
     let token = tokens.first().map_or(&[][..], |token| token.as_bytes());
     let Some(equals) = token.iter().position(|byte| *byte == b'=') else { return (Rewrite::Keep, None) };
@@ -243,13 +244,13 @@ fn unknown(tokens: &[OsString]) -> (Rewrite, Option<OsString>) {
     (rewrite, Some(value))
 }
 
-/// A file to write goes into `out/` under its name; `-` is stdout.
+/// The path in `out/` for a file to write; none for `-`, which is stdout.
 fn output(path: &Path) -> Option<OsString> {
     let name = path.file_name().filter(|name| *name != "-")?;
     Some(Path::new(OUT).join(name).into_os_string())
 }
 
-/// The tokens of an argument with another value: the last one ends with it, joined or separate.
+/// The tokens of an argument with the value replaced. The last token is the value, or ends with it.
 fn with_value(tokens: &[OsString], value: &OsStr, new: &OsStr) -> Vec<OsString> {
     let mut tokens = tokens.to_vec();
     if let Some(last) = tokens.last_mut() {

@@ -1,5 +1,5 @@
-//! What a link reads that its line does not name: the libraries that its shared libraries need, which GNU ld opens to see that every
-//! symbol is somewhere, and the files that the device compiler adds to a link for a CPU.
+//! Files that a link reads but its command line does not name: the libraries that its shared libraries need, which GNU ld opens to check
+//! that every symbol is defined, and the files that the device compiler adds to a link for a CPU.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -15,13 +15,13 @@ use crate::link::inputs::search::{Naming, Search};
 use crate::sys::run;
 use crate::sys::toolchain::Compiler;
 
-/// What clang looks for where it links a shared object, and `crtbegin.o`, by which it knows the folder of a GCC.
+/// The start files of a shared object, and `crtbegin.o`, by which clang recognises the folder of a GCC.
 const START_FILES: [&str; 5] = [":crti.o", ":crtn.o", ":crtbegin.o", ":crtbeginS.o", ":crtendS.o"];
-/// The libraries it adds.
+/// The libraries that clang adds.
 const COMPILER_LIBRARIES: [&str; 4] = ["gcc", "gcc_s", "c", "m"];
 
-/// The libraries that `libraries` need, and those need, by name; looked for as GNU ld does: in `folders` (`-rpath-link`, then
-/// `-rpath`), in `LD_LIBRARY_PATH`, in the run path of the library that needs it, and where linkers look for everything.
+/// The libraries that `libraries` need, directly or indirectly, by name. Searched as by GNU ld: in `folders` (`-rpath-link`, then
+/// `-rpath`), in `LD_LIBRARY_PATH`, in the run path of the library that needs it, and in the folders for all libraries.
 pub(super) fn libraries(libraries: Vec<PathBuf>, folders: &[PathBuf], search: &Search) -> BTreeMap<OsString, PathBuf> {
     let folders = [folders, &loader::environment()].concat();
     let mut found = BTreeMap::new();
@@ -45,7 +45,7 @@ pub(super) fn libraries(libraries: Vec<PathBuf>, folders: &[PathBuf], search: &S
     found
 }
 
-/// What `compiler` adds to a link for `triple`: start files, and the libraries of the compiler and of C.
+/// The files that `compiler` adds to a link for `triple`: start files, and the compiler's and C's libraries.
 pub(super) fn of_compiler(compiler: &Compiler, triple: &str, sysroot: Option<&Path>) -> Vec<PathBuf> {
     let mut words = vec![format!("--target={triple}"), "-print-search-dirs".to_owned()];
     words.extend(sysroot.map(|sysroot| format!("--sysroot={}", sysroot.display())));

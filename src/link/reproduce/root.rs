@@ -1,4 +1,4 @@
-//! Where a file goes in a reproduction: below `root/`, by its absolute path, so that two names never meet and a folder stays one.
+//! The path of a file in a reproduction: its absolute path below `root/`, so that names do not collide and folders stay together.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -7,30 +7,30 @@ use anyhow::{Context, Result};
 /// The folder below which all files are.
 pub(super) const ROOT: &str = "root";
 
-/// Places for paths as the line gives them.
+/// Maps paths of the command line to paths in the reproduction.
 pub(super) struct Root {
     current: PathBuf,
 }
 
 impl Root {
-    /// For a line that is given in the current folder.
+    /// For a command line with paths relative to the current folder.
     pub(super) fn here() -> Result<Root> {
         Ok(Root { current: std::env::current_dir().context("cannot tell the current folder")? })
     }
 
-    /// The folder the line is given in.
+    /// The folder that paths of the command line are relative to.
     pub(super) fn current(&self) -> &Path {
         &self.current
     }
 
-    /// The place of `path`, relative to the reproduction's folder.
+    /// The path of `path` in the reproduction, relative to its folder.
     pub(super) fn place(&self, path: &Path) -> PathBuf {
         let absolute = self.absolute(path);
         Path::new(ROOT).join(absolute.strip_prefix("/").unwrap_or(&absolute))
     }
 
-    /// `path` from the root, without `.` and `..`. Symlinks keep their names, but for those that a `..` comes out of: what is above
-    /// them is not what stands before them.
+    /// `path` as an absolute path without `.` and `..`. Symlinks are resolved only if a `..` follows, since the parent of their target is
+    /// meant then.
     fn absolute(&self, path: &Path) -> PathBuf {
         let mut done = PathBuf::new();
         for part in self.current.join(path).components() {

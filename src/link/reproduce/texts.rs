@@ -1,4 +1,4 @@
-//! The texts of a reproduction: the script that repeats the link, the line as it was given, and the versions of the tools.
+//! The texts of a reproduction: the script that repeats the link, the original command line, and the versions of the tools.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -9,9 +9,9 @@ use crate::args::Role;
 use crate::sys::run;
 use crate::sys::toolchain::Compiler;
 
-/// What the script needs to know.
+/// The values that are inserted into the script.
 pub(super) struct ScriptValues<'a> {
-    /// Whose line it is.
+    /// The personality that the command line is for.
     pub(super) role: Role,
     /// The linker of the original link.
     pub(super) linker: &'a Path,
@@ -30,7 +30,7 @@ pub(super) fn script(values: &ScriptValues<'_>) -> Vec<u8> {
         Role::Wrapper => "clang-linker-wrapper",
         Role::Ld => "ld",
     };
-    // A link that only writes a bundle has none, but whoever repeats it may want one named.
+    // `--emit-fatbin-only` needs no linker, but the script needs some name there.
     let linker = if values.linker.as_os_str().is_empty() { OsStr::new("ld") } else { values.linker.as_os_str() };
     let replacements: [(&[u8], Vec<u8>); 6] = [
         (b"@LINKER@", quoted(linker)),
@@ -57,7 +57,7 @@ pub(super) fn script(values: &ScriptValues<'_>) -> Vec<u8> {
     text
 }
 
-/// `original.txt`: what can be pasted into a shell to do the original link again.
+/// `original.txt`: shell commands that repeat the original link.
 pub(super) fn original(folder: &Path, given: &[OsString]) -> Vec<u8> {
     let mut text = b"cd ".to_vec();
     text.extend(quoted(folder.as_os_str()));
@@ -83,14 +83,14 @@ fn tool(text: &mut Vec<u8>, what: &str, path: Option<&Path>) {
     let Some(path) = path else { return text.extend(format!("{what}: none found\n").bytes()) };
     let answer = run::stdout_of(path, &["--version"]).unwrap_or_default();
     text.extend(format!("{what}: {}", one_line(path.as_os_str()).escape_ascii()).bytes());
-    text.extend(format!(" ({})\n", answer.lines().next().unwrap_or("of a version it does not tell")).bytes());
+    text.extend(format!(" ({})\n", answer.lines().next().unwrap_or("of unknown version")).bytes());
 }
 
 fn all_quoted(args: &[OsString]) -> Vec<u8> {
     args.iter().map(|arg| quoted(arg)).collect::<Vec<_>>().join(&b' ')
 }
 
-/// A word of a POSIX shell, byte for byte.
+/// `arg` quoted for a POSIX shell; it need not be UTF-8.
 fn quoted(arg: &OsStr) -> Vec<u8> {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-+=./,:@%".contains(byte);
     let bytes = arg.as_bytes();
@@ -108,7 +108,7 @@ fn quoted(arg: &OsStr) -> Vec<u8> {
     text
 }
 
-/// For a comment, which a line break would end.
+/// `text` for a comment: line breaks, which would end it, are replaced.
 fn one_line(text: &OsStr) -> Vec<u8> {
     text.as_bytes().iter().map(|byte| if *byte == b'\n' { b'?' } else { *byte }).collect()
 }

@@ -1,4 +1,4 @@
-//! Host objects that are LLVM bitcode (`-flto`): the images they carry and what they say of themselves, read through `formats::bitcode`.
+//! Host objects that are LLVM bitcode (`-flto`): their device images, symbols and entry tables, read through `formats::bitcode`.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ pub(super) fn images(index: usize, input_object: &InputObject) -> Result<Vec<Dev
         let origin = input_object.origin.in_section(&image.section);
         match image.bytes {
             Cow::Borrowed(bytes) => all.extend(in_section(index, &origin, &image.section, bytes)?),
-            // The bytes do not stand in the module as they are, so each image keeps its own part of them.
+            // The module stores these bytes in another form, so each image gets its own copy.
             Cow::Owned(bytes) => {
                 let found = in_section(index, &origin, &image.section, &bytes)?;
                 all.extend(found.into_iter().map(|image| DeviceImage { bytes: Cow::Owned(image.bytes.into_owned()), ..image }));
@@ -35,7 +35,7 @@ fn in_section<'a>(index: usize, origin: &Origin, section: &str, bytes: &'a [u8])
     }
 }
 
-/// What a module says of itself.
+/// The symbols and entry table of a module.
 pub(super) fn facts(data: &[u8]) -> Result<HostFacts<'_>> {
     let module = bitcode::symbols(data)?;
     let defined =

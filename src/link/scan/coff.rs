@@ -1,5 +1,5 @@
-//! COFF objects, big ones too: the sections that hold device images, and the symbols, entry tables and linker directives of the host
-//! code (docs/spec/link-driver.md 3.3).
+//! COFF objects, including `/bigobj` ones: the sections that contain device images, and the symbols, entry tables and linker directives
+//! of the host code (docs/spec/link-driver.md 3.3).
 
 use std::borrow::Cow;
 
@@ -14,7 +14,8 @@ use crate::formats::offload_sections::{NAME, RELOCATABLE};
 use crate::link::inputs::InputObject;
 use crate::model::Generation;
 
-/// What entry tables are called, up to the `$` and what linkers sort their parts by; none but the first says more than the release.
+/// The section names of entry tables, up to the `$` and the suffix by which linkers sort their parts. The first is LLVM 21's; the others
+/// were used by several releases.
 const TABLES: [&str; 4] = ["llvm_offload_entries", "omp_offloading_entries", "cuda_offloading_entries", "hip_offloading_entries"];
 const DIRECTIVES: &str = ".drectve";
 
@@ -32,7 +33,7 @@ pub(super) fn images(index: usize, input_object: &InputObject) -> Result<Vec<Dev
     Ok(found)
 }
 
-/// What an object asks of the linker.
+/// The linker directives of an object.
 pub(super) fn directives(data: &[u8]) -> Result<Directives> {
     let mut text = Vec::new();
     let mut shares = Shares::of(data);
@@ -45,9 +46,9 @@ pub(super) fn directives(data: &[u8]) -> Result<Directives> {
 }
 
 struct Section<'a> {
-    /// Counted from 1, as symbols do.
+    /// The section number, from 1, as in symbols.
     number: usize,
-    /// Empty when it is no text; those we look for are.
+    /// Empty if it is not UTF-8; all names that are searched for are.
     name: &'a str,
     contents: &'a [u8],
 }
@@ -73,7 +74,7 @@ fn is_big(data: &[u8]) -> bool {
     matches!(object::FileKind::parse(data), Ok(object::FileKind::CoffBig))
 }
 
-/// What an object says of itself.
+/// The symbols and entry table of an object.
 pub(super) fn facts(data: &[u8]) -> Result<HostFacts<'_>> {
     if data.len() < 20 {
         bail!("too short for a COFF object");
@@ -108,7 +109,7 @@ fn symbols<'a, C: CoffHeader>(file: &CoffFile<'a, &'a [u8], C>, data: &'a [u8]) 
         }
         let defined = match symbol.section_number() {
             _ if weak => has_default(table, index)?,
-            // One with a size is common: the linker makes room for it.
+            // An undefined symbol with a value is a common symbol of that size.
             pe::IMAGE_SYM_UNDEFINED => symbol.value() != 0,
             _ => true,
         };
@@ -122,8 +123,8 @@ fn symbols<'a, C: CoffHeader>(file: &CoffFile<'a, &'a [u8], C>, data: &'a [u8]) 
     Ok(facts)
 }
 
-/// Whether a weak external is what clang makes of a weak definition: an alias of one in this object, that another one takes the place
-/// of. All others are references that are content with something else, and linkers pull nothing for them.
+/// Whether a weak external is what clang generates for a weak definition: an alias of a symbol in this object, which another definition
+/// overrides. All others are weak references, for which linkers take nothing out of archives.
 fn has_default<'a, C: CoffHeader>(table: &SymbolTable<'a, &'a [u8], C>, index: SymbolIndex) -> Result<bool> {
     let Ok(how) = table.aux_weak_external(index) else { return Ok(false) };
     let search = how.weak_search_type.get(object::LittleEndian);
@@ -133,13 +134,13 @@ fn has_default<'a, C: CoffHeader>(table: &SymbolTable<'a, &'a [u8], C>, index: S
     let default = table.symbol(how.default_symbol())?;
     Ok(match default.section_number() {
         pe::IMAGE_SYM_UNDEFINED => false,
-        // Where nothing is found, the reference is null.
+        // The value of a weak reference that stays undefined is an absolute 0.
         pe::IMAGE_SYM_ABSOLUTE => default.value() != 0,
         _ => true,
     })
 }
 
-/// Whether a symbol is a bound of an entry table. On COFF it is whoever registers the table who defines them.
+/// Whether a symbol is a bound of an entry table. In COFF, the object that registers the table defines them.
 fn is_bound(name: &[u8], machine: pe::Machine) -> bool {
     let name = match name {
         [b'_', rest @ ..] if machine == pe::IMAGE_FILE_MACHINE_I386 => rest,
@@ -153,7 +154,7 @@ fn is_table(section: &Section<'_>) -> bool {
     TABLES.contains(&stem) && !section.contents.is_empty()
 }
 
-/// The generation of a table: that of the one with the new name, else by the size of an entry, each of which has a symbol.
+/// The generation of a table: by the section name, which is new in LLVM 21, else by the size per entry. Each entry has one symbol.
 fn generation(table: &Section<'_>, entries: u64, machine: pe::Machine) -> Option<Generation> {
     if table.name.starts_with(TABLES[0]) {
         return Some(Generation::Llvm21);

@@ -1,6 +1,6 @@
-//! Finds the device images in the host objects, and what the host objects say of themselves. Images are found in every object,
-//! in parallel, in command-line order; the symbol tables are read only when there are images at all, so that a link without
-//! device code costs next to nothing.
+//! Finds the device images in the host objects, and reads the symbols and entry tables of those objects. All objects are searched for
+//! images in parallel, with results in command-line order. Symbol tables are read by a separate function, which is called only if there
+//! are images, so that a link without device code costs little.
 
 pub mod bitcode;
 mod coff;
@@ -24,7 +24,7 @@ use crate::model::{Generation, ImageKind, OffloadKinds, Origin};
 pub struct DeviceImage<'a> {
     /// Which of `Inputs::objects` holds it.
     pub input_object: usize,
-    /// What an error names.
+    /// Where it is from, for error messages.
     pub origin: Origin,
     /// The device's triple, as stored.
     pub triple: String,
@@ -32,9 +32,9 @@ pub struct DeviceImage<'a> {
     pub arch: String,
     /// The runtimes it is for.
     pub kinds: OffloadKinds,
-    /// What the bytes are said to be.
+    /// The format of the bytes, according to the container's header.
     pub image_kind: ImageKind,
-    /// Set for images of LLVM 14, which have a section each and no header.
+    /// Set for images of LLVM 14, each of which is a section without a header.
     pub raw_section: bool,
     /// The bytes, borrowed from the input unless they had to be inflated or read out of bitcode.
     pub bytes: Cow<'a, [u8]>,
@@ -61,7 +61,7 @@ pub fn scan(inputs: &Inputs) -> Result<Vec<DeviceImage<'_>>> {
     Ok(all)
 }
 
-/// Whether there is device code, or something that may be some and cannot be read. Stops where it finds it.
+/// Whether there is device code, or an object that cannot be read and so may contain some. Stops at the first.
 pub fn has_images(inputs: &Inputs) -> bool {
     let may_have = |(index, input_object)| !images_of(index, input_object).is_ok_and(|found| found.is_empty());
     if worth_threads(inputs.objects.iter().map(|input_object| input_object.data().len())) {
@@ -81,7 +81,7 @@ fn images_of(index: usize, input_object: &InputObject) -> Result<Vec<DeviceImage
     }
 }
 
-/// The images in `data`, one or more OffloadBinaries back to back.
+/// The images in `data`, which is one or more concatenated OffloadBinaries.
 pub(crate) fn packaged<'a>(input_object: usize, origin: &Origin, data: &'a [u8]) -> Result<Vec<DeviceImage<'a>>> {
     let images = offload_binary::read_all(data).with_context(|| origin.to_string())?;
     let found = images.into_iter().map(|image| {
@@ -93,8 +93,8 @@ pub(crate) fn packaged<'a>(input_object: usize, origin: &Origin, data: &'a [u8])
     Ok(found.collect())
 }
 
-/// The libraries that COFF objects name for themselves, in order, without repetition, and without those that others rule out. An object
-/// that cannot be read names none here; the scan will say so.
+/// The default libraries that COFF objects name, in order, each once, without those that an object excludes. Objects that cannot be read
+/// are ignored here: the scan reports them.
 pub fn default_libraries(inputs: &Inputs) -> Vec<String> {
     let objects: Vec<&InputObject> = inputs.objects.iter().filter(|input_object| input_object.kind == Magic::Coff).collect();
     let each: Vec<Directives> =
@@ -107,7 +107,7 @@ pub fn default_libraries(inputs: &Inputs) -> Vec<String> {
     names
 }
 
-/// What a host object says of itself, for deciding what the host link takes and how images are registered.
+/// The symbols and entry table of a host object, which decide what the host link takes and how images are registered.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct HostFacts<'a> {
     /// Global symbols it defines.
@@ -129,9 +129,9 @@ pub struct HostFacts<'a> {
 pub struct Definition<'a> {
     /// Its name.
     pub name: Cow<'a, [u8]>,
-    /// A weak or common definition gives way to another.
+    /// A weak or common definition is replaced by another one.
     pub weak: bool,
-    /// A common symbol (`int x;` in older C): linkers look for a definition with a value.
+    /// A common symbol (`int x;` in older C): linkers prefer a definition with a value.
     pub common: bool,
 }
 
@@ -140,11 +140,11 @@ pub struct Definition<'a> {
 pub struct Need<'a> {
     /// Its name.
     pub name: Cow<'a, [u8]>,
-    /// A weak reference is content with nothing.
+    /// A weak reference may stay undefined.
     pub weak: bool,
 }
 
-/// The machine of a native object, enough to name a host triple by.
+/// The machine of a native object, as far as it is needed to choose a host triple.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Machine {
     /// ELF: machine number, 64-bit, little endian.
@@ -153,7 +153,7 @@ pub enum Machine {
     Coff(::object::pe::Machine),
 }
 
-/// The names of the symbols a linker puts around the entry tables that wrappers refer to.
+/// The symbols that linkers define at the start of entry tables, to which only a wrapper's registration code refers.
 pub const PLAIN_BOUNDS: [&str; 4] = [
     "__start_llvm_offload_entries",
     "__start_omp_offloading_entries",
@@ -161,7 +161,7 @@ pub const PLAIN_BOUNDS: [&str; 4] = [
     "__start_hip_offloading_entries",
 ];
 
-/// The facts of every input_object, by index; of members of archives only when those are `wanted`.
+/// The facts of every input object, by index. `wanted`: read those of archive members as well.
 pub fn host_facts(inputs: &Inputs, wanted: bool) -> Result<Vec<HostFacts<'_>>> {
     let objects = inputs.objects.par_iter();
     let each: Vec<Result<HostFacts<'_>>> = objects
@@ -170,8 +170,8 @@ pub fn host_facts(inputs: &Inputs, wanted: bool) -> Result<Vec<HostFacts<'_>>> {
     each.into_iter().collect()
 }
 
-/// What the shared libraries of the line leave open for others to define, by library. One that cannot be read objects nothing open here:
-/// the linker will say so.
+/// The undefined symbols of the shared libraries among the inputs, by library. Libraries that cannot be read are ignored here: the linker
+/// reports them.
 pub fn shared_needs(inputs: &Inputs) -> Vec<(String, Vec<Vec<u8>>)> {
     let libraries = inputs.files.iter().filter(|file| file.kind == Magic::ElfShared);
     libraries.map(|file| (file.path.display().to_string(), object::shared_needs(file.data()).unwrap_or_default())).collect()
@@ -186,7 +186,7 @@ fn facts_of(input_object: &InputObject) -> Result<HostFacts<'_>> {
     }
 }
 
-/// The symbols of a device image: an ELF object or bitcode; other images have none that can be read.
+/// The symbols of a device image that is an ELF object or bitcode; none for other formats.
 pub fn device_symbols<'f>(found: &'f DeviceImage<'_>) -> Result<HostFacts<'f>> {
     let data: &[u8] = &found.bytes;
     match crate::formats::magic::magic(data) {

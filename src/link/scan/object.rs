@@ -1,5 +1,5 @@
-//! Native objects: the sections that hold device images, and the symbols and entry tables of the host code. ELF of
-//! any class, byte order and machine (docs/spec/link-driver.md 3.3; LLVM 14's named sections: docs/spec/containers.md 4.4).
+//! ELF objects of any class, byte order and machine: the sections that contain device images, and the symbols and entry tables of the
+//! host code (docs/spec/link-driver.md 3.3; LLVM 14's named sections: docs/spec/containers.md 4.4).
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use crate::formats::offload_sections::{self, RELOCATABLE};
 use crate::link::inputs::InputObject;
 use crate::model::{Generation, ImageKind, OffloadKind, OffloadKinds, Origin};
 
-/// No triple and architecture are longer.
+/// The longest section name that is accepted, which contains triple and architecture.
 const LONGEST_NAME: usize = 4096;
 
 /// The device images of an ELF object.
@@ -53,15 +53,15 @@ fn images<'a, Elf: FileHeader<Endian = Endianness>>(index: usize, input_object: 
         if kind == elf::SHT_PROGBITS {
             found.extend(llvm14_image(index, &origin, name, contents));
         } else if !allocated || contents.starts_with(&magic::OFFLOAD_BINARY) {
-            // An allocated section with anything else is a linked image of another wrapper, not an input.
+            // An allocated section with other contents is a linked image that another wrapper has embedded, not an input.
             found.append(&mut packaged(index, &origin, contents)?);
         }
     }
     Ok(found)
 }
 
-/// How many bytes of a file may still be looked at as sections. Sections that share bytes could make a small file ask for any amount
-/// of memory, and no compiler writes them.
+/// How many bytes of a file may still be read as sections. With sections that share bytes, which no compiler writes, a small file could
+/// require any amount of memory.
 pub(super) struct Shares(usize);
 
 impl Shares {
@@ -69,7 +69,7 @@ impl Shares {
         Shares(data.len())
     }
 
-    /// Looks at the bytes of one more section.
+    /// Counts the bytes of another section; an error if the sections have more bytes than the file.
     pub(super) fn take(&mut self, section: &[u8]) -> Result<()> {
         self.0 = self.0.checked_sub(section.len()).ok_or(anyhow!("sections share their bytes"))?;
         Ok(())
@@ -86,7 +86,7 @@ fn open<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<Opened<'_, 
     parsed.map_err(|error| anyhow!("{error} (the file has {:#x} bytes)", data.len()))
 }
 
-/// The image in a section of LLVM 14, `.llvm.offloading.<triple>.<arch>[.<name>]`; none when the name is not of that form.
+/// The image in a section of LLVM 14, `.llvm.offloading.<triple>.<arch>[.<name>]`; none if the name does not have that form.
 pub(super) fn llvm14_image<'a>(input_object: usize, origin: &Origin, section: &str, bytes: &'a [u8]) -> Option<DeviceImage<'a>> {
     let (triple, arch) = offload_sections::named(section).filter(|_| !bytes.is_empty())?;
     let image_kind = if magic::is_bitcode(bytes) { ImageKind::Bitcode } else { ImageKind::Object };
@@ -102,7 +102,7 @@ pub(super) fn llvm14_image<'a>(input_object: usize, origin: &Origin, section: &s
     })
 }
 
-/// What an ELF object says of itself.
+/// The symbols and entry table of an ELF object.
 pub(super) fn elf_facts(data: &[u8]) -> Result<HostFacts<'_>> {
     if Class::is_32_bit(data) { facts::<FileHeader32<Endianness>>(data) } else { facts::<FileHeader64<Endianness>>(data) }
 }
@@ -151,8 +151,8 @@ fn facts<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<HostFacts<
     Ok(facts)
 }
 
-/// The symbols of GCC's intermediate code (`gcc -flto`), which are in no other table: name, group, kind, visibility, size, slot. What
-/// is cut short ends the table.
+/// The symbols of GCC's intermediate code (`gcc -flto`), which are in no other table: name, group, kind, visibility, size, slot. A
+/// truncated symbol ends the table.
 fn gcc_symbols<'a>(mut table: &'a [u8], facts: &mut HostFacts<'a>) {
     const VISIBILITY_SIZE_SLOT: usize = 1 + 8 + 4;
     while let Some((name, rest)) = cut_at_zero(table) {
@@ -172,7 +172,7 @@ fn cut_at_zero(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&bytes[..len], &bytes[len + 1..]))
 }
 
-/// What a shared library expects others to define.
+/// The undefined symbols of a shared library.
 pub(super) fn shared_needs(data: &[u8]) -> Result<Vec<Vec<u8>>> {
     fn read<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<Vec<Vec<u8>>> {
         let (endian, sections) = open::<Elf>(data)?;
@@ -219,7 +219,7 @@ fn generation_of_entry(size: u64) -> Option<Generation> {
     }
 }
 
-/// The generation of a table without symbols; a size that fits both layouts is taken for the older one, which was used longer.
+/// The generation of a table without symbols, by its size. If that fits both layouts, the older one is assumed, which was used longer.
 fn generation_of_size(size: u64, wide: bool) -> Option<Generation> {
     let (old, new) = if wide { (32, 56) } else { (20, 44) };
     match (size % old, size % new) {

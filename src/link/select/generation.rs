@@ -1,5 +1,5 @@
-//! Which release's entry table each image belongs to. Read off the host object that carries the image; an object
-//! without entries of its own goes with the others.
+//! The generation of the entry table that each image belongs to. It is read from the host object that contains the image; images in
+//! objects without entries belong to all generations of the link.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ pub(super) struct Generations {
 }
 
 impl Generations {
-    /// The registrations that image `at` takes part in: its own, or all of them when its object does not tell.
+    /// The generations that image `at` is registered with: its own, or all if its object has no entry table.
     pub(super) fn of(&self, at: usize) -> Vec<Generation> {
         match self.each[at] {
             Some(generation) => vec![generation],
@@ -24,7 +24,8 @@ impl Generations {
     }
 }
 
-/// Finds the generations of all images; `active` are the ones that are linked for sure, `host` those of all host objects that are.
+/// Determines the generations of all images. `active`: the images that are linked in any case; `host`: the generations of the host objects
+/// that are linked.
 pub(super) fn of_images(
     found: &[DeviceImage<'_>],
     facts: &[HostFacts<'_>],
@@ -38,7 +39,7 @@ pub(super) fn of_images(
     all.sort();
     all.dedup();
     if all.contains(&Generation::Llvm15) && all.contains(&Generation::Llvm14) {
-        // One table with the same entries: one registration, in the later way.
+        // Both use one table with the same entries, so they are registered together, as LLVM 15 does it.
         each.iter_mut()
             .filter(|generation| **generation == Some(Generation::Llvm14))
             .for_each(|generation| *generation = Some(Generation::Llvm15));
@@ -55,7 +56,8 @@ pub(super) fn of_images(
     Ok(Generations { each, all })
 }
 
-/// An error when entries of both sizes of the old tables are in one: each kind had a table of its own before LLVM 21.
+/// An error if entries of different sizes would be in one table: each kind had its own table before LLVM 21, with one name in releases
+/// whose entries differ.
 fn check_tables(found: &[DeviceImage<'_>], each: &[Option<Generation>], active: &[usize]) -> Result<()> {
     for kind in OffloadKind::ALL {
         let first = |wide: bool| {

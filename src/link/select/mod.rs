@@ -1,5 +1,5 @@
-//! Which device images are linked, and with which: members of archives, grouping by target, and the final order;
-//! also for inputs of several LLVM releases. Reads symbol tables through `scan`; decides nothing about how to link.
+//! Selects the device images to link and groups them into device links: members of archives, grouping by target and LLVM release, and the
+//! final order. Reads symbol tables through `scan`; does not decide how to link.
 
 mod generation;
 mod resolve;
@@ -12,31 +12,31 @@ use crate::link::scan::{self, DeviceImage, HostFacts};
 use crate::model::{Generation, OffloadKind, OffloadKinds};
 use crate::target::Target;
 
-/// One device link: everything that becomes one image.
+/// One device link: the images that are linked into one.
 #[derive(Debug)]
 pub(crate) struct DeviceJob<'a> {
-    /// What the image is for.
+    /// The target of the linked image.
     pub target: Target,
-    /// The entry table its kernels are looked up through.
+    /// The generation of the entry table that lists its kernels.
     pub generation: Generation,
     /// The runtimes it is registered with.
     pub kinds: OffloadKinds,
-    /// What it is made of, in command-line order.
+    /// Its inputs, in command-line order.
     pub inputs: Vec<&'a DeviceImage<'a>>,
 }
 
-/// What the line says about selection.
+/// The options that affect selection.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct SelectOptions {
     /// Architectures whose archive members are taken in any case (`--should-extract=`), compared as text.
     pub should_extract: Vec<String>,
-    /// Symbols the line itself needs (`-u`, `-e`, …).
+    /// Symbols that the command line requires (`-u`, `-e`, …).
     pub roots: Vec<String>,
-    /// Symbols that shared libraries of the line leave open, by library: linkers look for those in archives, too.
+    /// Undefined symbols of shared libraries among the inputs, by library: linkers search archives for those, too.
     pub shared: Vec<(String, Vec<Vec<u8>>)>,
     /// Symbols redirected with `--wrap`.
     pub wrapped: Vec<String>,
-    /// What symbols stand for that nobody defines.
+    /// Alternate names (`/alternatename:`): a symbol, and the one that it stands for if it is not defined.
     pub alternate_names: Vec<(String, String)>,
 }
 
@@ -108,8 +108,8 @@ fn job<'a>(found: &'a [DeviceImage<'a>], target: Target, generation: Generation,
     DeviceJob { target, generation, kinds, inputs }
 }
 
-/// A generic image beside specific ones of its triple would hold half of the program: what is generic is in all of them already,
-/// and what is specific is in none of it.
+/// Drops the job for a triple's generic image if there are jobs for specific architectures: generic inputs are linked into each of those,
+/// whereas the generic image would lack the specific inputs.
 fn drop_served_generic(groups: &mut BTreeMap<(Target, Generation), BTreeSet<usize>>) {
     let specific: BTreeSet<(String, Generation)> = groups
         .keys()

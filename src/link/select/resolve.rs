@@ -1,5 +1,5 @@
-//! What symbol resolution takes out of archives: by the host link (from the host symbol tables), and by device code that needs
-//! other device code. Independent of the order of objects and archives, and on the side of taking.
+//! Symbol resolution: which archive members the host link takes, by the host symbol tables, and which device images other device code
+//! needs. The result does not depend on the order of objects and archives; in doubt, a member is taken.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -9,7 +9,7 @@ use anyhow::Result;
 use super::{SelectOptions, symbols};
 use crate::link::scan::{DeviceImage, HostFacts};
 
-/// For each input_object that is lazy and that the host link takes: why.
+/// For each lazy input object that the host link takes, the reason.
 pub(super) fn host_pulls(
     facts: &[HostFacts<'_>],
     lazy: &[bool],
@@ -57,7 +57,7 @@ pub(super) fn host_pulls(
     pulled
 }
 
-/// Who needs what no input does.
+/// The origin that is reported for symbols that the command line requires.
 const LINE: &str = "the command line";
 
 /// With `--wrap=s`, needing `s` means `__wrap_s`, and needing `__real_s` means `s`.
@@ -74,28 +74,30 @@ fn aliases(name: &[u8], wrapped: &[String]) -> Vec<Vec<u8>> {
     also
 }
 
-/// A symbol that another stands for, and who says so.
+/// The symbol that another one stands for, and the origin of that directive.
 type Alternate<'f> = (&'f [u8], &'f str);
 
-/// A symbol that is looked for, and for whom. One that is common has a place already; a definition with a value is preferred.
+/// A symbol to find a definition of, and the origin that needs it. A common symbol is defined already, but a definition with a value is
+/// preferred.
 struct Wanted<'f> {
     name: Cow<'f, [u8]>,
     by: &'f str,
     is_common: bool,
 }
 
-/// Who offers what, what is defined, and what is still to be looked for. Names are borrowed: large links have millions.
+/// The state of the resolution: definitions in lazy objects, definitions in linked ones, and symbols still to be resolved. Names are
+/// borrowed because large links have millions.
 #[derive(Default)]
 struct Resolver<'f> {
-    /// Names that are common symbols somewhere.
+    /// Names that are common symbols in some object.
     common: HashSet<&'f [u8]>,
-    /// The first lazy input_object that defines a symbol.
+    /// The first lazy object that defines a symbol.
     offered: HashMap<&'f [u8], usize>,
-    /// The first lazy input_object that gives what is a common symbol elsewhere a value.
+    /// The first lazy object that defines, with a value, a symbol that is common elsewhere.
     initialized: HashMap<&'f [u8], usize>,
-    /// Strong definitions in what is linked.
+    /// Strong definitions in linked objects.
     strong: HashSet<&'f [u8]>,
-    /// What a symbol stands for as well, and who says so.
+    /// The alternate names by symbol.
     alternates: HashMap<&'f [u8], Vec<Alternate<'f>>>,
     asked: HashSet<Cow<'f, [u8]>>,
     wanted: VecDeque<Wanted<'f>>,
@@ -129,7 +131,8 @@ impl<'f> Resolver<'f> {
         }
     }
 
-    /// Who needs `from` may come to need `to`: whether anybody defines `from` is known only at the end.
+    /// Records that `from` stands for `to` if it is not defined. Whether it is defined is known only at the end, so whatever needs `from`
+    /// is assumed to need `to` as well.
     fn alternate(&mut self, from: &'f [u8], to: &'f [u8], by: &'f str) {
         self.alternates.entry(from).or_default().push((to, by));
         if self.asked.contains(from) {
@@ -138,8 +141,8 @@ impl<'f> Resolver<'f> {
     }
 }
 
-/// Adds to `members` those of `waiting` that define what the members leave undefined, again and again until nothing more is
-/// needed. Returns the ones taken and why.
+/// Adds to `members` those of `waiting` that define symbols which members leave undefined, until nothing more is needed. Returns the
+/// added ones, each with the reason.
 pub(super) fn device_pulls(
     found: &[DeviceImage<'_>],
     members: &mut BTreeSet<usize>,
@@ -168,8 +171,7 @@ pub(super) fn device_pulls(
                 continue;
             }
             let name = String::from_utf8_lossy(&symbol.name);
-            taken
-                .insert(provider, format!("it defines the device symbol `{name}`, which {} objects undefined", found[at].origin));
+            taken.insert(provider, format!("it defines the device symbol `{name}`, which {} leaves undefined", found[at].origin));
             defined.extend(tables[&provider].defined.iter().map(|symbol| symbol.name.clone()));
             queue.push_back(provider);
         }

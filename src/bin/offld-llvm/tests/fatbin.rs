@@ -1,9 +1,9 @@
 //! CUDA and HIP: printed modules against LLVM's, compiled ones for every host, and programs that register themselves with a
-//! runtime that prints what it is told.
+//! runtime that prints the calls it gets.
 //!
 //! What differs from LLVM's text, and why:
 //!
-//! * `aligned`: the file's alignment is said. HIP's is a page, for the runtime maps what is in it; CUDA's is what the code
+//! * `aligned`: the file's alignment is explicit. HIP's is a page, for the runtime maps what is in it; CUDA's is what the code
 //!   generator gives all but the smallest files anyway.
 //! * `uncalled`: functions that nothing calls are not declared: a linker that compiles the bitcode would look for them.
 //! * `laid_out`: LLVM's wrapper makes its module without a data layout and so takes 64-bit integers to be aligned to 4,

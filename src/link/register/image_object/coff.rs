@@ -1,15 +1,15 @@
-//! The skeleton of a COFF object of images.
+//! The headers and symbols of a COFF object that contains only images.
 
 use super::{Holes, Layout};
 use anyhow::{Result, bail};
 use object::pe;
 use object::write::coff::{FileHeader, SectionHeader, Symbol, Writer};
 
-/// What a COFF header says of the machine, and what its linker expects of symbols.
+/// The machine for a COFF header, and what its linker expects of symbols.
 #[derive(Clone, Copy)]
 pub(super) struct Machine {
     machine: pe::Machine,
-    /// i386: C names have a `_` before them, and objects say that they keep to SafeSEH.
+    /// On i386, C names begin with `_`, and the symbol `@feat.00` must declare the object compatible with SafeSEH.
     i386: bool,
 }
 
@@ -26,11 +26,11 @@ impl Machine {
     }
 }
 
-/// Writes all but the images, which are in one section; returns where each of them is to be.
+/// Writes everything but the images, which are in one section; returns the file offset for each of them.
 pub(super) fn skeleton(out: &mut Holes<'_>, machine: Machine, layout: &Layout<'_>) -> Result<Vec<u64>> {
-    // Sizes and offsets have 32 bits, those of the program as well as the object's.
+    // Sizes and offsets have 32 bits, in objects and in programs.
     let Ok(size) = i32::try_from(layout.size) else { bail!("{} bytes of images are more than COFF can hold", layout.size) };
-    // The exponent, counted from 1, in a field of its own.
+    // The alignment is stored as its exponent plus 1 (IMAGE_SCN_ALIGN_…).
     let align = pe::SectionFlags((layout.section.align.trailing_zeros() + 1) << 20);
     let prefix = if machine.i386 { "_" } else { "" };
     let symbols: Vec<String> = layout.images.iter().map(|image| format!("{prefix}{}", image.symbol)).collect();

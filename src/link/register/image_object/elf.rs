@@ -1,4 +1,4 @@
-//! The skeleton of an ELF object of images.
+//! The headers and symbols of an ELF object that contains only images.
 
 use super::{Holes, Layout, StreamedImage};
 use crate::formats::elf::{SHF_X86_64_LARGE, SHT_LLVM_OFFLOADING};
@@ -10,13 +10,13 @@ use object::{Endianness, elf};
 /// Images of this size are large: code next to them could no longer reach its data by 32-bit displacements.
 const LARGE: u64 = 1 << 30;
 
-/// What an ELF header says of the machine.
+/// The machine for an ELF header.
 #[derive(Clone, Copy)]
 pub(super) struct Machine {
     is_64: bool,
     endian: Endianness,
     machine: elf::Machine,
-    /// Flags that linkers compare: those of the Linux distributions.
+    /// Header flags, which linkers compare between objects; these are for the ABIs of Linux distributions.
     flags: u32,
 }
 
@@ -30,7 +30,7 @@ impl Machine {
             "aarch64_be" => (true, Endianness::Big, elf::EM_AARCH64, 0),
             // ELFv2.
             "powerpc64le" | "ppc64le" => (true, Endianness::Little, elf::EM_PPC64, 2),
-            // 0: no ABI in particular.
+            // 0: no ABI is specified.
             "powerpc64" | "ppc64" => (true, Endianness::Big, elf::EM_PPC64, 0),
             // Compressed instructions, doubles in registers.
             "riscv64" => (true, Endianness::Little, elf::EM_RISCV, 5),
@@ -44,8 +44,8 @@ impl Machine {
     }
 }
 
-/// Writes all but the images; returns where each of them is to be. They are in sections of their own, which linkers put together: so
-/// each can stand where it is copied fastest.
+/// Writes everything but the images; returns the file offset for each of them. Each has its own section, which linkers concatenate, so
+/// that each can be at the offset at which it is copied fastest.
 pub(super) fn skeleton(out: &mut Holes<'_>, machine: Machine, layout: &Layout<'_>) -> Result<Vec<u64>> {
     let mut elf = Writer::new(machine.endian, machine.is_64, out);
     let align = u64::from(layout.section.align);
@@ -92,7 +92,7 @@ pub(super) fn skeleton(out: &mut Holes<'_>, machine: Machine, layout: &Layout<'_
     elf.write_strtab();
     elf.write_shstrtab();
 
-    // Linkers make one section of all, which is large or is not.
+    // Linkers merge the sections of all objects into one, so all of them must agree on whether it is large.
     let large = machine.machine == elf::EM_X86_64 && layout.in_all >= LARGE;
     elf.write_null_section_header();
     for (image, place) in layout.images.iter().zip(&places) {
@@ -113,12 +113,12 @@ pub(super) fn skeleton(out: &mut Holes<'_>, machine: Machine, layout: &Layout<'_
     Ok(places)
 }
 
-/// `.note.GNU-stack`: the stack need not be executable on our account.
+/// `.note.GNU-stack`: this object does not need an executable stack.
 fn no_stack(sh_name: u32, sh_offset: u64) -> SectionHeader {
     SectionHeader { sh_name, sh_type: elf::SHT_PROGBITS, sh_offset, sh_addralign: 1, ..SectionHeader::default() }
 }
 
-/// The place for an image in the file, not before `from`.
+/// The file offset for an image, at least `from`.
 fn place(from: u64, image: &StreamedImage, align: u64) -> u64 {
     let best = image.contents.best_offset();
     if !best.is_multiple_of(align) {
