@@ -26,12 +26,12 @@ use std::cell::RefCell;
 
 /// The registration code of `plan` as LLVM prints it.
 pub(crate) fn print_module(plan: &Plan) -> Result<String> {
-    with_module(plan, Form::Module, |module, _| Ok(module.print_to_string().to_string_lossy().into_owned()))
+    with_module(plan, Usage::Module, |module, _| Ok(module.print_to_string().to_string_lossy().into_owned()))
 }
 
 /// The registration code of `plan` as an object of its host.
 pub(crate) fn compile(plan: &Plan) -> Result<Vec<u8>> {
-    with_module(plan, Form::Object, |module, host| {
+    with_module(plan, Usage::Object, |module, host| {
         let mut object = generate(module, host, FileType::Object)?;
         if plan.relocatable && !host.coff && holds_openmp_images(plan) {
             hide_images(&mut object).context("cannot hide the images of a relocatable link")?;
@@ -42,7 +42,7 @@ pub(crate) fn compile(plan: &Plan) -> Result<Vec<u8>> {
 
 /// The registration code of `plan` as assembly for its host.
 pub(crate) fn compile_assembly(plan: &Plan) -> Result<Vec<u8>> {
-    with_module(plan, Form::Assembly, |module, host| generate(module, host, FileType::Assembly))
+    with_module(plan, Usage::Assembly, |module, host| generate(module, host, FileType::Assembly))
 }
 
 fn generate(module: &Module<'_>, host: &Host, kind: FileType) -> Result<Vec<u8>> {
@@ -55,7 +55,7 @@ fn generate(module: &Module<'_>, host: &Host, kind: FileType) -> Result<Vec<u8>>
 
 /// The registration code of `plan` as bitcode.
 pub(crate) fn compile_bitcode(plan: &Plan) -> Result<Vec<u8>> {
-    with_module(plan, Form::Module, |module, _| {
+    with_module(plan, Usage::Module, |module, _| {
         let buffer = module.write_bitcode_to_memory();
         Ok(buffer.as_slice()[..buffer.get_size()].to_vec())
     })
@@ -63,7 +63,7 @@ pub(crate) fn compile_bitcode(plan: &Plan) -> Result<Vec<u8>> {
 
 /// What a module is generated for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum Usage {
     /// For printing, or to be read by another LLVM.
     Module,
     /// For assembly, generated in this process.
@@ -72,10 +72,10 @@ enum Form {
     Object,
 }
 
-fn with_module<T>(plan: &Plan, form: Form, then: impl FnOnce(&Module<'_>, &Host) -> Result<T>) -> Result<T> {
+fn with_module<T>(plan: &Plan, usage: Usage, then: impl FnOnce(&Module<'_>, &Host) -> Result<T>) -> Result<T> {
     let host = Host::new(&plan.host_triple)?;
     let context = QuietContext::new();
-    let module = Emitter::new(context.llvm(), plan, &host, form).emit()?;
+    let module = Emitter::new(context.llvm(), plan, &host, usage).emit()?;
     module.verify().map_err(|error| anyhow!("the registration code is broken: {error}"))?;
     let value = then(&module, &host)?;
     match context.error() {
@@ -120,13 +120,13 @@ pub(super) struct Emitter<'ctx, 'a> {
     pub(super) module: Module<'ctx>,
     pub(super) host: &'a Host,
     plan: &'a Plan,
-    form: Form,
+    usage: Usage,
     /// Variables that the compiler must not remove or change, in an object.
     used: RefCell<Vec<PointerValue<'ctx>>>,
 }
 
 impl<'ctx, 'a> Emitter<'ctx, 'a> {
-    fn new(context: &'ctx Context, plan: &'a Plan, host: &'a Host, form: Form) -> Self {
+    fn new(context: &'ctx Context, plan: &'a Plan, host: &'a Host, usage: Usage) -> Self {
         let name = match &plan.images {
             Images::OpenMp(_) => openmp::registration(plan.generation, host.coff).module,
             _ => MODULE,
@@ -134,12 +134,12 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         let module = context.create_module(name);
         module.set_triple(&TargetTriple::create(&plan.host_triple));
         module.set_data_layout(&host.data.get_data_layout());
-        Emitter { context, module, host, plan, form, used: RefCell::default() }
+        Emitter { context, module, host, plan, usage, used: RefCell::default() }
     }
 
     /// Whether code is generated from the module in this process.
     fn to_code(&self) -> bool {
-        self.form != Form::Module
+        self.usage != Usage::Module
     }
 
     fn emit(self) -> Result<Module<'ctx>> {
@@ -203,7 +203,7 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
                         table.set_linkage(Linkage::External);
                         table.set_visibility(GlobalVisibility::Hidden);
                     }
-                    Kept::CompilerUsed if self.form == Form::Object => self.used.borrow_mut().push(table.as_pointer_value()),
+                    Kept::CompilerUsed if self.usage == Usage::Object => self.used.borrow_mut().push(table.as_pointer_value()),
                     Kept::CompilerUsed => self.compiler_used(&[table.as_pointer_value()]),
                 }
             }
@@ -229,7 +229,7 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
             ImagePlace::Inline(bytes) => global.set_initializer(&self.context.const_string(bytes, false)),
             _ => global.set_initializer(&kind.const_zero()),
         }
-        if self.form == Form::Object && matches!(place, ImagePlace::Later { .. }) {
+        if self.usage == Usage::Object && matches!(place, ImagePlace::Later { .. }) {
             self.without_contents(global);
         }
         global

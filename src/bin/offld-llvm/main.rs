@@ -25,7 +25,7 @@ const ADDRESS_SPACE: u64 = 4 << 30;
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
-    if args.next().is_none_or(|word| word != SERVE) {
+    if args.next().is_none_or(|arg| arg != SERVE) {
         eprintln!("{BUILD}\noffld starts this program when it needs LLVM; it does nothing by itself.");
         return ExitCode::FAILURE;
     }
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     let _ = setrlimit(Resource::As, Rlimit { current: Some(ADDRESS_SPACE), maximum: Some(ADDRESS_SPACE) });
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     if let Some(triple) = args.next() {
-        get_ready(&triple.to_string_lossy());
+        warm_up(&triple.to_string_lossy());
     }
     match serve(&mut io::stdin().lock(), &mut io::stdout().lock()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -91,7 +91,7 @@ fn frame(from: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
 
 /// Compiles a module without images for the host `triple`. Compiling the first module loads LLVM's code and initialises its tables, which
 /// takes longer than compiling registration code. Errors are ignored: a request for that host reports them.
-fn get_ready(triple: &str) {
+fn warm_up(triple: &str) {
     let plan = Plan {
         host_triple: triple.to_owned(),
         generation: offld::model::Generation::Llvm21,

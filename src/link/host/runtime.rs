@@ -127,7 +127,7 @@ fn calls(facts: &[HostFacts<'_>], prefix: &[u8]) -> bool {
     facts.iter().any(|facts| facts.undefined.iter().any(|symbol| !symbol.weak && symbol.name.starts_with(prefix)))
 }
 
-/// Whether an object, archive member or shared library of the line defines `symbol`.
+/// Whether an object, archive member or shared library among the inputs defines `symbol`.
 fn provided(inputs: &Inputs, facts: &[HostFacts<'_>], symbol: &str) -> bool {
     let defines = |facts: &HostFacts<'_>| facts.defined.iter().any(|definition| *definition.name == *symbol.as_bytes());
     let exports = |data: &[u8]| {

@@ -21,7 +21,7 @@ pub enum Naming {
 #[derive(Debug, Default, Clone)]
 pub struct Search {
     folders: Vec<PathBuf>,
-    /// How many of the folders are named: by the line, then by scripts.
+    /// How many of the folders are named explicitly: by the command line, then by scripts.
     named: usize,
     sysroot: PathBuf,
     naming: Naming,

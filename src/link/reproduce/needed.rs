@@ -47,10 +47,10 @@ pub(super) fn libraries(libraries: Vec<PathBuf>, folders: &[PathBuf], search: &S
 
 /// The files that `compiler` adds to a link for `triple`: start files, and the compiler's and C's libraries.
 pub(super) fn of_compiler(compiler: &Compiler, triple: &str, sysroot: Option<&Path>) -> Vec<PathBuf> {
-    let mut words = vec![format!("--target={triple}"), "-print-search-dirs".to_owned()];
-    words.extend(sysroot.map(|sysroot| format!("--sysroot={}", sysroot.display())));
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let answer = run::stdout_of(&compiler.path, &words).unwrap_or_default();
+    let mut args = vec![format!("--target={triple}"), "-print-search-dirs".to_owned()];
+    args.extend(sysroot.map(|sysroot| format!("--sysroot={}", sysroot.display())));
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let answer = run::stdout_of(&compiler.path, &args).unwrap_or_default();
     let Some(folders) = answer.lines().find_map(|line| line.strip_prefix("libraries: =")) else { return Vec::new() };
     let folders: Vec<PathBuf> = loader::split(OsStr::new(folders)).collect();
     let search = Search::new(&folders, sysroot, Naming::Unix, "");
