@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(not(feature = "remote-cache"))]
-pub use disabled::Remote;
+pub(crate) use disabled::Remote;
 #[cfg(feature = "remote-cache")]
 pub(crate) use shared::Remote;
 

@@ -11,41 +11,41 @@ use crate::store::Digest;
 use crate::sys::session::OFFLD_CACHE_REMOTE;
 
 /// A remote. There is never one in this build.
-pub struct Remote(Infallible);
+pub(crate) struct Remote(Infallible);
 
 impl Remote {
     /// Always an error, which names the feature.
-    pub fn open(_settings: &RemoteSettings, _tell: WarnFn) -> Result<Remote> {
+    pub(crate) fn open(_settings: &RemoteSettings, _tell: WarnFn) -> Result<Remote> {
         bail!("{OFFLD_CACHE_REMOTE} is set, but this offld was built without the feature `remote-cache`: nothing is shared");
     }
 
     /// Never called: there is no value of this type.
-    pub fn record(&self, _key: Digest) -> Option<Vec<u8>> {
+    pub(crate) fn record(&self, _key: Digest) -> Option<Vec<u8>> {
         match self.0 {}
     }
 
     /// Never called: there is no value of this type.
-    pub fn fetch_blob(&self, _name: Digest, _to: &Path) -> bool {
+    pub(crate) fn fetch_blob(&self, _name: Digest, _to: &Path) -> bool {
         match self.0 {}
     }
 
     /// Never called: there is no value of this type.
-    pub fn put_record(&self, _key: Digest, _bytes: &[u8]) {
+    pub(crate) fn put_record(&self, _key: Digest, _bytes: &[u8]) {
         match self.0 {}
     }
 
     /// Never called: there is no value of this type.
-    pub fn put_blob(&self, _name: Digest, _file: File) {
+    pub(crate) fn put_blob(&self, _name: Digest, _file: File) {
         match self.0 {}
     }
 
     /// Never called: there is no value of this type.
-    pub fn finish(&self, _stop: &dyn Fn() -> bool) {
+    pub(crate) fn finish(&self, _stop: &dyn Fn() -> bool) {
         match self.0 {}
     }
 
     /// Never called: there is no value of this type.
-    pub fn troubled(&self) -> bool {
+    pub(crate) fn troubled(&self) -> bool {
         match self.0 {}
     }
 }
