@@ -1,7 +1,13 @@
-//! How bad input and failed steps are told: `Malformed` for bytes that break a format, and the one place that turns a chain
-//! of causes into text. Formats do not know file names; whoever opened the file adds it (`Origin`).
+//! How bad input and failed steps are told: [`Malformed`] for bytes that break a format, [`Error`] for what the library's functions
+//! can meet, and the one place that turns a chain of causes into text. Formats do not know file names; whoever opened the file adds
+//! its name ([`Origin`](crate::model::Origin)).
+
+mod library;
 
 use std::{fmt, io};
+
+pub use library::Error;
+pub(crate) use library::FileError;
 
 /// Bytes that break a format: what is wrong, and how far into the data given to the reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +37,7 @@ impl Malformed {
     }
 
     /// An error of reading as the fault that it stands for, where it does.
-    pub fn or_io(error: io::Error) -> anyhow::Error {
+    pub(crate) fn or_io(error: io::Error) -> anyhow::Error {
         Malformed::of(&error).map_or_else(|| error.into(), anyhow::Error::from)
     }
 }
@@ -70,9 +76,9 @@ impl std::error::Error for StepFailed {}
 
 /// An exit status that says all there is to say: nothing failed, or it has been told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Silent {
+pub(crate) struct Silent {
     /// The exit status offld ends with.
-    pub status: u8,
+    pub(crate) status: u8,
 }
 
 impl fmt::Display for Silent {
@@ -84,19 +90,33 @@ impl fmt::Display for Silent {
 impl std::error::Error for Silent {}
 
 /// The exit status an error asks for: that of the step that failed, else 1.
-pub fn exit_status(error: &anyhow::Error) -> u8 {
-    let of_step = error.chain().find_map(|cause| cause.downcast_ref::<StepFailed>()).map(|step| step.status);
+pub(crate) fn exit_status(error: &anyhow::Error) -> u8 {
+    let of_step = step_failed(error).map(|step| step.status);
     of_step.or(error.downcast_ref::<Silent>().map(|silent| silent.status)).unwrap_or(1)
 }
 
+/// The step that failed, if that is the cause of `error`.
+fn step_failed(error: &anyhow::Error) -> Option<&StepFailed> {
+    error.chain().find_map(|cause| match cause.downcast_ref() {
+        Some(Error::StepFailed(step)) => Some(step),
+        _ => cause.downcast_ref(),
+    })
+}
+
+/// The text of an error as the system has it, without the number that Rust adds.
+pub(crate) fn strerror(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
 /// One line: the causes joined by `: `, outermost first, each said once. A `Malformed` is glued to its origin (`a.o: .llvm.offloading+0x20: …`).
-pub fn chain(error: &anyhow::Error) -> String {
+pub(crate) fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
         let part = cause.to_string();
         if text.is_empty() {
             text = part;
-        } else if part.starts_with('+') && cause.downcast_ref::<Malformed>().is_some() {
+        } else if part.starts_with('+') && (cause.is::<Malformed>() || cause.is::<Error>()) {
             text.push_str(&part);
         } else if !text.contains(&part) {
             text.push_str(": ");

@@ -19,7 +19,7 @@ const STAGES: [&str; 7] =
 /// What each room may use: the folders and files of `src`, with those of `link` and `tools` each by itself. A permission that
 /// nothing uses is an error as well, so that this table is the map.
 const ARROWS: &[(&str, &str)] = &[
-    ("args", ""),
+    ("args", "error"),
     ("bin::offld-llvm", ""),
     (
         "cli",

@@ -2,7 +2,7 @@
 //! rewritten or dropped, so the host linker gets its arguments exactly as the user wrote them. `request` turns the tags into
 //! settings for offld. Nothing here opens an input, searches for a library or runs a program.
 
-pub mod cl;
+pub(crate) mod cl;
 pub mod link_exe;
 mod parse;
 pub mod request;
@@ -18,8 +18,7 @@ use std::ffi::OsString;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use anyhow::Result;
-
+use crate::error::Error;
 pub use link_exe::Dialect;
 use state::Walk;
 pub use table::{Dashes, Id, OptionRow, Route, Scope, Shape, own_rows};
@@ -110,16 +109,16 @@ pub struct Ledger {
 
 impl Ledger {
     /// Reads a command line (`argv` without the program's name): expands `@file`s, then tags every token.
-    pub fn read(role: Role, argv: Vec<OsString>) -> Result<Ledger> {
+    pub fn read(role: Role, argv: Vec<OsString>) -> Result<Ledger, Error> {
         let style = response::style_of(role, &argv);
         let given = argv.clone();
-        let (tokens, response_files) = response::expand_with_files(argv, style)?;
+        let (tokens, response_files) = response::expand_with_files(argv, style).map_err(Error::in_line)?;
         Ok(Ledger { given, response_files, ..Ledger::parse(role, tokens)? })
     }
 
     /// Tags the tokens of a command line without response files.
-    pub fn parse(role: Role, tokens: Vec<OsString>) -> Result<Ledger> {
-        let (mode, dialect, args) = parse::arguments(role, &tokens)?;
+    pub fn parse(role: Role, tokens: Vec<OsString>) -> Result<Ledger, Error> {
+        let (mode, dialect, args) = parse::arguments(role, &tokens).map_err(Error::in_line)?;
         Ok(Ledger { role, mode, dialect, given: tokens.clone(), response_files: Vec::new(), tokens, args })
     }
 

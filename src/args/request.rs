@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 
 use super::state::{State, Walk};
 use super::{Arg, ArgKind, Dialect, Id, Ledger, Role, TargetArg};
+use crate::error::Error;
 
 /// How many device links run at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -210,7 +211,7 @@ pub struct LinkRequest {
 
 impl LinkRequest {
     /// Reads a ledger. An error names the option whose value is wrong.
-    pub fn new(ledger: &Ledger) -> Result<LinkRequest> {
+    pub fn new(ledger: &Ledger) -> Result<LinkRequest, Error> {
         let (role, dialect) = (ledger.role(), ledger.dialect());
         let mut request = LinkRequest { role, dialect, time_trace_granularity: 500, ..LinkRequest::default() };
         let mut link_output = None;
@@ -227,8 +228,8 @@ impl LinkRequest {
                 link_output = Some(PathBuf::from(value));
             }
             request.flag(id, arg);
-            request.device_option(id, value)?;
-            request.old_device_option(id, value)?;
+            request.device_option(id, value).map_err(Error::in_line)?;
+            request.old_device_option(id, value).map_err(Error::in_line)?;
             request.host_option(id, value);
             request.link_exe_option(id, value);
         }

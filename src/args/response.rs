@@ -51,7 +51,7 @@ impl Style {
 
 /// Replaces every `@file` by the arguments in the file, recursively. An `@file` that does not exist is kept: a file may have that
 /// name, and if not, the linker reports it.
-pub fn expand(args: Vec<OsString>, style: Style) -> Result<Vec<OsString>> {
+pub(crate) fn expand(args: Vec<OsString>, style: Style) -> Result<Vec<OsString>> {
     Ok(expand_with_files(args, style)?.0)
 }
 

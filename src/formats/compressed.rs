@@ -15,7 +15,7 @@ pub use stream::{Header, Unpack, window_log};
 pub use write::{Compressor, Options, Version, compress};
 
 use super::{bundle, slice};
-use crate::error::Malformed;
+use crate::error::{Error, Malformed};
 use std::borrow::Cow;
 use std::io::{Read, Write};
 
@@ -118,8 +118,8 @@ impl Compressed<'_> {
     }
 
     /// Writes the plain data. An error may come after all of it has been written, because the hash is known only then.
-    pub fn unpack_to(&self, out: &mut impl Write) -> anyhow::Result<()> {
-        self.pump(|bytes| Ok::<(), anyhow::Error>(out.write_all(bytes)?))
+    pub fn unpack_to(&self, out: &mut impl Write) -> Result<(), Error> {
+        self.pump(|bytes| Ok::<(), Error>(out.write_all(bytes)?))
     }
 
     /// Passes the decompressed data to `sink` in chunks.

@@ -9,8 +9,8 @@ mod tests;
 
 pub use target_id::{TargetId, canonical_target_id, is_processor};
 
+use crate::error::Error;
 use crate::formats::elf::raw::FileHeader;
-use anyhow::Result;
 use object::elf;
 use std::collections::BTreeMap;
 
@@ -38,11 +38,11 @@ impl Gpu {
 
     /// The GPU that the ELF file `image` is for; none if it is not for a GPU. Fails if it is not an ELF file or if a section with the
     /// processor is damaged.
-    pub fn of_elf(image: &[u8]) -> Result<Option<Self>> {
+    pub fn of_elf(image: &[u8]) -> Result<Option<Self>, Error> {
         let (class, header) = FileHeader::read(image)?;
         Ok(Some(match header.machine {
             elf::EM_AMDGPU => amd::of_header(&header),
-            elf::EM_CUDA => nvidia::of_header(image, class, &header)?,
+            elf::EM_CUDA => nvidia::of_header(image, class, &header).map_err(Error::malformed)?,
             EM_INTELGT => Gpu::of_triple("spirv64-intel"),
             _ => return Ok(None),
         }))

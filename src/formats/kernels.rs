@@ -12,6 +12,8 @@ use object::elf;
 use object::read::elf::{FileHeader, SectionTable, Sym};
 use object::{Endianness, FileKind};
 
+use crate::error::Error;
+
 /// A kernel. Values that its image does not have are none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Kernel {
@@ -43,11 +45,12 @@ pub struct Kernel {
 
 /// The kernels of the ELF file `image`, in the order of the image. None where it has no kernels, and an error where what should tell of
 /// them is damaged.
-pub fn read(image: &[u8]) -> Result<Vec<Kernel>> {
-    match FileKind::parse(image)? {
+pub fn read(image: &[u8]) -> Result<Vec<Kernel>, Error> {
+    let kernels = FileKind::parse(image).map_err(Into::into).and_then(|kind| match kind {
         FileKind::Elf32 => of::<elf::FileHeader32<Endianness>>(image),
         _ => of::<elf::FileHeader64<Endianness>>(image),
-    }
+    });
+    kernels.map_err(Error::malformed)
 }
 
 fn of<Elf: FileHeader<Endian = Endianness>>(image: &[u8]) -> Result<Vec<Kernel>> {

@@ -9,6 +9,7 @@ use object::{Endianness, FileKind, Object, ObjectSection, pe};
 
 use super::elf::SHT_LLVM_OFFLOADING;
 use super::offload_binary::is_offload_binary;
+use crate::error::Error;
 
 #[cfg(test)]
 mod tests;
@@ -35,7 +36,11 @@ pub struct FatSection {
 }
 
 /// The sections with images of the ELF or COFF object `data`, in its order. Anything else has none.
-pub fn sections(data: &[u8]) -> Result<Vec<FatSection>> {
+pub fn sections(data: &[u8]) -> Result<Vec<FatSection>, Error> {
+    found(data).map_err(Error::malformed)
+}
+
+fn found(data: &[u8]) -> Result<Vec<FatSection>> {
     let found = match FileKind::parse(data) {
         Ok(FileKind::Elf32) => elf_sections::<FileHeader32<Endianness>>(data)?,
         Ok(FileKind::Elf64) => elf_sections::<FileHeader64<Endianness>>(data)?,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 
-use crate::error::StepFailed;
+use crate::error::{FileError, StepFailed, strerror};
 use crate::io::copy;
 use crate::sys::atomic_file::{self, AtomicFile};
 use crate::sys::session::{self, Session};
@@ -48,13 +48,7 @@ pub(crate) fn io_error(path: &Path, error: &io::Error) -> anyhow::Error {
     if let Some(stopped) = error.get_ref().and_then(|inner| inner.downcast_ref::<StepFailed>()) {
         return stopped.clone().into();
     }
-    anyhow!("'{}': {}", path.display(), strerror(error))
-}
-
-/// The text of an error as the system has it, without the number that Rust adds.
-pub(crate) fn strerror(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_owned()
+    FileError::new(path.to_owned(), error).into()
 }
 
 impl Outputs {

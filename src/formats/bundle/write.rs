@@ -1,7 +1,7 @@
 //! Writes bundles as a stream: the header is known before the code objects are read, so none of them need be in memory.
 
 use super::{ENTRY_SIZE, HEADER_SIZE, MAGIC};
-use anyhow::{Context, Result, bail};
+use crate::error::Error;
 use std::io::{Read, Write, copy, repeat};
 
 /// A bundle without its code objects.
@@ -17,22 +17,22 @@ pub struct Frame {
 
 /// The frame of a bundle of code objects with these ids and sizes, each at a multiple of `align` (any number but zero). Ids are
 /// written as given. Gaps are to be filled with zeros; nothing stands after the last object.
-pub fn frame(objects: &[(&str, u64)], align: u64) -> Result<Frame> {
+pub fn frame(objects: &[(&str, u64)], align: u64) -> Result<Frame, Error> {
     if align == 0 {
-        bail!("the alignment of a bundle's code objects cannot be 0");
+        return Err(Error::usage("the alignment of a bundle's code objects cannot be 0"));
     }
-    let too_large = || "a bundle cannot be that large";
+    let too_large = || Error::other("a bundle cannot be that large");
     let ids: u64 = objects.iter().map(|(id, _)| ENTRY_SIZE + id.len() as u64).sum();
     let mut end = HEADER_SIZE + ids;
     let mut head = MAGIC.to_vec();
     head.extend((objects.len() as u64).to_le_bytes());
     let mut offsets = Vec::with_capacity(objects.len());
     for (id, size) in objects {
-        let offset = end.checked_next_multiple_of(align).with_context(too_large)?;
+        let offset = end.checked_next_multiple_of(align).ok_or_else(too_large)?;
         [offset, *size, id.len() as u64].iter().for_each(|field| head.extend(field.to_le_bytes()));
         head.extend(id.as_bytes());
         offsets.push(offset);
-        end = offset.checked_add(*size).with_context(too_large)?;
+        end = offset.checked_add(*size).ok_or_else(too_large)?;
     }
     Ok(Frame { head, offsets, total_size: end })
 }
@@ -49,7 +49,7 @@ pub struct Source<'a, R> {
 }
 
 /// Writes a bundle of `sources`, each at a multiple of `align`. A source with more or fewer bytes than it says is an error.
-pub fn write<R: Read>(sources: Vec<Source<'_, R>>, align: u64, out: &mut impl Write) -> Result<()> {
+pub fn write<R: Read>(sources: Vec<Source<'_, R>>, align: u64, out: &mut impl Write) -> Result<(), Error> {
     let objects: Vec<(&str, u64)> = sources.iter().map(|source| (source.id, source.size)).collect();
     let frame = frame(&objects, align)?;
     out.write_all(&frame.head)?;
@@ -61,7 +61,7 @@ pub fn write<R: Read>(sources: Vec<Source<'_, R>>, align: u64, out: &mut impl Wr
         // Asks for one byte more than expected, to notice a source that is too long.
         let copied = copy(&mut source.bytes.take(source.size.saturating_add(1)), out)?;
         if copied != source.size {
-            bail!("the code object for `{}` changed its size while it was bundled", source.id);
+            return Err(Error::other(format!("the code object for `{}` changed its size while it was bundled", source.id)));
         }
     }
     Ok(())

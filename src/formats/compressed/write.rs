@@ -2,7 +2,7 @@
 
 use super::MAGIC;
 use super::hash::Hasher;
-use anyhow::{Result, bail};
+use crate::error::Error;
 use std::io::{self, Cursor, Seek, SeekFrom, Write};
 use zstd::zstd_safe::CParameter;
 
@@ -85,9 +85,9 @@ const TWO_PLACES: u32 = 1;
 
 impl<W: Write + Seek> Compressor<W> {
     /// A compressor for data of `plain_size` bytes; its output starts at the position of `out`.
-    pub fn new(mut out: W, plain_size: u64, options: Options) -> Result<Self> {
+    pub fn new(mut out: W, plain_size: u64, options: Options) -> Result<Self, Error> {
         if options.version == Version::V2 && plain_size > u64::from(u32::MAX) {
-            bail!("Uncompressed size exceeds version 2 limit");
+            return Err(Error::other("Uncompressed size exceeds version 2 limit"));
         }
         let start = out.stream_position()?;
         let header = vec![0; options.version.header_size() as usize];
@@ -107,9 +107,9 @@ impl<W: Write + Seek> Compressor<W> {
     }
 
     /// Writes the rest of the output, then the header. All data must have been written before.
-    pub fn finish(self) -> Result<W> {
+    pub fn finish(self) -> Result<W, Error> {
         if self.left > 0 {
-            bail!("the data to be compressed ends {} bytes early", self.left);
+            return Err(Error::other(format!("the data to be compressed ends {} bytes early", self.left)));
         }
         let mut out = self.encoder.finish()?;
         let end = out.stream_position()?;
@@ -121,7 +121,7 @@ impl<W: Write + Seek> Compressor<W> {
         [version, zstd].iter().for_each(|field| header.extend(field.to_le_bytes()));
         match self.options.version {
             Version::V2 => {
-                let Ok(short) = u32::try_from(total) else { bail!("Total file size exceeds version 2 limit") };
+                let short = u32::try_from(total).map_err(|_| Error::other("Total file size exceeds version 2 limit"))?;
                 header.extend(short.to_le_bytes());
                 header.extend((self.plain_size as u32).to_le_bytes());
             }
@@ -153,7 +153,7 @@ impl<W: Write> Write for Compressor<W> {
 }
 
 /// `plain`, compressed in memory.
-pub fn compress(plain: &[u8], options: Options) -> Result<Vec<u8>> {
+pub fn compress(plain: &[u8], options: Options) -> Result<Vec<u8>, Error> {
     let mut compressor = Compressor::new(Cursor::new(Vec::new()), plain.len() as u64, options)?;
     compressor.write_all(plain)?;
     Ok(compressor.finish()?.into_inner())

@@ -10,6 +10,7 @@ use anyhow::{Result, bail};
 use super::input::{CodeObject, Input, host_object};
 use super::kinds::{Layout, layout};
 use super::{Request, object, targets, verbose};
+use crate::error::Error;
 use crate::formats::bundle::{self, text};
 use crate::formats::compressed::{Compressor, Header, Options};
 use crate::io::outputs::{Output, Outputs, io_error};
@@ -73,7 +74,10 @@ fn compress(output: Output, bundle: &Rope, path: &Path, options: Options, verbos
     let started = Instant::now();
     let mut out = Compressor::new(BufWriter::new(output), bundle.size(), options)?;
     bundle.write_to(&mut out).map_err(context)?;
-    let finished = out.finish().map_err(|error| error.downcast::<io::Error>().map_or_else(|error| error, context))?;
+    let finished = out.finish().map_err(|error| match error {
+        Error::Io { error, .. } => context(error),
+        other => other.into(),
+    })?;
     let mut output = finished.into_inner().map_err(|error| context(error.into_error()))?;
     if verbose {
         let mut start = Vec::new();

@@ -3,9 +3,9 @@
 //! theirs.
 
 use super::{Edit, SectionView, SymbolView, plan};
+use crate::error::Error;
 use crate::formats::elf::SHT_LLVM_OFFLOADING;
 use crate::formats::offload_sections::{NAME, RELOCATABLE};
-use anyhow::{Result, bail};
 use md5::{Digest, Md5};
 use std::io::Write;
 
@@ -33,9 +33,9 @@ pub fn entry_table_tag(output: &[u8]) -> String {
 
 /// Writes the relocatable output `data` without its fat sections, and with `_<tag>` after the names of its entry tables and of
 /// their bounds.
-pub fn rename_entry_tables(data: &[u8], tag: &str, out: &mut impl Write) -> Result<()> {
+pub fn rename_entry_tables(data: &[u8], tag: &str, out: &mut impl Write) -> Result<(), Error> {
     if tag.is_empty() || !tag.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
-        bail!("`{tag}` cannot be part of a section's name that is a C identifier");
+        return Err(Error::usage(format!("`{tag}` cannot be part of a section's name that is a C identifier")));
     }
     let tagged = |name: &[u8]| [name, b"_", tag.as_bytes()].concat();
     let rename_section = |section: SectionView<'_>| {
