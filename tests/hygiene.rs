@@ -26,6 +26,7 @@ const ARROWS: &[(&str, &str)] = &[
         "args error formats link::pipeline llvm model store sys tools::bundler tools::inspect tools::packager tools::wrapper",
     ),
     ("error", ""),
+    ("facade", "args error formats link::pipeline llvm model sys tools::bundler tools::inspect tools::packager tools::wrapper"),
     ("formats", "error model"),
     ("io", "error formats sys"),
     ("lib", "cli io link::inputs link::register link::scan llvm registration store sys"),

@@ -46,6 +46,8 @@ mod inspect;
 mod kinds;
 #[path = "suite/kit.rs"]
 mod kit;
+#[path = "suite/library.rs"]
+mod library;
 #[path = "suite/llvm_program.rs"]
 mod llvm_program;
 #[path = "suite/malformed/mod.rs"]
@@ -94,6 +96,7 @@ fn main() -> ExitCode {
     trials.extend(inspect::trials());
     trials.extend(hip_builds::trials());
     trials.extend(host_bitcode::trials());
+    trials.extend(library::trials());
     trials.extend(llvm_program::trials());
     trials.extend(malformed::trials());
     trials.extend(many::trials());

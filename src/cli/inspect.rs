@@ -52,7 +52,7 @@ pub(super) struct Options {
 pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
     let Options { files, kernels, json, extract, headers_only, bytes } = options;
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
-    let request = Request { files, kernels, headers_only, extract };
+    let request = Request { files, kernels, headers_only, extract, keep_bytes: false };
     let report = inspect(&request, &session).map_err(with_status)?;
     let text = if json {
         let mut text = serde_json::to_string_pretty(&report).context("cannot write the report as JSON")?;

@@ -7,6 +7,7 @@ mod steps;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Result;
 
@@ -18,13 +19,34 @@ use crate::link::inputs;
 use crate::link::payload::{self, BundleContext};
 use crate::link::register::{self, RegisterContext};
 use crate::link::scan;
-use crate::sys::session::Session;
+use crate::sys::session::{Session, SessionOptions};
+use crate::sys::shell::Shell;
 use crate::sys::trace::span;
 use background::Background;
 use line_inputs::{input_specs, out_base, out_name, search};
 
-/// Does the link that `request` describes. `ld_first`: look for `ld` as the real host linker before `ld.lld`.
-pub(crate) fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first: bool) -> Result<()> {
+/// Does the link that `ledger` describes, in a session of its own. `ld_first`: look for `ld` as the real host linker before `ld.lld`.
+/// `embedded`: the process is not ours (see [`SessionOptions`]).
+pub(crate) fn run(ledger: &Ledger, shell: &Arc<Shell>, ld_first: bool, embedded: bool) -> Result<()> {
+    let request = LinkRequest::new(ledger)?;
+    let options = SessionOptions {
+        dry_run: request.dry_run,
+        verbose: request.verbose,
+        save_temps: request.save_temps,
+        time_trace: request.time_trace.clone(),
+        time_trace_granularity: request.time_trace_granularity,
+        embedded,
+    };
+    let session = Session::new(Arc::clone(shell), options);
+    let whole = session.trace.span(span::WHOLE, 0);
+    let result = link(ledger, &request, &session, ld_first);
+    drop(whole);
+    // The trace is written for a failed link as well.
+    result.and(session.trace.write())
+}
+
+/// Does the link that `request` describes.
+fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first: bool) -> Result<()> {
     let background = Background::new(request, session);
     let result = stages(ledger, request, &background, session, ld_first);
     background.finish();

@@ -116,6 +116,8 @@ pub(crate) struct Real {
     pub shell: Arc<Shell>,
     /// Print each command before it runs.
     pub verbose: bool,
+    /// The process belongs to a caller of the library: never replace it by another program.
+    pub embedded: bool,
     /// The folder for response files, and the `TMPDIR` of the children.
     pub scratch: Arc<Scratch>,
     /// Forwards signals to running children.
@@ -266,7 +268,7 @@ impl Run for Real {
     }
 
     fn replace(&self, cmd: &Cmd) -> Result<()> {
-        if response::needs_spill(&cmd.args) {
+        if self.embedded || response::needs_spill(&cmd.args) {
             return self.run(cmd).map(drop);
         }
         let error = self.command(cmd)?.exec();

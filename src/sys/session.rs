@@ -115,6 +115,9 @@ pub struct SessionOptions {
     pub time_trace: Option<PathBuf>,
     /// The shortest span of a trace, in microseconds.
     pub time_trace_granularity: u32,
+    /// The process belongs to somebody else, who uses this crate as a library: it gets no signal handlers, and is not replaced by
+    /// another program.
+    pub embedded: bool,
 }
 
 impl Session {
@@ -122,11 +125,14 @@ impl Session {
     pub fn new(shell: Arc<Shell>, options: SessionOptions) -> Self {
         let scratch = Arc::new(Scratch::new(temp_folder(), options.save_temps));
         let signals = Arc::new(Signals::default());
+        if options.embedded {
+            signals.leave_alone();
+        }
         let runner: Box<dyn Run> = if options.dry_run {
             Box::new(Dry { shell: Arc::clone(&shell) })
         } else {
             let (shell, scratch, signals) = (Arc::clone(&shell), Arc::clone(&scratch), Arc::clone(&signals));
-            Box::new(Real { shell, verbose: options.verbose, scratch, signals })
+            Box::new(Real { shell, verbose: options.verbose, embedded: options.embedded, scratch, signals })
         };
         let trace = Trace::new(options.time_trace, options.time_trace_granularity, shell.name());
         Session { shell, runner, scratch, signals, trace }

@@ -37,6 +37,11 @@ impl Signals {
         });
     }
 
+    /// Never installs a handler from here on: the process belongs to a caller of the library, and so do its signals.
+    pub fn leave_alone(&self) {
+        self.watching.get_or_init(|| ());
+    }
+
     /// An error if a signal has been received; every stage calls this to stop early.
     pub fn check(&self) -> Result<()> {
         match self.received.load(Ordering::SeqCst) {

@@ -16,7 +16,7 @@ mod inflate;
 mod libraries;
 mod objects;
 mod registers;
-pub(crate) mod report;
+pub mod report;
 pub(crate) mod table;
 #[cfg(test)]
 mod tests;
@@ -49,6 +49,8 @@ pub(crate) struct Request {
     pub headers_only: bool,
     /// The folder to extract images to.
     pub extract: Option<PathBuf>,
+    /// Keep the bytes of each image, for whoever writes them somewhere.
+    pub keep_bytes: bool,
 }
 
 /// Inspects the files. Errors in a file are part of its report; this fails only if extracted images cannot be written or after a signal.
@@ -61,23 +63,31 @@ pub(crate) fn inspect(request: &Request, session: &Session) -> Result<Report> {
     Ok(Report { schema: SCHEMA, generator: format!("offld {}", env!("CARGO_PKG_VERSION")), files })
 }
 
+/// Looks into one file. What is wrong with what is in it is in the report; an error is one of opening it.
+pub(crate) fn inspect_one(path: &Path, request: &Request, session: &Session) -> Result<FileReport> {
+    let piece = Piece::open(path)?;
+    Ok(opened(path, piece, request, session))
+}
+
 fn file(path: &Path, request: &Request, session: &Session) -> FileReport {
     let name = path.display().to_string();
-    let opened = Piece::try_open(path).with_context(|| name.clone());
-    let mut walk = Walk::new(request, Arc::clone(&session.signals), opened.as_ref().map_or(0, Piece::size));
-    let kind = match opened {
-        Ok(piece) => {
-            let kind = kind(piece.bytes());
-            let place = Place { file: path.to_owned(), steps: Vec::new() };
-            walk.enter(&Cursor { piece, file: path.to_owned(), place, facts: ImageMetadata::default(), inside: false, depth: 0 });
-            kind
-        }
+    match Piece::try_open(path).with_context(|| name.clone()) {
+        Ok(piece) => opened(path, piece, request, session),
         Err(error) => {
+            let mut walk = Walk::new(request, Arc::clone(&session.signals), 0);
             walk.note(&error);
-            UNREADABLE
+            FileReport { file: name, kind: UNREADABLE, images: Vec::new(), registrations: Vec::new(), errors: walk.errors }
         }
-    };
-    FileReport { file: name, kind, images: walk.images, registrations: walk.registrations, errors: walk.errors }
+    }
+}
+
+fn opened(path: &Path, piece: Piece, request: &Request, session: &Session) -> FileReport {
+    let mut walk = Walk::new(request, Arc::clone(&session.signals), piece.size());
+    let kind = kind(piece.bytes());
+    let place = Place { file: path.to_owned(), steps: Vec::new() };
+    walk.enter(&Cursor { piece, file: path.to_owned(), place, facts: ImageMetadata::default(), inside: false, depth: 0 });
+    let file = path.display().to_string();
+    FileReport { file, kind, images: walk.images, registrations: walk.registrations, errors: walk.errors }
 }
 
 /// The type of a file, for the report.

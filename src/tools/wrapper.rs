@@ -63,7 +63,8 @@ pub(crate) struct Input {
 
 /// The form in which a module is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Emit {
+#[non_exhaustive]
+pub enum Emit {
     /// LLVM bitcode.
     Bitcode,
     /// LLVM IR as text.

@@ -44,7 +44,7 @@ pub(super) fn add(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     if !walk.request.headers_only {
         image.sha256 = Some(bytes_of::sha256(&cursor.piece).with_context(|| cursor.place.to_string())?);
     }
-    if walk.request.extract.is_some() {
+    if walk.request.extract.is_some() || walk.request.keep_bytes {
         image.piece = Some(cursor.piece.clone());
     }
     // The image is listed even if its kernels cannot be read.

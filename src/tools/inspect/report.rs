@@ -1,12 +1,15 @@
-//! The result of inspection as plain data, which `--json` writes as it is (docs/inspect-json.md). A change that breaks readers of the old
-//! form must increase `SCHEMA`.
+//! What [`inspect`](crate::inspect()) finds in a file, as plain data with the names that `offld inspect --json` writes
+//! (docs/inspect-json.md), and the bytes of each image.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::bytes_of;
+use crate::error::Error;
 use crate::formats::kernels::Kernel;
 use crate::io::piece::Piece;
 
@@ -17,7 +20,7 @@ pub(crate) const SCHEMA: u32 = 1;
 pub(super) const UNREADABLE: &str = "unreadable";
 
 /// The report on all inspected files.
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Report {
     /// [`SCHEMA`].
     pub schema: u32,
@@ -28,8 +31,9 @@ pub(crate) struct Report {
 }
 
 /// The report on one file.
-#[derive(Serialize)]
-pub(crate) struct FileReport {
+#[derive(Debug, Serialize)]
+#[non_exhaustive]
+pub struct FileReport {
     /// The file, as it was named.
     pub file: String,
     /// Its type: `elf-executable`, `archive`, `bitcode`, `bundle`, …
@@ -44,8 +48,9 @@ pub(crate) struct FileReport {
 }
 
 /// A device image.
-#[derive(Serialize)]
-pub(crate) struct Image {
+#[derive(Debug, Serialize)]
+#[non_exhaustive]
+pub struct Image {
     /// Its number in the file.
     pub index: usize,
     /// Everything that it is in, the outermost first.
@@ -93,15 +98,28 @@ pub(crate) struct Image {
 
 impl Image {
     /// Whether it is device code. A bundle's entry for the host is not.
-    pub(crate) fn is_device(&self) -> bool {
+    pub fn is_device(&self) -> bool {
         self.kinds.iter().all(|kind| kind != "host")
+    }
+
+    /// Writes the image's bytes to `out`; with `Vec<u8>` for `out`, into memory. They are read from the file that was inspected, which
+    /// must not have changed, or from a temporary file where they were inflated.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when reading or writing fails. [`Error::Usage`] when the report was made without the bytes
+    /// ([`InspectOptions::headers_only`](crate::InspectOptions::headers_only)).
+    pub fn write_to(&self, out: &mut impl Write) -> Result<(), Error> {
+        let piece = self.piece.as_ref().ok_or_else(|| Error::usage("the image was inspected without its bytes"))?;
+        io::copy(&mut bytes_of::reader(piece), out)?;
+        Ok(())
     }
 }
 
 /// One of the things that enclose an image. `offset` counts from the start of the file on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "in", rename_all = "kebab-case")]
-pub(crate) enum Step {
+#[non_exhaustive]
+pub enum Step {
     /// A member of an archive.
     Member {
         /// Its name.
@@ -153,7 +171,8 @@ pub(crate) enum Step {
 
 /// A registration with a runtime.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Registration {
+#[non_exhaustive]
+pub struct Registration {
     /// The members of archives that register, the outermost first.
     pub members: Vec<String>,
     /// `openmp`, `cuda`, `hip`, `sycl`.
@@ -169,7 +188,8 @@ pub(crate) struct Registration {
 
 /// A library that a program needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Library {
+#[non_exhaustive]
+pub struct Library {
     /// Its name, as the program has it.
     pub name: String,
     /// The path at which the dynamic loader would find it now.

@@ -12,6 +12,11 @@ pub(crate) struct ImageArguments {
 }
 
 impl ImageArguments {
+    /// These keys and values, each key once.
+    pub(crate) fn new<'a>(pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Self {
+        ImageArguments { pairs: pairs.map(|(key, value)| (key.to_vec(), value.to_vec())).collect() }
+    }
+
     /// Splits at commas, and each part at its first `=`; a part without one has an empty value. A key that is repeated gets the values
     /// joined by commas. An empty text is one empty key.
     pub(crate) fn parse(text: &OsStr) -> Self {

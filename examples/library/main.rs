@@ -1,0 +1,34 @@
+//! Lists the device images of a file, and writes each into a folder if one is named: `library FILE [FOLDER]`.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::Path;
+use std::process::ExitCode;
+
+use offld::{Error, InspectOptions};
+
+fn list(file: &Path, folder: Option<&Path>) -> Result<ExitCode, Error> {
+    let report = offld::inspect(file, &InspectOptions::default())?;
+    for image in report.images.iter().filter(|image| image.is_device()) {
+        let (kinds, place) = (image.kinds.join("+"), image.section.as_deref().unwrap_or("-"));
+        println!("{} {kinds} {} {} {} {place} {}", image.index, image.triple, image.target, image.format, image.size);
+        if let Some(folder) = folder {
+            let mut out = File::create_new(folder.join(format!("{}.{}", image.index, image.format)))?;
+            image.write_to(&mut out)?;
+        }
+    }
+    report.errors.iter().for_each(|error| eprintln!("{error}"));
+    Ok(if report.errors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let [file, folder @ ..] = &words[..] else {
+        eprintln!("usage: library FILE [FOLDER]");
+        return ExitCode::FAILURE;
+    };
+    list(Path::new(file), folder.first().map(Path::new)).unwrap_or_else(|error| {
+        eprintln!("{error}");
+        ExitCode::FAILURE
+    })
+}

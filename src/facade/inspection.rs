@@ -1,0 +1,54 @@
+//! [`inspect`]: what device code is in a file.
+
+use std::path::Path;
+
+use super::Messages;
+use crate::error::Error;
+use crate::tools::inspect::report::FileReport;
+use crate::tools::inspect::{Request, inspect_one};
+
+/// What is looked for.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct InspectOptions {
+    /// Read the kernels of images that are ELF files, too.
+    pub kernels: bool,
+    /// Read headers alone: no hashes, and nothing is inflated but what says what is in a compressed bundle. The images' bytes cannot be
+    /// written then.
+    pub headers_only: bool,
+}
+
+/// The device images in the file at `path`: an object, library, program, archive, bundle or image of any kind; `-` is stdin. Whatever is
+/// in the file is gone into, down to the images.
+///
+/// What is damaged in the file is told in [`FileReport::errors`], beside what the rest holds.
+///
+/// # Errors
+/// [`Error::Io`] with the path when the file cannot be opened.
+///
+/// ```
+/// use offld::formats::offload_binary;
+/// use offld::model::{ImageKind, OffloadKind};
+/// use offld::{Error, InspectOptions};
+///
+/// let dir = tempfile::tempdir()?;
+/// let file = dir.path().join("images.bin");
+/// let strings = [("triple", "amdgcn-amd-amdhsa"), ("arch", "gfx90a")];
+/// std::fs::write(&file, offload_binary::write(ImageKind::Bitcode, OffloadKind::OpenMp as u16, 0, &strings, b"code"))?;
+///
+/// let report = offld::inspect(&file, &InspectOptions::default())?;
+/// let image = &report.images[0];
+/// assert_eq!((image.kinds[0].as_str(), image.triple.as_str(), image.target.as_str()), ("openmp", "amdgcn-amd-amdhsa", "gfx90a"));
+/// let mut bytes = Vec::new();
+/// image.write_to(&mut bytes)?;
+/// assert_eq!(bytes, b"code");
+///
+/// let missing = offld::inspect(dir.path().join("none"), &InspectOptions::default());
+/// assert!(matches!(missing, Err(Error::Io { path: Some(_), .. })));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn inspect(path: impl AsRef<Path>, options: &InspectOptions) -> Result<FileReport, Error> {
+    let InspectOptions { kernels, headers_only } = *options;
+    let request = Request { kernels, headers_only, keep_bytes: !headers_only, ..Request::default() };
+    inspect_one(path.as_ref(), &request, &Messages::discard().session()).map_err(Error::of)
+}

@@ -1,0 +1,66 @@
+//! What other programs use this crate for: linking, inspecting, bundling, packing and wrapping, as functions. Each is the library's
+//! side of what one of the programs does, over the same code; here is nothing but requests, where messages go, and errors.
+
+mod bundling;
+mod inspection;
+mod linking;
+mod packing;
+mod wrapping;
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+pub use bundling::{BundleOptions, bundle, unbundle};
+pub use inspection::{InspectOptions, inspect};
+pub use linking::{LinkOptions, link};
+pub use packing::{ExtractOptions, PackOptions, PackedImage, extract, pack};
+pub use wrapping::{Emit, WrapOptions, wrap};
+
+use crate::error::Error;
+use crate::sys::session::{Session, SessionOptions};
+use crate::sys::shell::Shell;
+
+/// Where warnings go, and what the tools say that a link runs: each line begins with the name of whoever speaks. The default is stderr.
+#[derive(Debug, Clone)]
+pub struct Messages {
+    shell: Arc<Shell>,
+}
+
+impl Messages {
+    /// To this process's stderr, where each message begins with `name`.
+    pub fn stderr(name: &str) -> Messages {
+        Messages { shell: Arc::new(Shell::stderr(name)) }
+    }
+
+    /// To `out`, where each message begins with `name`. What programs write that are run for a link may still go to stderr.
+    pub fn to(name: &str, out: impl Write + Send + 'static) -> Messages {
+        Messages { shell: Arc::new(Shell::from_write(name, Box::new(out))) }
+    }
+
+    /// Nowhere.
+    pub fn discard() -> Messages {
+        Messages::to("offld", std::io::sink())
+    }
+
+    /// A session in a process that is not ours.
+    fn session(&self) -> Session {
+        Session::new(Arc::clone(&self.shell), SessionOptions { embedded: true, ..SessionOptions::default() })
+    }
+}
+
+impl Default for Messages {
+    fn default() -> Self {
+        Messages::stderr("offld")
+    }
+}
+
+/// `text` of a path, for the tools that take it as part of a list that commas divide.
+fn without_comma(path: &Path) -> Result<&OsStr, Error> {
+    let name = path.as_os_str();
+    if name.as_encoded_bytes().contains(&b',') {
+        return Err(Error::usage(format!("'{}': a name with a comma stands for several files", path.display())));
+    }
+    Ok(name)
+}

@@ -1,0 +1,116 @@
+//! [`pack`] and [`extract`]: device images into OffloadBinaries, and out of whatever holds some, as `llvm-offload-binary` does it.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::{Messages, without_comma};
+use crate::error::Error;
+use crate::model::OffloadKind;
+use crate::tools::packager::{self, Extract, Format, ImageArguments, Pack};
+
+/// An image and what it is for. When packing, `file` is read; when extracting, it is written, and an image must have everything else
+/// that is said here.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct PackedImage {
+    /// The image's file; its name must have no comma.
+    pub file: PathBuf,
+    /// The programming model; none for any, or for one that is not said.
+    pub kind: Option<OffloadKind>,
+    /// The triple of the device; empty for any.
+    pub triple: String,
+    /// The processor or target id; empty for any.
+    pub arch: String,
+    /// What else is stored with the image, by keys.
+    pub strings: Vec<(String, String)>,
+}
+
+impl PackedImage {
+    /// The image in `file`, for the device `triple`.
+    pub fn new(file: impl Into<PathBuf>, triple: impl Into<String>) -> PackedImage {
+        PackedImage { file: file.into(), kind: None, triple: triple.into(), arch: String::new(), strings: Vec::new() }
+    }
+
+    /// The same for the programming model `kind`.
+    pub fn with_kind(self, kind: OffloadKind) -> PackedImage {
+        PackedImage { kind: Some(kind), ..self }
+    }
+
+    /// The same for the processor or target id `arch`.
+    pub fn with_arch(self, arch: impl Into<String>) -> PackedImage {
+        PackedImage { arch: arch.into(), ..self }
+    }
+
+    fn arguments(&self) -> Result<ImageArguments, Error> {
+        let kind = self.kind.map_or("", OffloadKind::name);
+        let known = [("kind", kind), ("triple", &self.triple), ("arch", &self.arch)].into_iter();
+        let others = self.strings.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let given = known.chain(others).filter(|(_, value)| !value.is_empty());
+        let file = (b"file".as_slice(), without_comma(&self.file)?.as_bytes());
+        Ok(ImageArguments::new([file].into_iter().chain(given.map(|(key, value)| (key.as_bytes(), value.as_bytes())))))
+    }
+}
+
+/// How images are packed.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct PackOptions {
+    /// Write version 2 of the format, which LLVM 23 reads: one binary for all images. Else a binary of version 1 for each.
+    pub shared: bool,
+    /// Number the programming models as LLVM 15 to 20 do, where HIP is 3.
+    pub legacy_kinds: bool,
+    /// Where warnings go.
+    pub messages: Messages,
+}
+
+/// How images are extracted.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct ExtractOptions {
+    /// Write archives, each of all images that match; else the last of them is written.
+    pub archive: bool,
+    /// Where warnings go.
+    pub messages: Messages,
+}
+
+/// Packs `images` into the file `output`, which appears whole or not at all; `-` is stdout.
+///
+/// # Errors
+/// [`Error::Io`] for files; [`Error::Usage`] and [`Error::Other`] for a request that cannot be met.
+///
+/// ```
+/// use offld::model::OffloadKind;
+/// use offld::{ExtractOptions, PackOptions, PackedImage};
+///
+/// let dir = tempfile::tempdir()?;
+/// let path = |name: &str| dir.path().join(name);
+/// std::fs::write(path("k.cubin"), "device code")?;
+/// let image = PackedImage::new(path("k.cubin"), "nvptx64-nvidia-cuda").with_kind(OffloadKind::Cuda).with_arch("sm_90");
+/// offld::pack(&[image], path("packed"), &PackOptions::default())?;
+///
+/// let wanted = PackedImage::new(path("again"), "nvptx64-nvidia-cuda");
+/// offld::extract(path("packed"), &[wanted], &ExtractOptions::default())?;
+/// assert_eq!(std::fs::read(path("again"))?, b"device code");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn pack(images: &[PackedImage], output: impl AsRef<Path>, options: &PackOptions) -> Result<(), Error> {
+    let images = images.iter().map(PackedImage::arguments).collect::<Result<_, _>>()?;
+    let format = if options.shared { Format::Shared } else { Format::Separate };
+    let request = Pack { images, output: output.as_ref().to_owned(), format, legacy_kinds: options.legacy_kinds };
+    packager::pack(&request, &options.messages.session()).map_err(Error::of)
+}
+
+/// Extracts from `input` (a binary, an object, a program, an archive; `-` is stdin) the images that `wanted` describes, each into its
+/// file. All files appear, or none.
+///
+/// # Errors
+/// [`Error::Malformed`] for damaged input, [`Error::Io`] for files, [`Error::Usage`] when nothing is wanted, and [`Error::Other`] when
+/// nothing in the input matches one of the images.
+pub fn extract(input: impl AsRef<Path>, wanted: &[PackedImage], options: &ExtractOptions) -> Result<(), Error> {
+    if wanted.is_empty() {
+        return Err(Error::usage("no image is asked for: there is nothing to extract"));
+    }
+    let images = wanted.iter().map(PackedImage::arguments).collect::<Result<_, _>>()?;
+    let request = Extract { input: input.as_ref().to_owned(), images, archive: options.archive, all_must_match: true };
+    packager::extract(&request, &options.messages.session()).map(drop).map_err(Error::of)
+}
