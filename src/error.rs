@@ -11,6 +11,7 @@ pub(crate) use library::FileError;
 
 /// Bytes that break a format: what is wrong, and how far into the data given to the reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Malformed {
     /// What is wrong, a lowercase fragment: `size field past the end`.
     pub what: &'static str,
@@ -59,6 +60,7 @@ impl std::error::Error for Malformed {}
 /// A step that ends the whole program with a given exit status: a child's own status where a child failed,
 /// 128+n where signal n ended it or us.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct StepFailed {
     /// The report: the step, its inputs, the command, the status.
     pub report: String,

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 /// (docs/spec/link-driver.md 4.1, 8.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(u16)]
+#[non_exhaustive]
 pub enum OffloadKind {
     /// OpenMP, registered with libomptarget.
     OpenMp = 1,
@@ -71,6 +72,7 @@ impl OffloadKinds {
 
 /// The format of an image's bytes (docs/spec/link-driver.md 4.1). Unknown values are kept as `Other`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum ImageKind {
     /// The producer gave no format.
     None,
@@ -123,6 +125,7 @@ impl ImageKind {
 /// The layout of a host object's entry table, which its runtime expects (docs/spec/link-driver.md 8.1, 11;
 /// docs/spec/containers.md 5.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum Generation {
     /// LLVM 14: raw `.llvm.offloading.<triple>.<arch>` sections, 32-byte entries in `omp_offloading_entries`,
     /// registration from a constructor and a destructor of priority 1.
@@ -173,6 +176,7 @@ pub fn llvm_major(release: &str) -> Option<u32> {
 
 /// Where bytes came from, for error messages: `libbad.a(badmem.o): .llvm.offloading`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Origin {
     /// The file the user named (or a search found).
     pub file: PathBuf,
@@ -225,6 +229,7 @@ impl fmt::Display for Origin {
 
 /// The format of a host's object files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ObjectFormat {
     /// ELF.
     Elf,

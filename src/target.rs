@@ -8,6 +8,7 @@ use crate::formats::gpu::TargetId;
 
 /// The device that an image is for. `""` and `generic` are the same architecture, which means any.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Target {
     /// The triple, without trailing dashes.
     pub triple: String,

@@ -8,6 +8,7 @@ use super::{Id, Role};
 
 /// Which family of linkers the host arguments are spelled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Dialect {
     /// GNU ld, gold, ld.lld, mold, wild.
     #[default]

@@ -27,6 +27,7 @@ pub use target_arg::{TargetArg, is_llvm_arch};
 
 /// Which tool's command line this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Role {
     /// `clang-linker-wrapper`: offld's options, then the host linker's arguments.
     #[default]
@@ -37,6 +38,7 @@ pub enum Role {
 
 /// What a command line asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Mode {
     /// offld's help. Only if it is the sole argument: on a link line it belongs to the linker (docs/spec/faults.md F23).
     Help {
@@ -51,6 +53,7 @@ pub enum Mode {
 
 /// What an argument is.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub enum ArgKind {
     /// An option with a row in the tables.
     Known(&'static OptionRow),
@@ -64,6 +67,7 @@ pub enum ArgKind {
 
 /// One argument: an input, or an option with its operand.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Arg {
     /// What it is.
     pub kind: ArgKind,

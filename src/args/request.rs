@@ -104,6 +104,7 @@ impl InputSpec {
 
 /// A link, as asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct LinkRequest {
     /// Which tool's command line it was.
     pub role: Role,

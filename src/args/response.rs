@@ -14,6 +14,7 @@ use super::{Dialect, Role};
 
 /// How arguments are quoted in a response file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Style {
     /// GNU tools, clang, ld.lld: single and double quotes; a backslash makes the next character literal.
     #[default]

@@ -5,6 +5,7 @@ use super::Role;
 
 /// Who gets an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Route {
     /// The host linker only.
     Host,
@@ -16,6 +17,7 @@ pub enum Route {
 
 /// How many dashes an option is written with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Dashes {
     /// `-opt`
     One,
@@ -33,6 +35,7 @@ impl Dashes {
 
 /// How an option takes its operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Shape {
     /// `--opt`
     Flag,
@@ -64,6 +67,7 @@ impl Shape {
 
 /// Where a row applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Scope {
     /// On every command line.
     Everywhere,
@@ -85,6 +89,7 @@ impl Scope {
 
 /// One option.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct OptionRow {
     /// Its name, without dashes.
     pub name: &'static str,
@@ -105,6 +110,7 @@ pub struct OptionRow {
 /// What an option is, however it is spelled.
 #[expect(missing_docs, reason = "each is named after the option it stands for")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Id {
     // Options of clang-linker-wrapper in LLVM 22.
     Compress,

@@ -49,3 +49,17 @@ where
     }
     pipeline::run(&ledger, &options.messages.shell, options.ld_first, true).map_err(Error::of)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_without_device_code_comes_back_with_the_linkers_status() {
+        let options = LinkOptions { messages: Messages::discard(), ..LinkOptions::default() };
+        // A process that was replaced by this linker would end, and the tests with it.
+        let result = link(["--linker-path=/bin/false", "-o", "x"], &options);
+        assert!(matches!(&result, Err(Error::StepFailed(step)) if step.status == 1), "{result:?}");
+        assert!(matches!(link(["--help"], &options), Err(Error::Usage { .. })));
+    }
+}

@@ -114,3 +114,24 @@ pub fn extract(input: impl AsRef<Path>, wanted: &[PackedImage], options: &Extrac
     let request = Extract { input: input.as_ref().to_owned(), images, archive: options.archive, all_must_match: true };
     packager::extract(&request, &options.messages.session()).map(drop).map_err(Error::of)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_is_an_error_of_its_kind() {
+        let dir = tempfile::tempdir().unwrap();
+        let (options, output) = (ExtractOptions::default(), dir.path().join("out"));
+        assert!(matches!(extract("/dev/null", &[], &options), Err(Error::Usage { .. })));
+        let comma = [PackedImage::new(dir.path().join("a,b"), "x")];
+        assert!(matches!(pack(&comma, &output, &PackOptions::default()), Err(Error::Usage { .. })));
+        let missing = [PackedImage::new(dir.path().join("none"), "x")];
+        let result = pack(&missing, &output, &PackOptions::default());
+        assert!(matches!(&result, Err(Error::Io { path: Some(path), .. }) if path.ends_with("none")), "{result:?}");
+        std::fs::write(dir.path().join("cut.a"), b"!<arch>\ncut").unwrap();
+        let result = extract(dir.path().join("cut.a"), &missing, &options);
+        assert!(matches!(&result, Err(Error::Malformed { place, .. }) if place.ends_with("cut.a")), "{result:?}");
+        assert!(!output.exists());
+    }
+}

@@ -3,6 +3,21 @@
 //! as clang-offload-bundler does. Ids are kept as they stand; what they mean is in `Id`.
 //!
 //! Bundles of text are in `text`; bundles in object sections and archives of them are not read here.
+//!
+//! ```
+//! use offld::formats::bundle::{Source, read_all, write};
+//!
+//! let sources = vec![
+//!     Source { id: "host-x86_64-unknown-linux-gnu", size: 0, bytes: &b""[..] },
+//!     Source { id: "hip-amdgcn-amd-amdhsa--gfx90a", size: 4, bytes: &b"code"[..] },
+//! ];
+//! let mut file = Vec::new();
+//! write(sources, 4096, &mut file)?;
+//! let bundles = read_all(&file)?;
+//! let entry = &bundles[0].entries[1];
+//! assert_eq!((entry.id, entry.object), ("hip-amdgcn-amd-amdhsa--gfx90a", &b"code"[..]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod compat;
 mod enumerated;
@@ -35,6 +50,7 @@ const ENTRY_SIZE: u64 = 24;
 
 /// A code object of a bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Entry<'a> {
     /// Its id, as stored.
     pub id: &'a str,
@@ -46,6 +62,7 @@ pub struct Entry<'a> {
 
 /// A bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Bundle<'a> {
     /// Its code objects, in the order of its header.
     pub entries: Vec<Entry<'a>>,

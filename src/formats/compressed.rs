@@ -3,6 +3,16 @@
 //! verified: damaged data is an error, where LLVM 22 passes it on.
 //!
 //! What is inside is not looked at here: it is a bundle, or anything else.
+//!
+//! ```
+//! use offld::formats::compressed::{Options, compress, read_at};
+//!
+//! let plain = vec![7; 100_000];
+//! let packed = compress(&plain, Options::default())?;
+//! assert!(packed.len() < 1000);
+//! assert_eq!(read_at(&packed, 0)?.unpack()?, plain);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod hash;
 mod stream;
@@ -26,6 +36,7 @@ const CHUNK: usize = 128 << 10;
 
 /// How data is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Method {
     /// RFC 1950.
     Zlib,
@@ -35,6 +46,7 @@ pub enum Method {
 
 /// A compressed bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Compressed<'a> {
     /// The version of the header: 1, 2 or 3.
     pub version: u16,

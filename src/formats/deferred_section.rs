@@ -3,6 +3,20 @@
 //!
 //! On ELF the section's name starts with `.bss`, which is what makes it one without contents; the rest is the name it gets: the
 //! same string, entered later. COFF has just one `.bss`, which gets another name. (Sources: the ELF gABI, Microsoft's PE format.)
+//!
+//! ```
+//! use object::write::Object;
+//! use object::{Architecture, BinaryFormat, Endianness, SectionKind};
+//! use offld::formats::deferred_section::{Wanted, make_room};
+//!
+//! let mut object = Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
+//! let section = object.add_section(Vec::new(), b".bss.images".to_vec(), SectionKind::UninitializedData);
+//! object.append_section_bss(section, 4, 1);
+//! let room = make_room(object.write()?, Wanted { name: ".images", prefix: ".bss", listed: false })?;
+//! // The four bytes of the section follow the object in its file.
+//! assert_eq!((room.at, room.size), (room.object.len() as u64, 4));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #[cfg(test)]
 mod tests;
@@ -19,6 +33,7 @@ const LARGE: u64 = 1 << 30;
 
 /// An object in which a section has room.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Room {
     /// The object as it starts now; what follows is the section.
     pub object: Vec<u8>,

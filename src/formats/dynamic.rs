@@ -1,6 +1,14 @@
 //! What a dynamic loader or linker reads of an ELF program or shared library: the libraries that it needs, where these are looked for,
 //! its own name, its loader, and the symbols that it exports. Of either class and byte order; found by the program headers, as loaders
 //! do, or by the section headers in a file that has no segments.
+//!
+//! ```
+//! let program = std::fs::read("/proc/self/exe")?;
+//! let dynamic = offld::formats::dynamic::read(&program)?;
+//! assert!(dynamic.needed.iter().any(|name| name.starts_with(b"libc.")));
+//! assert!(dynamic.interpreter.is_some_and(|loader| loader.starts_with(b"/")));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use object::elf::{self, FileHeader32, FileHeader64, Machine};
 use object::read::elf::{Dyn, FileHeader, GnuHashTable, HashTable, ProgramHeader, Sym};
@@ -14,6 +22,7 @@ mod tests;
 
 /// The entries of a program or shared library for its loader. Names and paths are as stored, without the zero at their end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Dynamic<'data> {
     /// The processor it is for.
     pub machine: Machine,

@@ -3,6 +3,21 @@
 //!
 //! Only headers, names and symbols are looked at: code objects are told by where they stand in the file, and a new object is a plan
 //! of what to copy. Objects come out as those of llvm-objcopy do, to the byte.
+//!
+//! ```
+//! use object::write::Object;
+//! use object::{Architecture, BinaryFormat, Endianness, SectionKind};
+//! use offld::formats::fat_object::bundle_sections;
+//!
+//! let mut object = Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
+//! let name = b"__CLANG_OFFLOAD_BUNDLE__hip-amdgcn-amd-amdhsa--gfx90a".to_vec();
+//! let section = object.add_section(Vec::new(), name, SectionKind::ReadOnlyData);
+//! object.set_section_data(section, b"code".to_vec(), 1);
+//! let object = object.write()?;
+//! let found = bundle_sections(&object)?;
+//! assert_eq!((found[0].id, found[0].size), ("hip-amdgcn-amd-amdhsa--gfx90a", 4));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod coff;
 mod elf;
@@ -31,6 +46,7 @@ pub struct NewSection<'a> {
 
 /// A new object as a list of parts to write one after another, so that large sections need not be in memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct ObjectPlan {
     /// The parts, in order.
     pub parts: Vec<ObjectPart>,
@@ -64,6 +80,7 @@ impl ObjectPlan {
 
 /// Why an object cannot be rewritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Fault {
     /// It breaks its format.
     Malformed(Malformed),

@@ -7,6 +7,24 @@
 //! entry      u16 kind, u16 version, u32 header size, u64 size, u32 compressed size, u32 options, u16 minor, u16 major, u32 arch,
 //!            u32 name, u32 name size, u64 flags, u64 0, u64 plain size; then what it names, then `size` bytes
 //! ```
+//!
+//! ```
+//! use offld::formats::fatbin::{Kind, MAGIC, read_all};
+//!
+//! let text = b".version 8.0\n\0\0\0";
+//! let mut file = [&MAGIC[..], &1u16.to_le_bytes(), &16u16.to_le_bytes(), &(64 + text.len() as u64).to_le_bytes()].concat();
+//! let mut entry = [0; 64];
+//! entry[0] = 1; // PTX
+//! entry[4] = 64; // the size of this header
+//! entry[8] = text.len() as u8;
+//! entry[28] = 90; // the processor
+//! file.extend(entry);
+//! file.extend(text);
+//! let found = read_all(&file)?;
+//! let entry = &found[0].entries[0];
+//! assert_eq!((entry.kind, entry.arch.as_str(), entry.stored), (Kind::Ptx, "sm_90", &text[..]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #[cfg(test)]
 mod tests;
@@ -31,6 +49,7 @@ const FLAG_FAMILY: u64 = 0x20_0000;
 
 /// What an entry is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Kind {
     /// PTX, as text.
     Ptx,
@@ -42,6 +61,7 @@ pub enum Kind {
 
 /// How an entry is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Method {
     /// One LZ4 block, which does not say where it ends.
     Lz4,
@@ -51,6 +71,7 @@ pub enum Method {
 
 /// One entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Entry<'a> {
     /// What it is.
     pub kind: Kind,
@@ -74,6 +95,7 @@ pub struct Entry<'a> {
 
 /// A fatbinary.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Fatbin<'a> {
     /// What is in it, in order.
     pub entries: Vec<Entry<'a>>,

@@ -1,5 +1,14 @@
 //! The GPUs that device code is for: their processors and features, how target ids spell them, and how the ELF headers of images
 //! name them. All that is known of it is here.
+//!
+//! ```
+//! use offld::formats::gpu::TargetId;
+//!
+//! let id = TargetId::parse("gfx90a:sramecc+:xnack-").ok_or("malformed")?;
+//! assert_eq!((id.processor, id.features["xnack"]), ("gfx90a", false));
+//! assert!(TargetId::parse("gfx90a:xnack").is_none());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod amd;
 mod nvidia;

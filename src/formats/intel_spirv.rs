@@ -1,5 +1,14 @@
 //! The ELF file that Intel's OpenMP runtime wants SPIR-V in: notes that say how to build it, then the SPIR-V, nothing that is
 //! loaded (docs/spec/link-driver.md 6.4). Only written here; the bytes are LLVM's.
+//!
+//! ```
+//! use offld::formats::gpu::Gpu;
+//! use offld::formats::intel_spirv::wrap_intel_spirv;
+//!
+//! let file = wrap_intel_spirv(&0x0723_0203_u32.to_le_bytes());
+//! assert_eq!(Gpu::of_elf(&file)?.ok_or("no GPU")?.triple, "spirv64-intel");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use super::gpu::EM_INTELGT;
 use object::Endianness;

@@ -1,5 +1,30 @@
 //! The kernels of a device image that is an ELF file, with what they take of the device: as AMD's metadata note tells it, as NVIDIA's
 //! `.nv.info` sections do, or, for a CPU, names and sizes alone.
+//!
+//! ```
+//! use object::write::Object;
+//! use object::{Architecture, BinaryFormat, Endianness, SectionKind};
+//! use object::write::{Symbol, SymbolSection};
+//! use object::{SymbolFlags, SymbolKind, SymbolScope};
+//!
+//! // Code of a CPU as device, with one target region.
+//! let mut object = Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
+//! let section = object.add_section(Vec::new(), b".text".to_vec(), SectionKind::Text);
+//! object.set_section_data(section, vec![0xc3], 16);
+//! object.add_symbol(Symbol {
+//!     name: b"__omp_offloading_10_2_main_l3".to_vec(),
+//!     value: 0,
+//!     size: 1,
+//!     kind: SymbolKind::Text,
+//!     scope: SymbolScope::Dynamic,
+//!     weak: false,
+//!     section: SymbolSection::Section(section),
+//!     flags: SymbolFlags::None,
+//! });
+//! let kernels = offld::formats::kernels::read(&object.write()?)?;
+//! assert_eq!((kernels[0].name.as_str(), kernels[0].code_size), ("__omp_offloading_10_2_main_l3", Some(1)));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod amdgpu;
 mod cpu;
@@ -16,6 +41,7 @@ use crate::error::Error;
 
 /// A kernel. Values that its image does not have are none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
 pub struct Kernel {
     /// Its name, mangled as in the image.
     pub name: String,

@@ -1,5 +1,13 @@
 //! The magic numbers of all formats, and the kind of a file by its contents, never by its name. COFF objects, PTX and text have no magic
 //! number and are recognized by more of their contents. (docs/spec/link-driver.md 3.2)
+//!
+//! ```
+//! use offld::formats::magic::{Magic, magic};
+//!
+//! assert_eq!(magic(b"\x10\xff\x10\xad"), Magic::OffloadBinary);
+//! assert_eq!(magic(b"!<thin>\n"), Magic::Archive);
+//! assert_eq!(magic(b"INPUT(libx.a)\n"), Magic::Text);
+//! ```
 
 use object::elf;
 use object::read::coff::CoffFile;
@@ -49,6 +57,7 @@ pub fn is_spirv(data: &[u8]) -> bool {
 
 /// The kinds of files that a link line can name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Magic {
     /// An ELF relocatable object or executable.
     Elf,

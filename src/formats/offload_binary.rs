@@ -3,6 +3,19 @@
 //!
 //! Integers are taken as little-endian, which is what every host that offloads writes. Strings and images are lent, except
 //! those of a compressed version 3 binary.
+//!
+//! ```
+//! use offld::formats::offload_binary::{read_all, write};
+//! use offld::model::{ImageKind, OffloadKind};
+//!
+//! let strings = [("triple", "nvptx64-nvidia-cuda"), ("arch", "sm_90")];
+//! let file = write(ImageKind::Cubin, OffloadKind::Cuda as u16, 0, &strings, b"code");
+//! let images = read_all(&file)?;
+//! assert_eq!((&*images[0].arch(), &*images[0].image), ("sm_90", &b"code"[..]));
+//! // A file that is cut short is an error with an offset.
+//! assert!(read_all(&file[..40]).is_err());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod head;
 mod packed;
@@ -32,6 +45,7 @@ type Pair<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
 
 /// One entry: an image and its strings.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Image<'a> {
     /// What the image's bytes are, as stored.
     pub image_kind: ImageKind,

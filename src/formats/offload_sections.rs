@@ -1,5 +1,20 @@
 //! The sections of native objects that hold device images (docs/spec/containers.md 4.4): ELF of any class, byte order and kind,
 //! by section type, COFF by name; and the sections of LLVM 14, whose names say what the image in them is for.
+//!
+//! ```
+//! use object::write::Object;
+//! use object::{Architecture, BinaryFormat, Endianness, SectionKind};
+//! use offld::formats::{offload_binary, offload_sections};
+//! use offld::model::ImageKind;
+//!
+//! let image = offload_binary::write(ImageKind::Object, 1, 0, &[("triple", "x86_64-pc-linux-gnu")], b"code");
+//! let mut object = Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
+//! let section = object.add_section(Vec::new(), b".llvm.offloading".to_vec(), SectionKind::ReadOnlyData);
+//! object.set_section_data(section, image.clone(), 8);
+//! let found = offload_sections::sections(&object.write()?)?;
+//! assert_eq!((found[0].name.as_str(), found[0].size), (".llvm.offloading", image.len() as u64));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use anyhow::{Context, Result, bail};
 use object::elf::{self, FileHeader32, FileHeader64};
@@ -24,6 +39,7 @@ pub(crate) const LONGEST_NAME: usize = 4096;
 
 /// A section with device images.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FatSection {
     /// Its name.
     pub name: String,

@@ -1,4 +1,16 @@
 //! Archives of objects (`ar`): one reader for every kind that linkers take, one writer of GNU archives.
+//!
+//! ```
+//! use offld::formats::archive::{MemberContents, members, write_plain};
+//!
+//! let mut file = Vec::new();
+//! write_plain([("a.o".to_owned(), &b"first"[..]), ("b.o".to_owned(), b"second")].into_iter(), &mut file)?;
+//! let member = members(&file)?.nth(1).ok_or("no second member")??;
+//! assert_eq!(member.name, b"b.o");
+//! let MemberContents::Within { offset, size } = member.contents else { return Err("a thin archive".into()) };
+//! assert_eq!(&file[offset as usize..(offset + size) as usize], b"second");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod read;
 mod write;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use object::archive::Header;
 use object::read::archive::{ArchiveFile, ArchiveKind, ArchiveMemberIterator};
 
+use crate::error::Error;
 use crate::formats::magic;
 
 #[cfg(test)]
@@ -22,6 +23,7 @@ const LONGEST_SHOWN_NAME: usize = 512;
 
 /// One member of an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ArchiveMember<'data> {
     /// The name, in full; of a thin archive's member, the path of its file.
     pub name: &'data [u8],
@@ -31,6 +33,7 @@ pub struct ArchiveMember<'data> {
 
 /// Where the bytes of a member are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MemberContents {
     /// In the archive, all of them.
     Within {
@@ -64,6 +67,7 @@ fn shown(name: &[u8]) -> String {
 
 /// What is wrong with an archive, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ArchiveFault {
     /// The name of the member that cannot be read, as far as it is known; as it is stored where it cannot be looked up.
     pub member: Option<String>,
@@ -75,9 +79,9 @@ pub struct ArchiveFault {
 
 impl ArchiveFault {
     /// The whole message for an archive that is called `archive`: `lib.a(k.o): past the end of the archive, at offset 0x90 of it`.
-    pub fn in_archive(&self, archive: &dyn fmt::Display) -> String {
+    pub fn in_archive(&self, archive: &dyn fmt::Display) -> Error {
         let member = self.member.as_ref().map_or_else(String::new, |member| format!("({member})"));
-        format!("{archive}{member}: {self}")
+        Error::Malformed { place: format!("{archive}{member}"), what: self.to_string(), offset: None }
     }
 }
 

@@ -19,6 +19,7 @@ pub enum StreamPiece {
 
 /// A stream as it is to be written to a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Written {
     /// The parts, in order.
     pub pieces: Vec<StreamPiece>,
@@ -28,6 +29,7 @@ pub struct Written {
 
 /// The old and the new position of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Placed {
     /// `Block::was_at`.
     pub was_at: u64,

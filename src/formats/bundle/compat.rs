@@ -9,6 +9,7 @@ use crate::formats::gpu::TargetId;
 
 /// Whether a code object can be used for a target, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Verdict {
     /// It is for this very target.
     Exact,

@@ -7,6 +7,7 @@ use crate::error::Malformed;
 
 /// A bundle's header.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Head {
     /// Its code objects, in order.
     pub slots: Vec<Slot>,
@@ -16,6 +17,7 @@ pub struct Head {
 
 /// The place of a code object.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Slot {
     /// Its id, as stored.
     pub id: String,

@@ -8,6 +8,7 @@ use std::fmt;
 
 /// A bundle id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub struct Id {
     /// `host`, `openmp`, `hip`, `hipv4`.
     pub kind: String,
@@ -19,6 +20,7 @@ pub struct Id {
 
 /// Why ids cannot be in one bundle, in LLVM's words.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum IdFault {
     /// Two are the same.
     Duplicate,

@@ -18,6 +18,7 @@ const LONGEST_LINE: u64 = 64 << 10;
 
 /// A code object of a text bundle: where it stands in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Span {
     /// Its id, as stored.
     pub id: String,

@@ -6,6 +6,7 @@ use std::io::{Read, Write, copy, repeat};
 
 /// A bundle without its code objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Frame {
     /// The header.
     pub head: Vec<u8>,

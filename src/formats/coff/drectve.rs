@@ -2,6 +2,7 @@
 
 /// The directives that affect which objects are linked.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Directives {
     /// `/defaultlib:`, libraries to search after all others.
     pub default_libraries: Vec<String>,

@@ -21,6 +21,7 @@ pub fn window_log(plain_size: u64) -> u32 {
 
 /// The header of a compressed bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Header {
     /// Its version: 1, 2 or 3.
     pub version: u16,

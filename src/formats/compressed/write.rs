@@ -8,6 +8,7 @@ use zstd::zstd_safe::CParameter;
 
 /// The version of the format to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Version {
     /// Version 2, of LLVM 19 to 21: sizes have 32 bits.
     V2,
@@ -26,6 +27,7 @@ impl Version {
 
 /// How to compress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Options {
     /// The version of the format.
     pub version: Version,

@@ -28,6 +28,7 @@ use std::borrow::Cow;
 
 /// A section, to decide by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SectionView<'a> {
     /// Its name.
     pub name: &'a [u8],
@@ -39,6 +40,7 @@ pub struct SectionView<'a> {
 
 /// A symbol, to decide by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SymbolView<'a> {
     /// Its name.
     pub name: &'a [u8],

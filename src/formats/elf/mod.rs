@@ -1,4 +1,20 @@
 //! ELF: what offload tools need to know of objects, images and finished files.
+//!
+//! ```
+//! use object::write::Object;
+//! use object::{Architecture, BinaryFormat, Endianness, SectionKind};
+//! use object::{File, Object as _};
+//! use offld::formats::elf::edit::{Edit, rewrite};
+//!
+//! let mut object = Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
+//! let section = object.add_section(Vec::new(), b"images".to_vec(), SectionKind::ReadOnlyData);
+//! object.set_section_data(section, b"code".to_vec(), 1);
+//! let object = object.write()?;
+//! let edited = rewrite(&object, &Edit { remove: &|section| section.name == b"images", ..Edit::default() })?;
+//! assert!(File::parse(&*object)?.section_by_name("images").is_some());
+//! assert!(File::parse(&*edited)?.section_by_name("images").is_none());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod edit;
 pub mod interface;

@@ -20,6 +20,7 @@ const NOTES: [&str; 3] = ["1.0", "LLVM", LLVM_RELEASE];
 
 /// An image with notes.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Changed {
     /// The new start, which replaces as many bytes of the image.
     pub head: Vec<u8>,

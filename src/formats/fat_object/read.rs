@@ -16,6 +16,7 @@ const HIP_SECTION_PE: &[u8] = b".hip_fat";
 
 /// The kinds of object files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Kind {
     /// ELF: objects, libraries and programs.
     Elf,
@@ -50,6 +51,7 @@ pub fn kind(data: &[u8]) -> Option<Kind> {
 
 /// A code object in a section of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BundleSection<'a> {
     /// The id of the entry: the section's name behind the magic.
     pub id: &'a str,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 /// The components of a target id.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TargetId<'a> {
     /// The processor.
     pub processor: &'a str,

@@ -9,6 +9,7 @@ const MAX_GROWTH: u64 = 32 << 10;
 
 /// The header of a binary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Head {
     /// Its version: 1, 2 or 3.
     pub version: u32,
@@ -20,6 +21,7 @@ pub struct Head {
 
 /// Where the compressed data of a binary is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PackedPart {
     /// Its offset in the binary; it extends to the end of the binary. The bytes before it are not compressed.
     pub at: u64,

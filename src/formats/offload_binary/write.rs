@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 /// A version 1 binary without its image, for writers that stream the image or leave it where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Frame {
     /// What comes before the image: header, entry, strings, padding.
     pub head: Vec<u8>,
@@ -38,6 +39,7 @@ pub struct Entry<'a> {
 
 /// A version 2 binary without its images, which follow `head` back to back, in the order of the entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SharedFrame {
     /// What comes before the first image.
     pub head: Vec<u8>,

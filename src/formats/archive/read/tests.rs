@@ -72,7 +72,7 @@ fn an_archive_in_a_thin_one_is_named() {
     let nested = [&data[..], &header_of("/5:78", 9)].concat();
     let fault = read(&nested).unwrap_err();
     assert_eq!((fault.member.as_deref(), fault.offset), (Some("/5:78"), data.len() as u64));
-    let text = fault.in_archive(&"outer.a");
+    let text = fault.in_archive(&"outer.a").to_string();
     assert!(text.starts_with("outer.a(/5:78): `/5:78` is a member of another archive"), "{text}");
     assert!(text.ends_with(&format!("at offset {:#x} of it", data.len())), "{text}");
     // The same where it is the first, which is read together with the index.
@@ -87,7 +87,7 @@ fn a_damaged_member_is_named_with_its_offset() {
     let second = 8 + 60 + 6;
     let fault = |data: &[u8]| read(data).unwrap_err();
     let cut = fault(&data[..data.len() - 1]);
-    assert_eq!(cut.in_archive(&"x.a"), "x.a(b.o): past the end of the archive, at offset 0x86 of it");
+    assert_eq!(cut.in_archive(&"x.a").to_string(), "x.a(b.o): past the end of the archive, at offset 0x86 of it");
     assert_eq!(fault(&data[..second + 59]).offset, second as u64);
     for damaged in [second + 48, second + 58] {
         let mut data = data.clone();
