@@ -10,11 +10,11 @@ mod tests;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 
-pub use parse::parse;
+pub(crate) use parse::parse;
 
 /// The description of a tool's command line.
 #[derive(Debug)]
-pub struct ToolSpec {
+pub(crate) struct ToolSpec {
     /// The name used in messages if `argv[0]` is empty.
     pub name: &'static str,
     /// The first paragraph of its help, without `OVERVIEW: `.
@@ -33,7 +33,7 @@ pub struct ToolSpec {
 
 /// One option.
 #[derive(Debug)]
-pub struct Opt {
+pub(crate) struct Opt {
     /// Its name, without dashes.
     pub name: &'static str,
     /// What value it takes.
@@ -50,24 +50,24 @@ pub struct Opt {
 
 impl Opt {
     /// An optional option that the help lists.
-    pub const fn new(name: &'static str, kind: Kind, value: &'static str, help: &'static str) -> Opt {
+    pub(crate) const fn new(name: &'static str, kind: Kind, value: &'static str, help: &'static str) -> Opt {
         Opt { name, kind, value, help, required: false, hidden: false }
     }
 
     /// The same option, but leaving it out is an error.
-    pub const fn required(self) -> Opt {
+    pub(crate) const fn required(self) -> Opt {
         Opt { required: true, ..self }
     }
 
     /// The same option, but only `--help-hidden` lists it.
-    pub const fn hidden(self) -> Opt {
+    pub(crate) const fn hidden(self) -> Opt {
         Opt { hidden: true, ..self }
     }
 }
 
 /// What value an option takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// None, or a boolean: `=true`, `=0`.
     Flag,
     /// Text. If the option is repeated, the last value counts.
@@ -86,7 +86,7 @@ pub enum Kind {
 
 /// How many positional arguments a tool takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Positional {
+pub(crate) enum Positional {
     /// None.
     None,
     /// At most one.
@@ -97,7 +97,7 @@ pub enum Positional {
 
 /// What a command line asks for.
 #[derive(Debug)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// To print this (help, version) and do nothing else.
     Print(String),
     /// To do the tool's work.
@@ -106,14 +106,14 @@ pub enum Outcome {
 
 /// The arguments of a command line without errors, in order. Every value has the form that its option requires.
 #[derive(Debug)]
-pub struct ParsedLine {
+pub(crate) struct ParsedLine {
     given: Vec<(&'static str, Kind, OsString)>,
     help: String,
 }
 
 impl ParsedLine {
     /// All arguments in order: the option's name (empty for a positional argument) and the value.
-    pub fn given(&self) -> impl Iterator<Item = (&'static str, &OsStr)> {
+    pub(crate) fn given(&self) -> impl Iterator<Item = (&'static str, &OsStr)> {
         self.given.iter().map(|(name, _, value)| (*name, value.as_os_str()))
     }
 
@@ -122,32 +122,32 @@ impl ParsedLine {
     }
 
     /// How often an option was given.
-    pub fn count(&self, name: &str) -> usize {
+    pub(crate) fn count(&self, name: &str) -> usize {
         self.all(name).count()
     }
 
     /// The last value of an option.
-    pub fn text(&self, name: &str) -> Option<&OsStr> {
+    pub(crate) fn text(&self, name: &str) -> Option<&OsStr> {
         self.all(name).next_back()
     }
 
     /// The last value of a flag, if it was given.
-    pub fn flag(&self, name: &str) -> Option<bool> {
+    pub(crate) fn flag(&self, name: &str) -> Option<bool> {
         self.text(name).and_then(parse::boolean)
     }
 
     /// The number an option was set to last.
-    pub fn uint(&self, name: &str) -> Option<u32> {
+    pub(crate) fn uint(&self, name: &str) -> Option<u32> {
         self.text(name).and_then(parse::number).and_then(|number| u32::try_from(number).ok())
     }
 
     /// The number an option was set to last.
-    pub fn int(&self, name: &str) -> Option<i32> {
+    pub(crate) fn int(&self, name: &str) -> Option<i32> {
         self.text(name).and_then(parse::number).and_then(|number| i32::try_from(number).ok())
     }
 
     /// All values of an option; those of a comma list one by one (`-targets=` is one empty value).
-    pub fn list(&self, name: &str) -> Vec<&OsStr> {
+    pub(crate) fn list(&self, name: &str) -> Vec<&OsStr> {
         let values = self.given.iter().filter(|(given, ..)| *given == name);
         values
             .flat_map(|(_, kind, value)| if *kind == Kind::CommaList { parse::commas(value) } else { vec![value.as_os_str()] })
@@ -155,19 +155,19 @@ impl ParsedLine {
     }
 
     /// The positional arguments.
-    pub fn positionals(&self) -> Vec<&OsStr> {
+    pub(crate) fn positionals(&self) -> Vec<&OsStr> {
         self.list("")
     }
 
     /// The text of `--help`, for tools that print it if no work was asked for.
-    pub fn help(&self) -> &str {
+    pub(crate) fn help(&self) -> &str {
         &self.help
     }
 }
 
 /// The error for a command line that LLVM's parser would reject. Its lines are printed as they are, without `error:`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
+pub(crate) struct Refused {
     /// The messages, one or more lines each, with the program's name.
     pub lines: Vec<String>,
 }

@@ -8,7 +8,7 @@ use super::{Kind, Opt, Outcome, ParsedLine, Positional, Refused, ToolSpec, help}
 use crate::args::response::{self, Style};
 
 /// Parses `args` after expanding response files. `called` is `argv[0]`, which `args` does not have.
-pub fn parse(tool: &ToolSpec, called: &str, args: &[OsString]) -> anyhow::Result<Outcome> {
+pub(crate) fn parse(tool: &ToolSpec, called: &str, args: &[OsString]) -> anyhow::Result<Outcome> {
     let args = response::expand(args.to_vec(), Style::Gnu)?;
     let program = Path::new(called).file_name().map_or(tool.name.into(), OsStr::to_string_lossy).into_owned();
     let mut parser = Parser { tool, called, program, given: Vec::new(), faults: Vec::new(), wants_help: false };
