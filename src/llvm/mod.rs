@@ -10,7 +10,7 @@ mod tests;
 
 use std::ffi::OsString;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, anyhow, bail};
 
@@ -37,6 +37,7 @@ pub(crate) struct Purpose {
 /// The process of one command: started when it is first needed or earlier ([`Llvm::start_early`]), and killed when this is dropped.
 pub(crate) struct Llvm<'s> {
     session: &'s Session,
+    created: SystemTime,
     running: Mutex<Option<Running>>,
 }
 
@@ -50,7 +51,12 @@ struct Running {
 impl<'s> Llvm<'s> {
     /// For one command; nothing is started yet.
     pub(crate) fn new(session: &'s Session) -> Self {
-        Llvm { session, running: Mutex::new(None) }
+        Llvm { session, created: SystemTime::now(), running: Mutex::new(None) }
+    }
+
+    /// A moment before the program was started. Code is that program's only if its file has not changed since.
+    pub(crate) fn created(&self) -> SystemTime {
+        self.created
     }
 
     /// Starts the program early, so that it loads and initialises LLVM for the host `triple` in parallel with other work. Errors are

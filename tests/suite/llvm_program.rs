@@ -25,6 +25,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         built("llvm_program::a_kept_object_needs_no_llvm", kept),
         built("llvm_program::a_warm_link_starts_no_llvm", warm),
         built("llvm_program::changed_plans_and_programs_are_made_anew", changed),
+        built("llvm_program::replaced_while_a_link_uses_it", replaced),
         built("llvm_program::an_earlier_store_stays_beside_this_one", earlier_store),
         test("llvm_program::without_it_links_say_how_to_get_it", without),
     ]
@@ -270,6 +271,22 @@ fn changed() -> Outcome {
     // Other images: another object.
     work.fat("a.o", &[Image::amd("gfx90a", "another image")])?;
     expect_in(&said(&|_| {})?, NOT_KEPT)?;
+    passed()
+}
+
+/// The program is replaced by another build of the same size and date while a link uses it: what that link generates is not cached under
+/// the name of either.
+fn replaced() -> Outcome {
+    let work = Work::new();
+    let (cache, copy) = (work.path().join("cache"), work.path().join("offld-llvm"));
+    std::fs::copy(program(), &copy)?;
+    std::thread::sleep(Duration::from_millis(60));
+    // The device compiler stands in for everything that takes time during a link.
+    work.tool("tools/clang", &format!("#!/bin/sh\n[ \"$1\" = -dumpversion ] && {{ echo 22.1.8; exit; }}\ncp -p {0} {0}.new; mv {0}.new {0}\nwhile [ $# -gt 0 ]; do [ \"$1\" = -o ] && echo image > \"$2\"; shift; done\n", copy.display()));
+    let said = stderr_of(link(&work)?.env("OFFLD_CACHE", &cache).env("OFFLD_LLVM", &copy))?;
+    expect_in(&said, NOT_KEPT)?;
+    let said = stderr_of(link(&work)?.env("OFFLD_CACHE", &cache).env("OFFLD_LLVM", &copy))?;
+    expect_in(&said, NOT_KEPT)?;
     passed()
 }
 

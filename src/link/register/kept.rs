@@ -16,8 +16,9 @@ use crate::sys::session::Session;
 /// The object of `plan`: from the cache, else generated and put there.
 pub(super) fn object(plan: &Plan, purpose: &Purpose, context: &RegisterContext<'_>, session: &Session) -> Result<Vec<u8>> {
     let request = Request::Make { form: Form::Object, plan: plan.clone() }.encode()?;
-    let kept = context.cache.as_ref().ok().and_then(|cache| Some((cache, key(&request, cache)?)));
-    let Some((cache, key)) = kept else { return context.llvm.make_encoded(&request, purpose) };
+    let generator = context.cache.as_ref().ok().and_then(|cache| Some((cache, generator(cache)?)));
+    let Some((cache, generator)) = generator else { return context.llvm.make_encoded(&request, purpose) };
+    let key = key(&request, &generator);
     let say = |what: &str| {
         if context.verbose {
             session.shell.note(&format!("{}: {what}", purpose.step));
@@ -31,16 +32,22 @@ pub(super) fn object(plan: &Plan, purpose: &Purpose, context: &RegisterContext<'
     cache.count(Event::RegistrationMiss);
     say("not in the cache");
     let object = context.llvm.make_encoded(&request, purpose)?;
-    let (later, copy) = (Arc::clone(cache), object.clone());
-    cache.later(move || later.put_own_record(key, &copy));
+    // If the program was replaced in the meantime, the object may be of the one before or of the one after.
+    if generator.verify_unchanged(context.llvm.created()).is_ok() {
+        let (later, copy) = (Arc::clone(cache), object.clone());
+        cache.later(move || later.put_own_record(key, &copy));
+    }
     Ok(object)
 }
 
-/// The cache key of the object of `request`; none if the program that would generate it cannot be identified.
-fn key(request: &[u8], cache: &Arc<Cache>) -> Option<Digest> {
-    let program = program::find().ok()?;
-    let maker = Tool::of(&program, cache).ok()?;
+/// The program that would generate an object; none if it cannot be identified.
+fn generator(cache: &Arc<Cache>) -> Option<Tool> {
+    Tool::of(&program::find().ok()?, cache).ok()
+}
+
+/// The cache key of the object of `request` by `generator`.
+fn key(request: &[u8], generator: &Tool) -> Digest {
     let mut key = KeyBuilder::default();
-    key.add("registration object").add(BUILD).add(maker.digest.to_string()).add(request);
-    Some(key.digest())
+    key.add("registration object").add(BUILD).add(generator.digest.to_string()).add(request);
+    key.digest()
 }

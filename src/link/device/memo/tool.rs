@@ -64,7 +64,7 @@ impl Tool {
 
     /// An error if a file of the tool has changed since this was determined, or possibly since the moment `since`, which may be earlier:
     /// the tool may have been started before its files were looked at.
-    pub(super) fn verify_unchanged(&self, since: SystemTime) -> Result<(), String> {
+    pub(crate) fn verify_unchanged(&self, since: SystemTime) -> Result<(), String> {
         match self.files.iter().find(|file| !file.is_untouched() || !file.stat.settled(since)) {
             Some(file) => Err(format!("{} has changed meanwhile", file.path)),
             None => Ok(()),
