@@ -14,14 +14,14 @@
 //!
 //! ```
 //! use offld::formats::bitcode::producer;
-//! use offld::formats::bitstream::{Block, Item, Piece, Record, Stream, Tail, write};
+//! use offld::formats::bitstream::{Block, Item, StreamPiece, Record, Stream, Tail, write};
 //!
 //! // A module with nothing but the block that says who wrote it: block 13, record 1.
 //! let values = [1].into_iter().chain(b"LLVM22.1.8".iter().map(|byte| u64::from(*byte))).collect();
 //! let record = Item::Record(Record { abbreviation: None, values, tail: Tail::None });
 //! let block = Block { id: 13, width: 5, items: vec![record], inherited: 0, was_at: 0 };
 //! let written = write(&Stream { items: vec![Item::Block(block)] })?;
-//! let [Piece::Bytes(bitcode)] = &written.pieces[..] else { return Err("not bytes".into()) };
+//! let [StreamPiece::Bytes(bitcode)] = &written.pieces[..] else { return Err("not bytes".into()) };
 //! assert_eq!(producer(bitcode).as_deref(), Some("LLVM22.1.8"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -6,12 +6,12 @@
 //! An array of bytes may be a hole: it has a length and no bytes, and whoever writes the stream to a file fills it in.
 //!
 //! ```
-//! use offld::formats::bitstream::{Block, Item, Piece, Record, Stream, Tail, read, write};
+//! use offld::formats::bitstream::{Block, Item, StreamPiece, Record, Stream, Tail, read, write};
 //!
 //! let record = Item::Record(Record { abbreviation: None, values: vec![7, 1, 2, 3], tail: Tail::None });
 //! let block = Block { id: 8, width: 4, items: vec![record], inherited: 0, was_at: 0 };
 //! let written = write(&Stream { items: vec![Item::Block(block)] })?;
-//! let [Piece::Bytes(bytes)] = &written.pieces[..] else { return Err("not bytes".into()) };
+//! let [StreamPiece::Bytes(bytes)] = &written.pieces[..] else { return Err("not bytes".into()) };
 //! let again = read(bytes)?;
 //! let Some(Item::Block(block)) = again.items.first() else { return Err("no block".into()) };
 //! let Some(Item::Record(record)) = block.items.first() else { return Err("no record".into()) };
