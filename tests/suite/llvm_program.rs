@@ -10,7 +10,7 @@ use offld::programs::protocol::BUILD;
 
 use super::kit::Image;
 use super::support::{
-    LLVM, OFFLOAD, Outcome, Work, expect_equal, expect_in, expect_not_in, llvm, made, missing, passed, run, run_failing,
+    LLVM, OFFLOAD, Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, llvm, made, missing, passed, run, run_failing,
     run_offloaded, shown, stderr_of, test, text, with_llvm,
 };
 
@@ -274,19 +274,27 @@ fn changed() -> Outcome {
     passed()
 }
 
-/// The program is replaced by another build of the same size and date while a link uses it: what that link generates is not cached under
-/// the name of either.
+/// The program is replaced while a link uses it: what the old one generates is not cached as an object of the new one.
 fn replaced() -> Outcome {
     let work = Work::new();
     let (cache, copy) = (work.path().join("cache"), work.path().join("offld-llvm"));
     std::fs::copy(program(), &copy)?;
+    // The device compiler stands in for everything that takes time while `offld-llvm` runs already.
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = -dumpversion ] && {{ echo 22.1.8; exit; }}\n\
+         if rm replace 2>/dev/null; then cp -p {0} {0}.new && mv {0}.new {0} && sleep 0.2; fi\n\
+         while [ $# -gt 0 ]; do [ \"$1\" = -o ] && echo image > \"$2\"; shift; done\n",
+        copy.display()
+    );
+    work.tool("tools/clang", &script);
+    work.file("replace", "");
+    // A file that has only just been written is not known by its stamp.
     std::thread::sleep(Duration::from_millis(60));
-    // The device compiler stands in for everything that takes time during a link.
-    work.tool("tools/clang", &format!("#!/bin/sh\n[ \"$1\" = -dumpversion ] && {{ echo 22.1.8; exit; }}\ncp -p {0} {0}.new; mv {0}.new {0}\nwhile [ $# -gt 0 ]; do [ \"$1\" = -o ] && echo image > \"$2\"; shift; done\n", copy.display()));
-    let said = stderr_of(link(&work)?.env("OFFLD_CACHE", &cache).env("OFFLD_LLVM", &copy))?;
-    expect_in(&said, NOT_KEPT)?;
-    let said = stderr_of(link(&work)?.env("OFFLD_CACHE", &cache).env("OFFLD_LLVM", &copy))?;
-    expect_in(&said, NOT_KEPT)?;
+    let said = || stderr_of(link(&work)?.env("OFFLD_CACHE", &cache).env("OFFLD_LLVM", &copy));
+    expect_in(&said()?, NOT_KEPT)?;
+    ensure(!work.path().join("replace").exists(), || "the program was not replaced: this tests nothing".to_owned())?;
+    expect_in(&said()?, NOT_KEPT)?;
+    expect_in(&said()?, KEPT)?;
     passed()
 }
 
