@@ -174,5 +174,7 @@ fn device_images(
     Ok(Some(Images { linked, host_triple, runtime, host_inputs: host::input_names(&inputs) }))
 }
 
+// They start `offld-llvm` by its place, which a build without it does not have.
+#[cfg(feature = "llvm")]
 #[cfg(test)]
 mod tests;
