@@ -6,7 +6,6 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use libtest_mimic::{Completion, Failed, Trial};
 use tempfile::TempDir;
@@ -341,24 +340,27 @@ pub(crate) fn ledger(folder: &Work, program: &mut Command, release: &Release) ->
     Ok(ledger)
 }
 
-/// Runs `command` to success; its peak of memory, in MiB. (What the system counts for it once it has ended is that of this process as
-/// well, which started it.)
+/// Runs `command` to success; its peak of memory, in MiB. GNU time starts it: what the system counts for a process holds the peak of
+/// the one that it was started from, and GNU time is small where this harness may be large.
 pub(crate) fn peak_memory(command: &mut Command) -> Result<u64, Failed> {
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
-    let mut peak = 0;
-    let ended = loop {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
-        peak = line.and_then(|kib| kib.trim().parse().ok()).unwrap_or(peak);
-        match child.try_wait()? {
-            Some(ended) => break ended,
-            None => std::thread::sleep(Duration::from_millis(1)),
-        }
-    };
-    if !ended.success() || peak == 0 {
-        return Err(format!("{command:?}: {ended}, {peak} KiB").into());
+    let told = tempfile::NamedTempFile::new()?;
+    let mut timed = Command::new("/usr/bin/time");
+    timed.args(["--quiet", "--format=%M", "--output"]).arg(told.path()).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => timed.env(name, value),
+            None => timed.env_remove(name),
+        };
     }
-    Ok(peak / 1024)
+    if let Some(folder) = command.get_current_dir() {
+        timed.current_dir(folder);
+    }
+    let ended = timed.stdin(Stdio::null()).stdout(Stdio::null()).status()?;
+    let kib = std::fs::read_to_string(told.path())?.trim().parse::<u64>();
+    match kib {
+        Ok(kib) if ended.success() => Ok(kib / 1024),
+        _ => Err(format!("{command:?}: {ended}, peak of memory: {kib:?} KiB").into()),
+    }
 }
 
 /// The same, and a failure beyond `most` MiB.
