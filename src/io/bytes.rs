@@ -92,6 +92,12 @@ impl Bytes {
         &self.all.as_slice()[self.range.clone()]
     }
 
+    /// The same bytes as `part`, which borrows from these, without copying; `None` when it does not.
+    pub(crate) fn part(&self, part: &[u8]) -> Option<Bytes> {
+        let offset = part.as_ptr().addr().checked_sub(self.as_slice().as_ptr().addr())?;
+        self.slice(offset as u64, part.len() as u64)
+    }
+
     /// The `size` bytes from `offset`, without copying; `None` when they are not all there.
     pub(crate) fn slice(&self, offset: u64, size: u64) -> Option<Bytes> {
         let start = self.range.start.checked_add(usize::try_from(offset).ok()?)?;

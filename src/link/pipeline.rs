@@ -130,6 +130,9 @@ fn device_images(
     // Every device image in the inputs. After this, only the symbol tables of the user's files are read.
     let found = scan::scan(&inputs)?;
     if found.is_empty() {
+        drop(found);
+        // The host linker replaces this process soon, which frees all at once: thousands of members one by one take longer.
+        std::mem::forget(inputs);
         return Ok(None);
     }
     // Symbol tables of archive members are needed if one has device code, and in `ld.offld` to find calls of the OpenMP runtime.

@@ -15,5 +15,6 @@
 mod read;
 mod write;
 
+pub(crate) use read::shown_name;
 pub use read::{ArchiveFault, ArchiveMember, ArchiveMembers, MAX_NESTING, MemberContents, members};
 pub use write::{NewMember, write, write_plain};

@@ -55,11 +55,12 @@ impl ArchiveMember<'_> {
 
     /// The name for messages: what is not UTF-8 is replaced, and a very long name is cut.
     pub fn shown_name(&self) -> String {
-        shown(self.name)
+        shown_name(self.name)
     }
 }
 
-fn shown(name: &[u8]) -> String {
+/// The name of a member for messages: what is not UTF-8 is replaced, and a very long name is cut.
+pub(crate) fn shown_name(name: &[u8]) -> String {
     let start = name.get(..LONGEST_SHOWN_NAME).unwrap_or(name);
     let rest = if start.len() < name.len() { "…" } else { "" };
     format!("{}{rest}", String::from_utf8_lossy(start))
@@ -133,7 +134,11 @@ impl<'data> Iterator for ArchiveMembers<'data> {
         let (offset, size) = member.file_range();
         let end = offset.saturating_add(size);
         if end > self.data.len() as u64 {
-            return Some(Err(ArchiveFault { member: Some(shown(name)), what: "past the end of the archive".into(), offset }));
+            return Some(Err(ArchiveFault {
+                member: Some(shown_name(name)),
+                what: "past the end of the archive".into(),
+                offset,
+            }));
         }
         self.end = end.next_multiple_of(2);
         Some(Ok(ArchiveMember { name, contents: MemberContents::Within { offset, size } }))
@@ -144,7 +149,7 @@ impl<'data> Iterator for ArchiveMembers<'data> {
 fn fault(data: &[u8], start: u64, error: &object::read::Error) -> ArchiveFault {
     let mut what = error.to_string();
     let (offset, header) = first_member_header(data, start);
-    let member = header.map(|header| shown(header.name.trim_ascii_end()));
+    let member = header.map(|header| shown_name(header.name.trim_ascii_end()));
     if let Some(name) = member.as_deref().filter(|name| is_in_nested_archive(name)) {
         what = format!(
             "`{name}` is a member of another archive that this thin one was made of, which only GNU ld can follow: \

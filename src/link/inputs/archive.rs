@@ -2,10 +2,11 @@
 //! separate files.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use super::{Expanded, InputObject};
+use super::{Expanded, InputObject, Place};
 use crate::formats::archive::{self, ArchiveFault, MAX_NESTING, MemberContents};
 use crate::formats::magic::{Magic, magic};
 use crate::io::bytes::Bytes;
@@ -13,8 +14,8 @@ use crate::model::Origin;
 
 /// Appends every object in the archive `bytes` to `out`, in order, with nested archives expanded in place. `lazy` and `file` are copied
 /// into each [`InputObject`].
-pub(super) fn expand(origin: &Origin, bytes: &Bytes, file: usize, lazy: bool, out: &mut Expanded) -> Result<()> {
-    Walk { file, lazy, out }.archive(origin, &origin.file, bytes, 0)
+pub(super) fn expand(path: &Path, bytes: &Bytes, file: usize, lazy: bool, out: &mut Expanded) -> Result<()> {
+    Walk { file, lazy, out }.archive(Origin::file(path), path, bytes, 0)
 }
 
 struct Walk<'o> {
@@ -25,13 +26,16 @@ struct Walk<'o> {
 
 impl Walk<'_> {
     /// `at` is the file that contains the archive: the names in a thin archive are relative to it.
-    fn archive(&mut self, origin: &Origin, at: &Path, bytes: &Bytes, depth: usize) -> Result<()> {
-        let context = |fault: ArchiveFault| anyhow!(fault.in_archive(origin));
+    fn archive(&mut self, origin: Origin, at: &Path, bytes: &Bytes, depth: usize) -> Result<()> {
+        let origin = Arc::new(origin);
+        let context = |fault: ArchiveFault| anyhow!(fault.in_archive(&origin));
         for member in archive::members(bytes.as_slice()).map_err(context)? {
             let member = member.map_err(context)?;
-            let inner = origin.member(&member.shown_name());
+            let inner = || origin.member(&member.shown_name());
             let (own_file, contents) = match member.contents {
-                MemberContents::Within { offset, size } => (None, bytes.slice(offset, size).with_context(|| inner.to_string())?),
+                MemberContents::Within { offset, size } => {
+                    (None, bytes.slice(offset, size).with_context(|| inner().to_string())?)
+                }
                 MemberContents::File => {
                     let path = member.file(at);
                     let contents = Bytes::open(&path)
@@ -42,12 +46,14 @@ impl Walk<'_> {
             };
             match magic(contents.as_slice()) {
                 Magic::Archive if depth < MAX_NESTING => {
-                    self.archive(&inner, own_file.as_deref().unwrap_or(at), &contents, depth + 1)?;
+                    self.archive(inner(), own_file.as_deref().unwrap_or(at), &contents, depth + 1)?;
                 }
-                Magic::Archive => bail!("{inner}: archives are nested more than {MAX_NESTING} deep"),
+                Magic::Archive => bail!("{}: archives are nested more than {MAX_NESTING} deep", inner()),
                 Magic::Text | Magic::Other => {}
                 kind => {
-                    self.out.objects.push(InputObject { origin: inner, bytes: contents, kind, lazy: self.lazy, file: self.file })
+                    let name = bytes.part(member.name).unwrap_or_else(|| member.name.to_vec().into());
+                    let place = Place::Member { archive: Arc::clone(&origin), name };
+                    self.out.objects.push(InputObject { place, bytes: contents, kind, lazy: self.lazy, file: self.file });
                 }
             }
         }
@@ -81,7 +87,7 @@ mod tests {
         let outer = dir.path().join("o.a");
         std::fs::write(&outer, thin(b"inner/i.a")).unwrap();
         let mut out = Expanded::default();
-        expand(&Origin::file(&outer), &Bytes::open(&outer).unwrap(), 0, true, &mut out).unwrap();
+        expand(&outer, &Bytes::open(&outer).unwrap(), 0, true, &mut out).unwrap();
         assert_eq!((out.objects.len(), out.thin.len()), (1, 2));
     }
 }

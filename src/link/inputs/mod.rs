@@ -7,15 +7,17 @@ mod script;
 pub mod search;
 
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use anyhow::Result;
 use rayon::prelude::*;
 
 use crate::args::request::{InputName, InputSpec};
+use crate::formats::archive::shown_name;
 use crate::formats::magic::{self, Magic};
 use crate::io::bytes::Bytes;
 use crate::model::Origin;
@@ -25,8 +27,7 @@ use search::Search;
 /// One host object: a file, or a member of an archive.
 #[derive(Debug)]
 pub struct InputObject {
-    /// Where it is from, for error messages.
-    pub origin: Origin,
+    place: Place,
     bytes: Bytes,
     /// The file format.
     pub kind: Magic,
@@ -36,7 +37,22 @@ pub struct InputObject {
     pub file: usize,
 }
 
+/// Where an object is from. Archives have thousands of members, of which few are ever named: their names are made when they are.
+#[derive(Debug)]
+enum Place {
+    File(PathBuf),
+    Member { archive: Arc<Origin>, name: Bytes },
+}
+
 impl InputObject {
+    /// Where it is from, for error messages.
+    pub fn origin(&self) -> Origin {
+        match &self.place {
+            Place::File(path) => Origin::file(path),
+            Place::Member { archive, name } => archive.member(&shown_name(name.as_slice())),
+        }
+    }
+
     /// The object's bytes.
     pub fn data(&self) -> &[u8] {
         self.bytes.as_slice()
@@ -50,15 +66,36 @@ pub struct InputFile {
     pub path: PathBuf,
     /// The file format.
     pub kind: Magic,
-    bytes: Bytes,
+    contents: Contents,
     whole: bool,
     lazy: bool,
 }
 
+/// The bytes of a file.
+#[derive(Debug)]
+enum Contents {
+    Read(Bytes),
+    /// Those of a shared object, which few links look into: mapped when they are asked for.
+    Later(OnceLock<Bytes>),
+}
+
 impl InputFile {
-    /// The file's bytes.
+    /// The file's bytes; none if it cannot be read (any more).
     pub fn data(&self) -> &[u8] {
-        self.bytes.as_slice()
+        match &self.contents {
+            Contents::Read(bytes) => bytes.as_slice(),
+            Contents::Later(bytes) => {
+                bytes.get_or_init(|| Bytes::open(&self.path).unwrap_or_else(|_| Vec::new().into())).as_slice()
+            }
+        }
+    }
+
+    /// How many bytes are at hand.
+    fn size(&self) -> usize {
+        match &self.contents {
+            Contents::Read(bytes) => bytes.as_slice().len(),
+            Contents::Later(_) => 0,
+        }
     }
 }
 
@@ -94,7 +131,7 @@ pub struct OpenedFile {
 /// Opens the files that `specs` name. An error if an archive is damaged.
 pub fn open(specs: &[InputSpec], search: &Search) -> Result<Inputs> {
     let mut inputs = Opener::all(specs, search).inputs;
-    let expanded: Vec<Result<Expanded>> = if worth_threads(inputs.files.iter().map(|file| file.bytes.as_slice().len())) {
+    let expanded: Vec<Result<Expanded>> = if worth_threads(inputs.files.iter().map(InputFile::size)) {
         inputs.files.par_iter().enumerate().map(|(index, file)| expand(index, file)).collect()
     } else {
         inputs.files.iter().enumerate().map(|(index, file)| expand(index, file)).collect()
@@ -139,11 +176,14 @@ fn expand(index: usize, file: &InputFile) -> Result<Expanded> {
 }
 
 fn expand_into(expanded: &mut Expanded, index: usize, file: &InputFile) -> Result<()> {
-    let origin = Origin::file(&file.path);
+    let Contents::Read(bytes) = &file.contents else { return Ok(()) };
     match file.kind {
-        Magic::Archive => return archive::expand(&origin, &file.bytes, index, !file.whole, expanded),
+        Magic::Archive => return archive::expand(&file.path, bytes, index, !file.whole, expanded),
         Magic::ElfShared | Magic::Text | Magic::Other => {}
-        kind => expanded.objects.push(InputObject { origin, bytes: file.bytes.clone(), kind, lazy: file.lazy, file: index }),
+        kind => {
+            let place = Place::File(file.path.clone());
+            expanded.objects.push(InputObject { place, bytes: bytes.clone(), kind, lazy: file.lazy, file: index });
+        }
     }
     Ok(())
 }
@@ -170,29 +210,33 @@ impl Opener {
     }
 
     fn spec(&mut self, spec: &InputSpec) -> Option<usize> {
-        let name = match &spec.name {
-            InputName::File(_) if spec.binary => return None,
-            InputName::File(path) => return self.file(&self.search.file(path), spec, 0),
-            InputName::Library(name) => name,
-        };
-        let key = (name.clone(), spec.prefer_static);
+        match &spec.name {
+            InputName::File(_) if spec.binary => None,
+            InputName::File(path) => self.file(&self.search.file(path), spec, 0),
+            InputName::Library(name) => self.library(name, spec, 0),
+        }
+    }
+
+    /// Looks for the library `name` and opens it; returns what [`Opener::file`] does.
+    fn library(&mut self, name: &OsStr, spec: &InputSpec, depth: usize) -> Option<usize> {
+        let key = (name.to_owned(), spec.prefer_static);
         if let Some(&known) = self.libraries.get(&key)
             && !spec.whole_archive
         {
             return known;
         }
-        let named = self.search.library(name, spec.prefer_static).and_then(|path| self.file(&path, spec, 0));
+        let named = self.search.library(name, spec.prefer_static).and_then(|path| self.file(&path, spec, depth));
         self.libraries.insert(key, named);
         named
     }
 
     /// Opens the file at `path`; returns its index in `Inputs::files` unless it is a script or cannot be read.
     fn file(&mut self, path: &Path, spec: &InputSpec, depth: usize) -> Option<usize> {
-        let (bytes, id) = open_regular(path)?;
+        let (file, size, id) = open_regular(path)?;
         self.files.opened.push(OpenedFile { path: path.to_path_buf(), by_script: depth > 0 });
-        let kind = magic::magic(bytes.as_slice());
-        if kind == Magic::Text {
-            self.script(path, &bytes, spec, depth);
+        let (kind, contents) = contents(&file, size)?;
+        if let (Magic::Text, Contents::Read(bytes)) = (kind, &contents) {
+            self.script(path, bytes, spec, depth);
             return None;
         }
         let index = self.inputs.files.len();
@@ -204,7 +248,7 @@ impl Opener {
             }
         }
         let (whole, lazy) = (spec.whole_archive, spec.lazy);
-        self.inputs.files.push(InputFile { path: path.to_path_buf(), kind, bytes, whole, lazy });
+        self.inputs.files.push(InputFile { path: path.to_path_buf(), kind, contents, whole, lazy });
         Some(index)
     }
 
@@ -215,29 +259,42 @@ impl Opener {
             return;
         }
         for entry in script::entries(bytes.as_slice()) {
-            let named = match entry {
-                ScriptEntry::File(name) | ScriptEntry::Script(name) => self.search.script_entry(&name, path),
-                ScriptEntry::Library(name) => self.search.library(&name, spec.prefer_static),
+            match entry {
+                ScriptEntry::File(name) | ScriptEntry::Script(name) => {
+                    if let Some(found) = self.search.script_entry(&name, path) {
+                        self.file(&found, spec, depth + 1);
+                    }
+                }
+                ScriptEntry::Library(name) => {
+                    self.library(&name, spec, depth + 1);
+                }
                 ScriptEntry::Folder(folder) => {
                     let folder = self.search.rooted(&folder);
                     self.search = self.search.with_folder(&folder);
                     self.files.script_folders.push(folder);
-                    None
+                    // What was not there may be in that folder.
+                    self.libraries.retain(|_, named| named.is_some());
                 }
-            };
-            if let Some(found) = named {
-                self.file(&found, spec, depth + 1);
             }
         }
     }
 }
 
-/// The bytes of a regular file that is not empty, with its device and inode numbers.
-fn open_regular(path: &Path) -> Option<(Bytes, (u64, u64))> {
+/// A regular file that is not empty, with its size in bytes, and its device and inode numbers.
+fn open_regular(path: &Path) -> Option<(File, u64, (u64, u64))> {
     let file = File::open(path).ok()?;
     let meta = file.metadata().ok()?;
-    if !meta.is_file() || meta.len() == 0 {
-        return None;
+    (meta.is_file() && meta.len() > 0).then(|| (file, meta.len(), (meta.dev(), meta.ino())))
+}
+
+/// The kind of an open file of `size` bytes, and its bytes. A large one is asked for its first bytes: maps cost more than that.
+fn contents(file: &File, size: u64) -> Option<(Magic, Contents)> {
+    const HEADER: usize = 64;
+    const LARGE: u64 = 16 << 10;
+    let mut header = [0; HEADER];
+    if size > LARGE && file.read_exact_at(&mut header, 0).is_ok() && magic::magic(&header) == Magic::ElfShared {
+        return Some((Magic::ElfShared, Contents::Later(OnceLock::new())));
     }
-    Some((Bytes::map(&file, meta.len()).ok()?, (meta.dev(), meta.ino())))
+    let bytes = Bytes::map(file, size).ok()?;
+    Some((magic::magic(bytes.as_slice()), Contents::Read(bytes)))
 }

@@ -128,7 +128,7 @@ pub(super) fn select<'a>(
         alternate_names: request.alternate_names.clone(),
         shared: if found.iter().any(|image| lazy[image.input_object]) { scan::shared_needs(inputs) } else { Vec::new() },
     };
-    let origins: Vec<String> = inputs.objects.iter().map(|input_object| input_object.origin.to_string()).collect();
+    let origins: Vec<String> = inputs.objects.iter().map(|input_object| input_object.origin().to_string()).collect();
     let selection = select::select(found, facts, &lazy, &origins, &options)?;
     if request.why {
         selection.why.iter().for_each(|line| session.shell.line(line));

@@ -12,10 +12,10 @@ use crate::model::Origin;
 
 /// The device images that a module embeds.
 pub(super) fn images(index: usize, input_object: &InputObject) -> Result<Vec<DeviceImage<'_>>> {
-    let embedded = bitcode::embedded_images(input_object.data()).with_context(|| input_object.origin.to_string())?;
+    let embedded = bitcode::embedded_images(input_object.data()).with_context(|| input_object.origin().to_string())?;
     let mut all = Vec::new();
     for image in embedded {
-        let origin = input_object.origin.in_section(&image.section);
+        let origin = input_object.origin().in_section(&image.section);
         match image.bytes {
             Cow::Borrowed(bytes) => all.extend(in_section(index, &origin, &image.section, bytes)?),
             // The module stores these bytes in another form, so each image gets its own copy.

@@ -23,9 +23,9 @@ const DIRECTIVES: &str = ".drectve";
 pub(super) fn images(index: usize, input_object: &InputObject) -> Result<Vec<DeviceImage<'_>>> {
     let mut found = Vec::new();
     let mut shares = Shares::of(input_object.data());
-    for section in sections(input_object.data()).with_context(|| input_object.origin.to_string())? {
+    for section in sections(input_object.data()).with_context(|| input_object.origin().to_string())? {
         if section.name.starts_with(NAME) && section.name != RELOCATABLE {
-            let origin = input_object.origin.in_section(section.name);
+            let origin = input_object.origin().in_section(section.name);
             shares.take(section.contents).with_context(|| origin.to_string())?;
             found.append(&mut packaged(index, &origin, section.contents)?);
         }

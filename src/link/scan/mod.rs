@@ -76,7 +76,7 @@ fn images_of(index: usize, input_object: &InputObject) -> Result<Vec<DeviceImage
         Magic::Elf => object::elf_images(index, input_object),
         Magic::Coff => coff::images(index, input_object),
         Magic::Bitcode => bitcode::images(index, input_object),
-        Magic::OffloadBinary => packaged(index, &input_object.origin, input_object.data()),
+        Magic::OffloadBinary => packaged(index, &input_object.origin(), input_object.data()),
         Magic::ElfShared | Magic::Archive | Magic::Text | Magic::Other => Ok(Vec::new()),
     }
 }
@@ -179,9 +179,9 @@ pub fn shared_needs(inputs: &Inputs) -> Vec<(String, Vec<Vec<u8>>)> {
 
 fn facts_of(input_object: &InputObject) -> Result<HostFacts<'_>> {
     match input_object.kind {
-        Magic::Elf => object::elf_facts(input_object.data()).with_context(|| input_object.origin.to_string()),
-        Magic::Coff => coff::facts(input_object.data()).with_context(|| input_object.origin.to_string()),
-        Magic::Bitcode => bitcode::facts(input_object.data()).with_context(|| input_object.origin.to_string()),
+        Magic::Elf => object::elf_facts(input_object.data()).with_context(|| input_object.origin().to_string()),
+        Magic::Coff => coff::facts(input_object.data()).with_context(|| input_object.origin().to_string()),
+        Magic::Bitcode => bitcode::facts(input_object.data()).with_context(|| input_object.origin().to_string()),
         _ => Ok(HostFacts::default()),
     }
 }

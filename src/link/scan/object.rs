@@ -30,7 +30,7 @@ pub(super) fn elf_images(index: usize, input_object: &InputObject) -> Result<Vec
 
 fn images<'a, Elf: FileHeader<Endian = Endianness>>(index: usize, input_object: &'a InputObject) -> Result<Vec<DeviceImage<'a>>> {
     let data = input_object.data();
-    let (endian, sections) = open::<Elf>(data).with_context(|| input_object.origin.to_string())?;
+    let (endian, sections) = open::<Elf>(data).with_context(|| input_object.origin().to_string())?;
     let mut found = Vec::new();
     let mut shares = Shares::of(data);
     for section in sections.iter() {
@@ -44,9 +44,9 @@ fn images<'a, Elf: FileHeader<Endian = Endianness>>(index: usize, input_object: 
             continue;
         }
         if name.len() > LONGEST_NAME {
-            return Err(anyhow!("{}: a section of device code has a name of {} bytes", input_object.origin, name.len()));
+            return Err(anyhow!("{}: a section of device code has a name of {} bytes", input_object.origin(), name.len()));
         }
-        let origin = input_object.origin.in_section(name);
+        let origin = input_object.origin().in_section(name);
         let contents = section.data(endian, data).map_err(|error| anyhow!("{origin}: {error}"))?;
         shares.take(contents).with_context(|| origin.to_string())?;
         let allocated = section.sh_flags(endian).contains(elf::SHF_ALLOC);
