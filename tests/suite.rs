@@ -58,6 +58,8 @@ mod many;
 mod packager;
 #[path = "suite/programs.rs"]
 mod programs;
+#[path = "suite/regressions/mod.rs"]
+mod regressions;
 #[path = "suite/releases.rs"]
 mod releases;
 #[path = "suite/reproduce.rs"]
@@ -103,6 +105,7 @@ fn main() -> ExitCode {
     trials.extend(kinds::trials());
     trials.extend(cuda::trials());
     trials.extend(packager::trials());
+    trials.extend(regressions::trials());
     trials.extend(releases::trials());
     trials.extend(reproduce::trials());
     trials.extend(without_llvm::trials());
