@@ -12,7 +12,7 @@ use super::{Definition, DeviceImage, HostFacts, Machine, Need, PLAIN_BOUNDS, pac
 use crate::formats::elf::SHT_LLVM_OFFLOADING;
 use crate::formats::elf::raw::Class;
 use crate::formats::magic;
-use crate::formats::offload_sections::{self, RELOCATABLE};
+use crate::formats::offload_sections::{self, NAME, RELOCATABLE};
 use crate::link::inputs::InputObject;
 use crate::model::{Generation, ImageKind, OffloadKind, OffloadKinds, Origin};
 
@@ -33,9 +33,12 @@ fn images<'a, Elf: FileHeader<Endian = Endianness>>(index: usize, input_object: 
     let (endian, sections) = open::<Elf>(data).with_context(|| input_object.origin().to_string())?;
     let mut found = Vec::new();
     let mut shares = Shares::of(data);
+    let names = section_names::<Elf>(endian, &sections, data);
     for section in sections.iter() {
         let kind = section.sh_type(endian);
-        if kind != SHT_LLVM_OFFLOADING && kind != elf::SHT_PROGBITS {
+        // Most sections are told by the first bytes of their names: the ends of long C++ names need not be looked for.
+        let begins = || names.get(section.sh_name(endian) as usize..).is_some_and(|name| name.starts_with(NAME.as_bytes()));
+        if kind != SHT_LLVM_OFFLOADING && !(kind == elf::SHT_PROGBITS && begins()) {
             continue;
         }
         let name = sections.section_name(endian, section).unwrap_or_default();
@@ -58,6 +61,17 @@ fn images<'a, Elf: FileHeader<Endian = Endianness>>(index: usize, input_object: 
         }
     }
     Ok(found)
+}
+
+/// The table of the sections' names; empty if there is none that can be read.
+fn section_names<'a, Elf: FileHeader<Endian = Endianness>>(
+    endian: Endianness,
+    sections: &SectionTable<'a, Elf>,
+    data: &'a [u8],
+) -> &'a [u8] {
+    let index = Elf::parse(data).and_then(|header| header.shstrndx(endian, data)).ok();
+    let table = index.and_then(|index| sections.section(::object::SectionIndex(index as usize)).ok());
+    table.and_then(|table| table.data(endian, data).ok()).unwrap_or_default()
 }
 
 /// How many bytes of a file may still be read as sections. With sections that share bytes, which no compiler writes, a small file could
