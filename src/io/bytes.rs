@@ -15,9 +15,7 @@
 //!   files ([`crate::io::rope`]), where a file that is too short is an error that says so.
 
 use std::fs::File;
-use std::io::ErrorKind;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -121,17 +119,18 @@ impl AsRef<[u8]> for Bytes {
 
 /// As many of `size` bytes from `offset` as there are.
 fn read(file: &File, offset: u64, size: u64) -> std::io::Result<Vec<u8>> {
-    let mut bytes = vec![0; usize::try_from(size).map_err(std::io::Error::other)?];
-    let mut at = 0;
-    while at < bytes.len() {
-        match file.read_at(&mut bytes[at..], offset + at as u64) {
+    let size = usize::try_from(size).map_err(std::io::Error::other)?;
+    let mut bytes = Vec::with_capacity(size);
+    while bytes.len() < size {
+        // What was set aside is not filled with zeros first: a link has thousands of small files.
+        let at = offset + bytes.len() as u64;
+        match rustix::io::pread(file, rustix::buffer::spare_capacity(&mut bytes), at) {
             Ok(0) => break,
-            Ok(count) => at += count,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
     }
-    bytes.truncate(at);
+    bytes.truncate(size);
     Ok(bytes)
 }
 

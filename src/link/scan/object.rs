@@ -85,7 +85,7 @@ impl Shares {
 
     /// Counts the bytes of another section; an error if the sections have more bytes than the file.
     pub(super) fn take(&mut self, section: &[u8]) -> Result<()> {
-        self.0 = self.0.checked_sub(section.len()).ok_or(anyhow!("sections share their bytes"))?;
+        self.0 = self.0.checked_sub(section.len()).ok_or_else(|| anyhow!("sections share their bytes"))?;
         Ok(())
     }
 }
