@@ -67,7 +67,7 @@ fn stages(ledger: &Ledger, request: &LinkRequest, background: &Background<'_>, s
         return if request.emit_fatbin_only {
             payload::emit(&[], out_name(request), session)
         } else {
-            steps::plain_link(ledger, request, &linker, session)
+            steps::plain_link(ledger, background.take_linker(), request, &linker, session)
         };
     };
     session.signals.check()?;
@@ -125,7 +125,9 @@ fn device_images(
     // The contents of every file that the command line names, archives as their members.
     let extract = session.trace.span(span::EXTRACT, 0);
     let search = search(request);
-    let inputs = inputs::open(&input_specs(request, &search), &search)?;
+    // The host linker is started as soon as there is something to register, so that it loads while everything else is done.
+    let mut starter = background.linker_starter(ledger, linker);
+    let inputs = inputs::open(&input_specs(request, &search), &search, &mut |kind, data| starter.look(kind, data))?;
 
     // Every device image in the inputs. After this, only the symbol tables of the user's files are read.
     let found = scan::scan(&inputs)?;
@@ -151,8 +153,7 @@ fn device_images(
     let host_triple = host::triple(request, &facts)?;
     steps::check_host(request, &host_triple)?;
     drop(extract);
-    // The host linker is started now, so that it loads while the device links run.
-    let preload_args = background.start_linker(ledger, linker);
+    let preload_args = starter.start();
 
     // The OpenMP runtime for the host link, and the libraries that device code for CPUs may be linked with.
     let _device = session.trace.span(span::DEVICE, 0);

@@ -56,7 +56,7 @@ pub(crate) struct LinkToReproduce<'a> {
 /// Writes the reproduction if it was requested: by `--reproduce` for this link, or by `OFFLD_REPRODUCE` for every link with device code.
 pub(crate) fn write(link: &LinkToReproduce<'_>) -> Result<()> {
     let Some(target) = target(link.request) else { return Ok(()) };
-    let inputs = inputs::open(&(link.inputs)(), link.search);
+    let inputs = inputs::open(&(link.inputs)(), link.search, &mut |_, _| {});
     let found = inputs.as_ref().ok().map(scan::scan);
     // A link whose device code cannot be read is reproduced, too: that failure is what somebody may want to look at.
     let has_none = link.request.override_images.is_empty() && matches!(&found, Some(Ok(found)) if found.is_empty());

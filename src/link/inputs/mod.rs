@@ -128,9 +128,10 @@ pub struct OpenedFile {
     pub by_script: bool,
 }
 
-/// Opens the files that `specs` name. An error if an archive is damaged.
-pub fn open(specs: &[InputSpec], search: &Search) -> Result<Inputs> {
-    let mut inputs = Opener::all(specs, search).inputs;
+/// Opens the files that `specs` name. An error if an archive is damaged. `on_file` is told the kind and the bytes of each file as it is
+/// opened, so that what depends on a file can begin while the others are opened.
+pub fn open(specs: &[InputSpec], search: &Search, on_file: &mut dyn FnMut(Magic, &[u8])) -> Result<Inputs> {
+    let mut inputs = Opener::all(specs, search, on_file).inputs;
     let expanded: Vec<Result<Expanded>> = if worth_threads(inputs.files.iter().map(InputFile::size)) {
         inputs.files.par_iter().enumerate().map(|(index, file)| expand(index, file)).collect()
     } else {
@@ -144,7 +145,8 @@ pub fn open(specs: &[InputSpec], search: &Search) -> Result<Inputs> {
 
 /// The files that [`open`] opens, as far as they can be read.
 pub fn files(specs: &[InputSpec], search: &Search) -> OpenedFiles {
-    let opener = Opener::all(specs, search);
+    let mut told_nobody = |_: Magic, _: &[u8]| {};
+    let opener = Opener::all(specs, search, &mut told_nobody);
     let mut files = opener.files;
     for (index, file) in opener.inputs.files.iter().enumerate() {
         let mut expanded = Expanded::default();
@@ -188,7 +190,7 @@ fn expand_into(expanded: &mut Expanded, index: usize, file: &InputFile) -> Resul
     Ok(())
 }
 
-struct Opener {
+struct Opener<'f> {
     search: Search,
     inputs: Inputs,
     files: OpenedFiles,
@@ -196,12 +198,14 @@ struct Opener {
     seen: HashMap<(u64, u64), usize>,
     /// Libraries looked up already; drivers name libgcc and libc several times.
     libraries: HashMap<(OsString, bool), Option<usize>>,
+    on_file: &'f mut dyn FnMut(Magic, &[u8]),
 }
 
-impl Opener {
-    fn all(specs: &[InputSpec], search: &Search) -> Opener {
+impl<'f> Opener<'f> {
+    fn all(specs: &[InputSpec], search: &Search, on_file: &'f mut dyn FnMut(Magic, &[u8])) -> Opener<'f> {
         let (inputs, files) = (Inputs::default(), OpenedFiles::default());
-        let mut opener = Opener { search: search.clone(), inputs, files, seen: HashMap::new(), libraries: HashMap::new() };
+        let (search, seen, libraries) = (search.clone(), HashMap::new(), HashMap::new());
+        let mut opener = Opener { search, inputs, files, seen, libraries, on_file };
         for spec in specs {
             let named = opener.spec(spec);
             opener.inputs.named.push(named);
@@ -238,6 +242,9 @@ impl Opener {
         if let (Magic::Text, Contents::Read(bytes)) = (kind, &contents) {
             self.script(path, bytes, spec, depth);
             return None;
+        }
+        if let Contents::Read(bytes) = &contents {
+            (self.on_file)(kind, bytes.as_slice());
         }
         let index = self.inputs.files.len();
         if matches!(kind, Magic::Archive | Magic::ElfShared) {

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::args::Ledger;
 use crate::args::request::LinkRequest;
+use crate::formats::magic::Magic;
 use crate::link::host;
+use crate::link::scan;
 use crate::llvm::Llvm;
 use crate::store::{Cache, settings};
 use crate::sys::run::PreloadedLinker;
@@ -31,9 +33,14 @@ impl<'s> Background<'s> {
         Background { cache: open_cache(request, session), llvm: Llvm::new(session), linker: Mutex::new(None), request, session }
     }
 
+    /// What starts the host linker `linker` for the link of `ledger` before its whole line is known.
+    pub(super) fn linker_starter<'b>(&'b self, ledger: &'b Ledger, linker: &'b Path) -> LinkerStarter<'b> {
+        LinkerStarter { background: self, ledger, linker, started: None, looks_left: LinkerStarter::LOOKS }
+    }
+
     /// Starts the host linker `linker`, which then waits for its other arguments. Returns the arguments that it was started with, or none
     /// if it cannot be started early.
-    pub(super) fn start_linker(&self, ledger: &Ledger, linker: &Path) -> Option<Vec<OsString>> {
+    fn start_linker(&self, ledger: &Ledger, linker: &Path) -> Option<Vec<OsString>> {
         let args = host::preload_args(ledger, linker).filter(|_| !self.request.emit_fatbin_only);
         let preloaded = args.as_ref().and_then(|args| self.session.runner.preload(linker, args, false));
         *self.linker.lock().unwrap_or_else(PoisonError::into_inner) = preloaded;
@@ -58,6 +65,37 @@ impl<'s> Background<'s> {
         if let Ok(cache) = &self.cache {
             cache.finish_unless(&|| self.session.signals.check().is_err());
         }
+    }
+}
+
+/// Starts the host linker of one link once, as soon as it is known that there is device code.
+pub(super) struct LinkerStarter<'b> {
+    background: &'b Background<'b>,
+    ledger: &'b Ledger,
+    linker: &'b Path,
+    /// What [`Background::start_linker`] returned.
+    started: Option<Option<Vec<OsString>>>,
+    /// How many objects are still looked into.
+    looks_left: usize,
+}
+
+impl LinkerStarter<'_> {
+    /// A program with device code has some in its first objects. One without must not be read twice.
+    const LOOKS: usize = 8;
+
+    /// Starts the linker if the input file `data` has device code.
+    pub(super) fn look(&mut self, kind: Magic, data: &[u8]) {
+        if kind == Magic::Elf && self.looks_left > 0 && self.started.is_none() {
+            self.looks_left -= 1;
+            if scan::object::has_device_sections(data) {
+                self.start();
+            }
+        }
+    }
+
+    /// Starts the linker unless that is done. Returns the arguments that it was started with, or none if it cannot be started early.
+    pub(super) fn start(&mut self) -> Option<Vec<OsString>> {
+        self.started.get_or_insert_with(|| self.background.start_linker(self.ledger, self.linker)).clone()
     }
 }
 

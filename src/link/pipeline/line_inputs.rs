@@ -28,7 +28,7 @@ pub(super) fn input_specs<'r>(request: &'r LinkRequest, search: &Search) -> Cow<
         named.retain(|name| known.insert(name.to_ascii_lowercase()) && !left_out(name));
         named.retain(|name| search.library(name, false).is_some());
         specs.to_mut().extend(named.into_iter().map(InputSpec::library));
-        let Ok(inputs) = inputs::open(&specs, search) else { return specs };
+        let Ok(inputs) = inputs::open(&specs, search, &mut |_, _| {}) else { return specs };
         named = scan::default_libraries(&inputs).into_iter().map(OsString::from).collect();
         if named.iter().all(|name| known.contains(&name.to_ascii_lowercase())) {
             return specs;

@@ -44,14 +44,20 @@ pub(super) fn check_host(request: &LinkRequest, host_triple: &str) -> Result<()>
     registration::host::check(host_triple)
 }
 
-/// The host link with the user's command line unchanged.
-pub(super) fn plain_link(ledger: &Ledger, request: &LinkRequest, linker: &Path, session: &Session) -> Result<()> {
+/// The host link with the user's command line unchanged: by this process itself, unless the linker runs already or a trace is wanted.
+pub(super) fn plain_link(
+    ledger: &Ledger,
+    preloaded: Option<PreloadedLinker>,
+    request: &LinkRequest,
+    linker: &Path,
+    session: &Session,
+) -> Result<()> {
     let line = host::command(ledger, linker, &[], &[]);
-    let result = if request.time_trace.is_none() {
+    let result = if preloaded.is_none() && request.time_trace.is_none() {
         session.runner.replace(&line)
     } else {
         let _host = session.trace.span(span::HOST, 0);
-        session.runner.run(&line).map(drop)
+        session.runner.run_preloaded(preloaded, &line).map(drop)
     };
     remove_output_if_stopped(result, request, session)
 }

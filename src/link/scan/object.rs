@@ -34,13 +34,8 @@ fn images<'a, Elf: FileHeader<Endian = Endianness>>(index: usize, input_object: 
     let mut found = Vec::new();
     let mut shares = Shares::of(data);
     let names = section_names::<Elf>(endian, &sections, data);
-    for section in sections.iter() {
+    for section in sections.iter().filter(|section| may_be_device_code::<Elf>(endian, section, names)) {
         let kind = section.sh_type(endian);
-        // Most sections are told by the first bytes of their names: the ends of long C++ names need not be looked for.
-        let begins = || names.get(section.sh_name(endian) as usize..).is_some_and(|name| name.starts_with(NAME.as_bytes()));
-        if kind != SHT_LLVM_OFFLOADING && !(kind == elf::SHT_PROGBITS && begins()) {
-            continue;
-        }
         let name = sections.section_name(endian, section).unwrap_or_default();
         let name = std::str::from_utf8(name).unwrap_or_default();
         if name == RELOCATABLE || (kind == elf::SHT_PROGBITS && !offload_sections::is_longer(name)) {
@@ -61,6 +56,32 @@ fn images<'a, Elf: FileHeader<Endian = Endianness>>(index: usize, input_object: 
         }
     }
     Ok(found)
+}
+
+/// Whether an ELF object has sections of device code, by their types and names alone; what is in them is not looked at.
+pub(crate) fn has_device_sections(data: &[u8]) -> bool {
+    fn any<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> bool {
+        open::<Elf>(data).is_ok_and(|(endian, sections)| {
+            let names = section_names::<Elf>(endian, &sections, data);
+            sections.iter().any(|section| may_be_device_code::<Elf>(endian, section, names))
+        })
+    }
+    if Class::is_32_bit(data) { any::<FileHeader32<Endianness>>(data) } else { any::<FileHeader64<Endianness>>(data) }
+}
+
+/// Whether a section is worth another look, by its type and the first bytes of its name: the ends of long C++ names need not be looked
+/// for.
+fn may_be_device_code<Elf: FileHeader<Endian = Endianness>>(
+    endian: Endianness,
+    section: &Elf::SectionHeader,
+    names: &[u8],
+) -> bool {
+    let begins = || names.get(section.sh_name(endian) as usize..).is_some_and(|name| name.starts_with(NAME.as_bytes()));
+    match section.sh_type(endian) {
+        SHT_LLVM_OFFLOADING => true,
+        elf::SHT_PROGBITS => begins(),
+        _ => false,
+    }
 }
 
 /// The table of the sections' names; empty if there is none that can be read.
