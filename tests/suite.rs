@@ -48,6 +48,8 @@ mod kinds;
 mod kit;
 #[path = "suite/library.rs"]
 mod library;
+#[path = "suite/lit.rs"]
+mod lit;
 #[path = "suite/llvm_program.rs"]
 mod llvm_program;
 #[path = "suite/malformed/mod.rs"]
@@ -99,6 +101,7 @@ fn main() -> ExitCode {
     trials.extend(hip_builds::trials());
     trials.extend(host_bitcode::trials());
     trials.extend(library::trials());
+    trials.extend(lit::trials());
     trials.extend(llvm_program::trials());
     trials.extend(malformed::trials());
     trials.extend(many::trials());
