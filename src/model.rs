@@ -45,7 +45,7 @@ impl OffloadKinds {
     /// The set for an image's stored kind. HIP was 3 up to LLVM 20, so 3 means HIP for an AMD triple; elsewhere it is OpenMP and
     /// CUDA together (docs/spec/faults.md F19).
     pub fn from_stored(raw: u16, triple: &str) -> Self {
-        let amd = triple.starts_with("amdgcn") || triple.starts_with("spirv64-amd");
+        let amd = ["amdgcn", "amdgpu", "spirv64-amd"].iter().any(|start| triple.starts_with(start));
         if raw == 3 && amd { OffloadKinds(OffloadKind::Hip as u16) } else { OffloadKinds(raw & 0xf) }
     }
 

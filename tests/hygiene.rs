@@ -19,7 +19,7 @@ const STAGES: [&str; 7] =
 /// What each room may use: the folders and files of `src`, with those of `link` and `tools` each by itself. A permission that
 /// nothing uses is an error as well, so that this table is the map.
 const ARROWS: &[(&str, &str)] = &[
-    ("args", "error"),
+    ("args", "error formats target"),
     ("bin::offld-llvm", ""),
     (
         "cli",
@@ -37,7 +37,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("link::payload", "args formats io link::device model sys"),
     (
         "link::pipeline",
-        "args formats link::device link::host link::inputs link::payload link::register link::reproduce link::scan link::select llvm model registration store sys",
+        "args formats io link::device link::host link::inputs link::payload link::register link::reproduce link::scan link::select llvm model registration store sys",
     ),
     ("link::register", "args formats io link::device link::payload llvm model registration store sys"),
     ("link::reproduce", "args formats io link::host link::inputs link::scan sys target"),
@@ -53,7 +53,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("tools", ""),
     ("tools::bundler", "error formats io sys"),
     ("tools::inspect", "error formats io model sys"),
-    ("tools::packager", "formats io model sys"),
+    ("tools::packager", "formats io model sys target"),
     ("tools::wrapper", "error formats io llvm model registration sys"),
 ];
 

@@ -3,6 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
+use crate::formats::gpu::AmdArch;
+use crate::target::Target;
+
 /// An argument for every device link, or `triple=argument` for one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetArg {
@@ -17,6 +20,12 @@ impl TargetArg {
 
     /// The argument that a device link for `triple` gets from this value, if any.
     pub fn for_triple(&self, triple: &str) -> Option<&OsStr> {
+        self.for_target(&Target::new(triple, ""))
+    }
+
+    /// The argument that a device link for `target` gets from this value, if any. An AMD GPU gets what is for any of its names, for its
+    /// family, and for all AMD GPUs, as LLVM 24 has it.
+    pub fn for_target(&self, target: &Target) -> Option<&OsStr> {
         let bytes = self.raw.as_bytes();
         let (head, tail) = match bytes.iter().position(|byte| *byte == b'=') {
             Some(equals) => (&bytes[..equals], &bytes[equals + 1..]),
@@ -30,12 +39,24 @@ impl TargetArg {
         if tail.is_empty() {
             Some(OsStr::from_bytes(head))
         } else {
-            (head == triple.as_bytes()).then_some(OsStr::from_bytes(tail))
+            let names = head == target.triple.as_bytes() || std::str::from_utf8(head).is_ok_and(|head| is_amd_name(head, target));
+            names.then_some(OsStr::from_bytes(tail))
         }
     }
 }
 
-/// Whether LLVM 22 reads `name` as the architecture of a triple. Only then does `name-…=value` apply to one target.
+/// Whether `triple` is a name for the AMD GPU `target`: of that device, of a family it is in, or of any device; or the target is for a
+/// family and the name is of one of its devices.
+fn is_amd_name(triple: &str, target: &Target) -> bool {
+    let rest = |triple: &str| triple.split_once('-').map(|(_, rest)| rest.to_owned());
+    match (AmdArch::of_triple(triple), target.amd_arch()) {
+        (Some(named), Some(arch)) => named.agrees(&arch) && rest(triple) == rest(&target.triple),
+        _ => false,
+    }
+}
+
+/// Whether LLVM 22 reads `name` as the architecture of a triple, or LLVM 24 as that of an AMD GPU. Only then does `name-…=value` apply to
+/// one target.
 pub fn is_llvm_arch(name: &str) -> bool {
     #[rustfmt::skip]
     const PLAIN: &[&str] = &[
@@ -61,6 +82,7 @@ pub fn is_llvm_arch(name: &str) -> bool {
         matches!(minor, Some([digit]) if (b'0' + lowest..=b'0' + highest).contains(digit))
     };
     PLAIN.contains(&name)
+        || AmdArch::parse(name).is_some()
         || matches!(name.as_bytes(), [b'i', b'3'..=b'9', b'8', b'6'])
         || ["armeb", "thumbeb", "arm", "thumb"].iter().any(|base| name.strip_prefix(base).is_some_and(|sub| ARM.contains(&sub)))
         || matches!(name, "dxil" | "spirv" | "spirv32" | "spirv64")
@@ -95,11 +117,44 @@ mod tests {
     }
 
     #[test]
+    fn an_amd_gpu_has_several_names() {
+        let reaches = |head: &str, triple: &str, arch: &str| {
+            TargetArg::new(format!("{head}-amd-amdhsa=x").into()).for_target(&Target::new(triple, arch)).is_some()
+        };
+        let (old, new, family) = ("amdgcn-amd-amdhsa", "amdgpu9.00-amd-amdhsa", "amdgpu9-amd-amdhsa");
+        for (head, to_old, to_new, to_family) in [
+            ("amdgcn", true, true, true),
+            ("amdgpu", true, true, true),
+            ("amdgpu9.00", true, true, true),
+            ("amdgpu9", true, true, true),
+            ("amdgpu9.06", false, false, true),
+            ("amdgpu10.3", false, false, false),
+            ("r600", false, false, false),
+        ] {
+            assert_eq!(reaches(head, old, "gfx900"), to_old, "{head}");
+            assert_eq!(reaches(head, new, "gfx900") && reaches(head, new, ""), to_new, "{head}");
+            assert_eq!(reaches(head, family, ""), to_family, "{head}");
+        }
+        assert!(!reaches("amdgcn", "amdgpu9.00-amd-amdpal", "gfx900"));
+    }
+
+    #[test]
     fn architectures_are_those_llvm_knows() {
-        for known in ["i686", "x86_64h", "thumbv8m.main", "armv7a", "spirv64v1.6", "spirv1.5", "dxilv1.9", "ppc64le", "armeb"] {
+        for known in [
+            "i686",
+            "x86_64h",
+            "thumbv8m.main",
+            "armv7a",
+            "spirv64v1.6",
+            "spirv1.5",
+            "dxilv1.9",
+            "ppc64le",
+            "armeb",
+            "amdgpu9.08",
+        ] {
             assert!(is_llvm_arch(known), "{known}");
         }
-        for unknown in ["amdgpu", "i286", "x86", "riscv", "spirv1.7", "spirv1.0", "le64", "native", "X86_64", "", " arm"] {
+        for unknown in ["amdgpux", "i286", "x86", "riscv", "spirv1.7", "spirv1.0", "le64", "native", "X86_64", "", " arm"] {
             assert!(!is_llvm_arch(unknown), "{unknown}");
         }
     }

@@ -11,11 +11,13 @@
 //! ```
 
 mod amd;
+mod amd_arch;
 mod nvidia;
 mod target_id;
 #[cfg(test)]
 mod tests;
 
+pub use amd_arch::AmdArch;
 pub use target_id::{TargetId, canonical_target_id, is_processor};
 
 use crate::error::Error;

@@ -58,18 +58,19 @@ impl fmt::Display for Verdict {
 /// (`-hip-openmp-compatible`).
 pub fn compatibility(object: &Id, target: &Id, hip_openmp: bool) -> Verdict {
     let triples = compatible_triples(&object.triple, &target.triple);
-    let same_id = object.target_id == target.target_id;
+    let ((_, object_id), (_, target_id)) = (object.device(), target.device());
+    let same_id = object_id == target_id;
     if object.kind == target.kind && triples && same_id {
         return Verdict::Exact;
     }
     if !triples || !compatible_kinds(&object.kind, &target.kind, hip_openmp) {
         return Verdict::KindOrTriple;
     }
-    let parsed = [object, target].map(|id| TargetId::of_triple(&id.triple, &id.target_id));
+    let parsed = [(object, &object_id), (target, &target_id)].map(|(id, text)| TargetId::of_triple(&id.triple, text));
     match parsed {
         [Some(object), Some(target)] if object.processor == target.processor => features(&object, &target),
         // An unknown processor is compatible with itself only.
-        _ if same_id && !object.target_id.is_empty() => Verdict::Compatible,
+        _ if same_id && !object_id.is_empty() => Verdict::Compatible,
         _ => Verdict::Processor,
     }
 }

@@ -1,6 +1,8 @@
 //! Triples as LLVM compares them: each component is one of the names that it knows, or unknown, whatever it says then; versions
 //! count for nothing (docs/spec/containers.md 2.5).
 
+use crate::formats::gpu::AmdArch;
+
 use super::triple::{SYSTEMS, VENDORS, format_of, standard};
 
 /// Environments by the start of their name: the first that fits, so longer ones come before those they start with.
@@ -65,7 +67,11 @@ impl<'a> Enumerated<'a> {
 
     /// Whether code for this triple is code for `other`, too.
     fn fits(&self, other: &Enumerated<'_>) -> bool {
-        let machine = self.family() == other.family() && self.subarch == other.subarch && self.system == other.system;
+        let processor = match (AmdArch::parse(self.arch), AmdArch::parse(other.arch)) {
+            (Some(own), Some(other)) => own.agrees(&other),
+            _ => self.family() == other.family() && self.subarch == other.subarch,
+        };
+        let machine = processor && self.system == other.system;
         // C is usually compiled for `w64`, and Rust for `pc`.
         let vendor = self.vendor == other.vendor || self.system == "windows" && self.environment == "gnu";
         let rest = self.vendor == "apple" || self.environment == other.environment && self.format == other.format;

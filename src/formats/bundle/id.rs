@@ -2,7 +2,7 @@
 //! may not stand in one bundle.
 
 use super::triple::standard;
-use crate::formats::gpu::{canonical_target_id, is_processor};
+use crate::formats::gpu::{AmdArch, canonical_target_id, is_processor};
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -50,7 +50,7 @@ impl Id {
     /// The id of a code object. `triple` may lack components.
     pub fn new(kind: &str, triple: &str, target_id: &str) -> Self {
         let triple = standard(triple);
-        let amd = triple.starts_with("amdgcn-") || triple.starts_with("r600-");
+        let amd = AmdArch::of_triple(&triple).is_some() || triple.starts_with("r600-");
         let target_id = if amd { canonical_target_id(target_id) } else { target_id.to_owned() };
         Id { kind: kind.to_owned(), triple, target_id }
     }
@@ -67,9 +67,19 @@ impl Id {
         Id::new(kind, &triple.join("-"), parts.next().unwrap_or_default())
     }
 
+    /// The triple and the target id under the name that all names of one device have in common: AMD's may say the processor in the
+    /// triple.
+    pub(super) fn device(&self) -> (String, String) {
+        let Some(named) = AmdArch::of_triple(&self.triple) else { return (self.triple.clone(), self.target_id.clone()) };
+        let rest = self.triple.split_once('-').map_or("", |(_, rest)| rest);
+        let by_triple = self.target_id.is_empty() && !named.is_any();
+        let target_id = if by_triple { named.device_name() } else { self.target_id.clone() };
+        (format!("amdgcn-{rest}"), target_id)
+    }
+
     /// Of a target id: the processor, and the names of the features it fixes.
-    fn parts(&self) -> (&str, BTreeSet<&str>) {
-        let mut parts = self.target_id.split(':');
+    fn parts(target_id: &str) -> (&str, BTreeSet<&str>) {
+        let mut parts = target_id.split(':');
         let processor = parts.next().unwrap_or_default();
         (processor, parts.map(|feature| feature.trim_end_matches(['+', '-'])).collect())
     }
@@ -79,10 +89,12 @@ impl Id {
         if self.kind == "hipv4" { "hip" } else { &self.kind }
     }
 
-    /// Whether both are for one processor, so that a runtime chooses between them.
-    fn same_processor(&self, other: &Id) -> bool {
-        let processor = self.parts().0;
-        !processor.is_empty() && processor == other.parts().0 && self.family() == other.family() && self.triple == other.triple
+    /// Whether both are for one processor, so that a runtime chooses between them, and one fixes a feature that the other leaves open.
+    fn is_in_conflict(&self, other: &Id) -> bool {
+        let ((triple, id), (other_triple, other_id)) = (self.device(), other.device());
+        let ((processor, features), (other_processor, other_features)) = (Id::parts(&id), Id::parts(&other_id));
+        let same = self.family() == other.family() && triple == other_triple && processor == other_processor;
+        same && !processor.is_empty() && features != other_features
     }
 }
 
@@ -104,12 +116,12 @@ fn split_at_processor(rest: &str) -> Option<(&str, &str)> {
 pub fn check(ids: &[Id]) -> Result<(), IdFault> {
     let mut sorted: Vec<&Id> = ids.iter().collect();
     sorted.sort();
-    if sorted.iter().zip(sorted.iter().skip(1)).any(|(id, next)| id == next) {
+    let mut seen = BTreeSet::new();
+    if !sorted.iter().all(|id| seen.insert((&id.kind, id.device()))) {
         return Err(IdFault::Duplicate);
     }
     for (index, first) in sorted.iter().enumerate() {
-        let second =
-            sorted.iter().skip(index + 1).find(|second| first.same_processor(second) && first.parts().1 != second.parts().1);
+        let second = sorted.iter().skip(index + 1).find(|second| first.is_in_conflict(second));
         if let Some(second) = second {
             return Err(IdFault::Conflict(first.to_string(), second.to_string()));
         }

@@ -1,6 +1,8 @@
 //! Triples in the form that bundle ids hold: each component in the place it is recognised for, missing ones `unknown`. This is
 //! what LLVM's normaliser does to four components; the names are those that the one of LLVM 22 knows.
 
+use crate::formats::gpu::AmdArch;
+
 /// Vendors, by their whole name.
 pub(super) const VENDORS: [&str; 16] =
     ["amd", "apple", "csr", "fsl", "ibm", "img", "intel", "mesa", "meta", "mti", "nvidia", "oe", "pc", "scei", "sie", "suse"];
@@ -53,6 +55,7 @@ pub fn is_known_arch(name: &str) -> bool {
         chars.next().is_some_and(|first| allowed.contains(&first)) && chars.next().is_none()
     };
     ARCHITECTURES.contains(&name)
+        || AmdArch::parse(name).is_some()
         || version("arm").or(version("thumb")).is_some_and(|version| ARM_VERSIONS.contains(&version))
         || version("i").and_then(|rest| rest.strip_suffix("86")).is_some_and(|rest| digit(rest, '3'..='9'))
         || version("dxilv1.").is_some_and(|minor| digit(minor, '0'..='9'))

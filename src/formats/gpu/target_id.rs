@@ -1,6 +1,6 @@
 //! Target ids: a processor and the features that code for it fixes, `gfx90a:sramecc+:xnack-`.
 
-use super::amd;
+use super::{AmdArch, amd};
 use std::collections::BTreeMap;
 
 /// The components of a target id.
@@ -30,14 +30,18 @@ impl<'a> TargetId<'a> {
     }
 
     /// Parses the target id `text` for `triple` and replaces a product name by the processor's name. None if it is invalid: for AMD,
-    /// if the processor is unknown or does not have a feature; for others, if there is any feature.
+    /// if the processor is unknown, not one of the triple's, or does not have a feature; for others, if there is any feature.
     pub fn of_triple(triple: &str, text: &'a str) -> Option<Self> {
         let parsed = TargetId::parse(text)?;
-        let (processor, known): (&str, &[&str]) = match triple.split('-').next() {
-            Some("amdgcn") => amd::processor(parsed.processor).map(|known| (known.name, known.features))?,
+        let (processor, known): (&str, &[&str]) = match AmdArch::of_triple(triple) {
+            Some(arch) => {
+                let known = amd::processor(parsed.processor)?;
+                AmdArch::of_processor(known.name).filter(|named| arch.agrees(named))?;
+                (known.name, known.features)
+            }
             // Processors of r600 have no target ids.
-            Some("r600") => return None,
-            _ => (parsed.processor, &[]),
+            None if triple.split('-').next() == Some("r600") => return None,
+            None => (parsed.processor, &[]),
         };
         let all_known = parsed.features.keys().all(|name| known.contains(name));
         all_known.then_some(TargetId { processor, features: parsed.features })

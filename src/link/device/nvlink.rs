@@ -51,7 +51,7 @@ pub(super) fn command(
     for input in inputs {
         args.path(input);
     }
-    for value in request.device_linker.iter().filter_map(|value| value.for_triple(&job.target.triple)) {
+    for value in request.device_linker.iter().filter_map(|value| value.for_target(&job.target)) {
         args.arg(value);
     }
     Ok((toolchain::cuda_tool("nvlink", request.cuda_path.as_deref())?, args.finish()))

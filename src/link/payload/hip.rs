@@ -35,7 +35,7 @@ pub(super) fn payload(
 }
 
 fn composed(images: &[&Linked]) -> Result<Rope> {
-    let ids: Vec<Id> = images.iter().map(|image| id(image)).collect();
+    let ids: Vec<Id> = images.iter().map(|image| id(image)).collect::<Result<_>>()?;
     bundle::check(&ids).map_err(|fault| anyhow!("{fault}"))?;
     let files = images.iter().map(|image| Rope::of_file(image.path.clone())).collect::<Result<Vec<_>>>()?;
     // The host's entry is empty, and has this name on every host.
@@ -67,8 +67,13 @@ fn write(bundle: &Rope, output: &Path, context: &BundleContext<'_>) -> Result<()
     Ok(())
 }
 
-/// The id of an image. AMD's SPIR-V has its own triple; everything else is called amdgcn, whatever its triple is.
-fn id(image: &Linked) -> Id {
-    let triple = if image.target.arch == "amdgcnspirv" { "spirv64-amd-amdhsa" } else { "amdgcn-amd-amdhsa" };
-    Id::new("hip", triple, &image.target.arch)
+/// The id of an image. AMD's SPIR-V has its own triple; everything else is called amdgcn, whatever its triple is, since the runtime looks
+/// for nothing else.
+fn id(image: &Linked) -> Result<Id> {
+    let target = &image.target;
+    let triple = if target.arch == "amdgcnspirv" { "spirv64-amd-amdhsa" } else { "amdgcn-amd-amdhsa" };
+    let processor = target.target_id().with_context(|| {
+        format!("HIP's runtime finds an image by its processor, and the image for {target} names none: compile for a processor")
+    })?;
+    Ok(Id::new("hip", triple, &processor))
 }

@@ -7,6 +7,7 @@ use super::objects;
 use super::report::Step;
 use super::walk::{Cursor, Walk};
 use crate::formats::bitcode;
+use crate::formats::gpu::AmdArch;
 use crate::io::piece::Piece;
 
 /// Inspects the images that the module at `cursor` embeds. A module without any is added as an image if it is for a device.
@@ -28,7 +29,10 @@ pub(super) fn host(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
 fn device(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     let triple = bitcode::symbols(cursor.piece.bytes()).with_context(|| cursor.place.to_string())?.triple;
     let arch = triple.split('-').next().unwrap_or_default();
-    if ["amdgcn", "r600", "nvptx", "nvptx64", "spir", "spir64"].contains(&arch) || arch.starts_with("spirv") {
+    if AmdArch::parse(arch).is_some()
+        || ["r600", "nvptx", "nvptx64", "spir", "spir64"].contains(&arch)
+        || arch.starts_with("spirv")
+    {
         let facts = ImageMetadata { triple, ..cursor.facts.clone() };
         image::add(walk, &Cursor { facts, ..cursor.clone() })?;
     }

@@ -11,7 +11,7 @@ use super::report::Image;
 use super::walk::{Cursor, Walk};
 use super::what::{ByteKind, byte_kind};
 use crate::formats::elf::raw::FileHeader;
-use crate::formats::gpu::{self, Gpu};
+use crate::formats::gpu::{self, AmdArch, Gpu};
 use crate::formats::kernels;
 use crate::model::ImageKind;
 
@@ -40,6 +40,10 @@ pub(super) fn add(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
         if image.triple.is_empty() || image.target.is_empty() {
             name_gpu(walk, cursor, &mut image);
         }
+    }
+    if image.target.is_empty() {
+        // AMD's newer triples name the processor.
+        image.target = AmdArch::of_triple(&image.triple).and_then(|arch| arch.processor()).unwrap_or_default();
     }
     if !walk.request.headers_only {
         image.sha256 = Some(bytes_of::sha256(&cursor.piece).with_context(|| cursor.place.to_string())?);

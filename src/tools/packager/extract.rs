@@ -11,6 +11,7 @@ use super::read::{Image, images};
 use crate::io::outputs::{Output, Outputs, io_error};
 use crate::io::piece::{Piece, write_archive};
 use crate::sys::session::Session;
+use crate::target::Target;
 
 /// What is extracted, and where from.
 #[derive(Debug)]
@@ -165,12 +166,33 @@ impl<'a> ExtractPlan<'a, '_> {
 
 /// Adds `image` to `matches` if it is what is wanted, else those of the images in it that are.
 fn collect<'a>(wanted: &ImageArguments, image: &'a Image, matches: &mut Vec<&'a Image>) {
-    let strings = || wanted.strings().into_iter().all(|(key, value)| image.get(key) == value);
+    let device = is_device(wanted, image);
+    let strings = || {
+        let asked = wanted.strings().into_iter();
+        asked.filter(|(key, _)| !(device && (*key == b"triple" || *key == b"arch"))).all(|(key, value)| image.get(key) == value)
+    };
     let kind = wanted.get("kind").is_none() || wanted.kind() == image.offload_kind;
     if kind && strings() {
         matches.push(image);
     } else {
         image.inner.iter().for_each(|inner| collect(wanted, inner, matches));
+    }
+}
+
+/// Whether the AMD GPU that is asked for is that of the image, under any of its names: `triple=amdgcn-amd-amdhsa,arch=gfx908` is
+/// `triple=amdgpu9.08-amd-amdhsa` as well. A triple without `arch` asks for every device that it covers.
+fn is_device(wanted: &ImageArguments, image: &Image) -> bool {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let Some(triple) = wanted.get("triple").map(text) else { return false };
+    let own = Target::new(&text(image.get(b"triple")), &text(image.get(b"arch")));
+    let Some(arch) = own.amd_arch() else { return false };
+    match wanted.get("arch") {
+        Some(asked) => Target::new(&triple, &text(asked)) == own,
+        None => {
+            let asked = Target::new(&triple, "");
+            let rest = |triple: &str| triple.split_once('-').map(|(_, rest)| rest.to_owned());
+            asked.amd_arch().is_some_and(|asked| asked.covers(&arch)) && rest(&asked.triple) == rest(&own.triple)
+        }
     }
 }
 

@@ -105,7 +105,7 @@ fn targets() -> Outcome {
         vec!["zz-x86_64-unknown-linux-gnu".to_owned()],
         vec!["HIP-x86_64-unknown-linux-gnu".to_owned()],
         vec!["host-foo-unknown-linux-gnu".to_owned()],
-        vec!["hip-amdgpu-amd-amdhsa--gfx906".to_owned()],
+        vec!["hip-amdgpux-amd-amdhsa--gfx906".to_owned()],
         vec!["zz-foo-unknown-linux-gnu-x".to_owned()],
         vec!["zz-foo---".to_owned()],
         vec!["host----".to_owned()],

@@ -12,6 +12,7 @@ use super::{DeviceCache, LinkQuery};
 use crate::store::{Digest, KeyBuilder};
 use crate::sys::run;
 use crate::sys::session::{self, Session};
+use crate::target::Target;
 
 /// The processor that is put into queries in place of any other of AMD's, so that one answer serves all of them.
 const STANDS_FOR_AMD: &str = "gfx90a";
@@ -31,8 +32,7 @@ impl DeviceCache<'_> {
             let args = linker_command::query(query.args).into_iter();
             args.map(|arg| if arg == named { other.clone() } else { arg }).collect()
         };
-        // AMD's command lines differ in nothing but the processor's name, unless the target has features as well.
-        let queried_processor = if target.is_amdgcn() && !target.arch.contains(':') { STANDS_FOR_AMD } else { &target.arch };
+        let queried_processor = queried_processor(target);
         let args = query_for(queried_processor);
         let linker_command = self.linker_command_for(path, &args, target.is_cpu())?;
         if queried_processor == target.arch {
@@ -109,11 +109,37 @@ impl DeviceCache<'_> {
     }
 }
 
+/// The processor in a query for `target`. AMD's command lines differ in nothing but the processor's name, unless the target has features
+/// as well. A triple that names a processor takes no other one.
+fn queried_processor(target: &Target) -> &str {
+    let by_name = target.is_amdgcn() && !target.arch.is_empty() && !target.arch.contains(':') && !target.triple_names_processor();
+    if by_name { STANDS_FOR_AMD } else { &target.arch }
+}
+
 /// Runs the query. It takes no job slot, because a job that waits for the answer may hold the last one.
 fn run_query(path: &Path, args: &[OsString]) -> Result<LinkerCommand, String> {
     match run::probe(path, args, &[]) {
         Ok(output) if output.success => linker_command::parse(&output.stderr),
         Ok(_) => Err("the compiler fails when it is run with -###".to_owned()),
         Err(error) => Err(format!("{}: {error}", path.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_answer_serves_all_processors_that_the_triple_does_not_name() {
+        for (triple, arch, asked) in [
+            ("amdgcn-amd-amdhsa", "gfx908", STANDS_FOR_AMD),
+            ("amdgpu-amd-amdhsa", "gfx908", STANDS_FOR_AMD),
+            ("amdgpu9.08-amd-amdhsa", "gfx908", "gfx908"),
+            ("amdgpu9.08-amd-amdhsa", "", ""),
+            ("amdgcn-amd-amdhsa", "gfx90a:xnack+", "gfx90a:xnack+"),
+            ("amdgcn-amd-amdhsa", "", ""),
+        ] {
+            assert_eq!(queried_processor(&Target::new(triple, arch)), asked, "{triple} {arch}");
+        }
     }
 }
