@@ -1,7 +1,10 @@
 /* cc -std=c11 -Wall -shared -fPIC sycl.c -o libsycl.so */
 
 /* A SYCL runtime as far as registration reaches. Programs compiled by clang 22 call nothing else in it: the host's side of a kernel is
- * empty. */
+ * empty.
+ *
+ * LLVM 22's runtime takes a descriptor, that of LLVM 23 and later the address and the size of an OffloadBinary, by functions of the same
+ * names. This one takes either, by its first bytes, and checks all that the runtime it stands for would read. */
 #include "ledger.h"
 
 struct device_image {
@@ -19,18 +22,89 @@ struct bin_desc {
   void *entries_begin, *entries_end; /* null */
 };
 
-static struct bin_desc *registered[256]; /* null again after its unregistration; the index is its name in the ledger */
+static const void *registered[256]; /* null again after its unregistration; the index is its name in the ledger */
+static size_t registered_size[256]; /* of OffloadBinaries, else 0 */
 static int registered_count;
 
-void __sycl_register_lib(struct bin_desc *desc) {
+/* The kernels of an image of LLVM 23: their number; the place and the size of each name, from the table's start; the names, each with a
+ * zero after it. */
+static void kernels(const char *words, const uint8_t *table, uint64_t size) {
+  if (!ledger_check(size >= 4, "%s: a table of kernels of %" PRIu64 " bytes", words, size))
+    return;
+  uint64_t count = ledger_u(table, 4);
+  if (!ledger_check(count <= (size - 4) / 8, "%s: a table of %" PRIu64 " kernels in %" PRIu64 " bytes", words, count, size))
+    return;
+  for (uint64_t i = 0; i < count; ++i) {
+    uint64_t at = ledger_u(table + 4 + 8 * i, 4), length = ledger_u(table + 8 + 8 * i, 4);
+    if (ledger_check(at >= 4 + 8 * count && at < size && length < size - at && table[at + length] == 0 &&
+                         strlen((const char *)table + at) == length,
+                     "%s: kernel %" PRIu64 " is not a name within the table", words, i))
+      ledger_line("%s kernel=%s", words, table + at);
+  }
+}
+
+static void register_binary(int lib, const uint8_t *base, size_t size) {
+  char words[64], title[96];
+  if (!ledger_check(size >= 32 && ledger_u(base + 8, 8) == size, "sycl register lib=%d: the binary has not the size it is said to have", lib))
+    return;
+  uint64_t version = ledger_u(base + 4, 4), entries = ledger_u(base + 16, 8), count = ledger_u(base + 24, 8);
+  ledger_check((uintptr_t)base % 8 == 0, "sycl register lib=%d: the binary is not aligned", lib);
+  ledger_line("sycl register lib=%d binary=%" PRIu64 " images=%" PRIu64, lib, version, count);
+  if (!ledger_check(version == 2, "sycl register lib=%d: version %" PRIu64, lib, version) ||
+      !ledger_check(entries <= size && count <= (size - entries) / 40, "sycl register lib=%d: entries past the end", lib))
+    return;
+  for (uint64_t i = 0; i < count; ++i) {
+    const uint8_t *e = base + entries + 40 * i;
+    uint64_t strings = ledger_u(e + 8, 8), number = ledger_u(e + 16, 8), at = ledger_u(e + 24, 8), length = ledger_u(e + 32, 8);
+    unsigned image_kind = (unsigned)ledger_u(e, 2), kind = (unsigned)ledger_u(e + 2, 2);
+    snprintf(words, sizeof words, "sycl image lib=%d index=%" PRIu64, lib, i);
+    if (!ledger_check(strings <= size && number <= (size - strings) / 24 && at <= size && length <= size - at, "%s: past the end", words))
+      continue;
+    ledger_check(kind == LEDGER_SYCL, "%s: offload kind %u", words, kind);
+    ledger_check(image_kind == 6 || image_kind == 1, "%s: image kind %u, which the runtime does not take", words, image_kind);
+    const char *triple = NULL, *arch = NULL;
+    const uint8_t *symbols = NULL;
+    uint64_t symbols_size = 0;
+    for (uint64_t j = 0; j < number; ++j) {
+      const uint8_t *s = base + strings + 24 * j;
+      uint64_t key = ledger_u(s, 8), value = ledger_u(s + 8, 8), value_size = ledger_u(s + 16, 8);
+      if (!ledger_check(key < size && value <= size && value_size <= size - value && memchr(base + key, 0, size - key),
+                        "%s: string %" PRIu64 " is past the end", words, j))
+        continue;
+      if (strcmp((const char *)base + key, "triple") == 0)
+        triple = (const char *)base + value;
+      if (strcmp((const char *)base + key, "arch") == 0)
+        arch = (const char *)base + value;
+      if (strcmp((const char *)base + key, "symbols") == 0)
+        symbols = base + value, symbols_size = value_size;
+    }
+    snprintf(title, sizeof title, "%s target=%s arch=%s kind=%s", words, ledger_text(triple), ledger_text(arch), ledger_image_kind(image_kind));
+    ledger_image(title, base + at, base + at + length);
+    ledger_check(triple && *triple, "%s: no target", words);
+    if (ledger_check(symbols != NULL, "%s: no table of kernels", words))
+      kernels(words, symbols, symbols_size);
+  }
+}
+
+static void register_descriptor(int lib, const struct bin_desc *desc);
+
+void __sycl_register_lib(const void *start, size_t size) { /* of LLVM 22, there is no size: it is anything */
   int lib = registered_count;
-  char words[64];
-  if (!ledger_check(desc != NULL, "sycl register: the descriptor is null") || !ledger_check(lib < 256, "sycl register: too many"))
+  if (!ledger_check(start != NULL, "sycl register: the descriptor is null") || !ledger_check(lib < 256, "sycl register: too many"))
     return;
   for (int i = 0; i < lib; ++i)
-    ledger_check(registered[i] != desc, "sycl register: the descriptor of lib=%d again", i);
-  registered[registered_count++] = desc;
+    ledger_check(registered[i] != start, "sycl register: the descriptor of lib=%d again", i);
+  int is_binary = memcmp(start, "\x10\xff\x10\xad", 4) == 0;
+  registered[registered_count++] = start;
+  registered_size[lib] = is_binary ? size : 0;
+  if (is_binary)
+    register_binary(lib, start, size);
+  else
+    register_descriptor(lib, start);
+}
 
+static void register_descriptor(int lib, const struct bin_desc *desc) {
+  char words[64];
   ledger_line("sycl register lib=%d version=%u images=%u", lib, desc->version, desc->image_count);
   ledger_check(desc->version == 1, "sycl register lib=%d: version %u", lib, desc->version);
   ledger_check(!desc->entries_begin && !desc->entries_end, "sycl register lib=%d: entries for all images, which nobody reads", lib);
@@ -64,9 +138,10 @@ void __sycl_register_lib(struct bin_desc *desc) {
   }
 }
 
-void __sycl_unregister_lib(struct bin_desc *desc) {
+void __sycl_unregister_lib(const void *start, size_t size) {
   for (int i = 0; i < registered_count; ++i)
-    if (desc && registered[i] == desc) {
+    if (start && registered[i] == start) {
+      ledger_check(!registered_size[i] || registered_size[i] == size, "sycl unregister lib=%d: another size", i);
       registered[i] = NULL;
       ledger_line("sycl unregister lib=%d", i);
       return;

@@ -3,7 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use super::request::{LinkRequest, text};
+use super::request::LinkRequest;
+use super::values::text;
 use super::{Id, Role};
 
 /// Which family of linkers the host arguments are spelled for.

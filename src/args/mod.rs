@@ -13,6 +13,7 @@ mod table_ld;
 mod target_arg;
 #[cfg(test)]
 mod tests;
+mod values;
 
 use std::ffi::OsString;
 use std::ops::Range;

@@ -2,11 +2,12 @@
 //! command-line order with the linker state at each. Nothing is looked up on disk; `inputs` does that.
 
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 use super::state::{State, Walk};
+use super::values::{expression_names, granularity, jobs, pair, sycl_release, text};
 use super::{Arg, ArgKind, Dialect, Id, Ledger, Role, TargetArg};
 use crate::error::Error;
 
@@ -154,8 +155,12 @@ pub struct LinkRequest {
     pub should_extract: Vec<String>,
     /// `--emit-fatbin-only`.
     pub emit_fatbin_only: bool,
+    /// `--no-lto`: device bitcode for AMD's GPUs is compiled, each input by itself, instead of being linked as bitcode.
+    pub no_lto: bool,
     /// `--no-offload-runtime`.
     pub no_offload_runtime: bool,
+    /// `--offld-sycl-registration`: the release of LLVM whose SYCL runtime the program meets.
+    pub sycl_release: Option<u32>,
     /// `--reproduce`.
     pub reproduce: Option<PathBuf>,
     /// `--wrapper-why`.
@@ -250,6 +255,7 @@ impl LinkRequest {
             Id::DryRun => self.dry_run = true,
             Id::EmbedBitcode => self.embed_bitcode = true,
             Id::EmitFatbinOnly => self.emit_fatbin_only = true,
+            Id::NoLto => self.no_lto = true,
             Id::NoOffloadRuntime => self.no_offload_runtime = true,
             Id::PrintWrappedModule => self.print_wrapped_module = true,
             Id::SaveTemps => self.save_temps = true,
@@ -279,6 +285,7 @@ impl LinkRequest {
             Id::LinkerPath => self.linker_path = path(),
             Id::Mllvm => self.llvm_options.push(LlvmOption::Mllvm(value.to_owned())),
             Id::OffldClang => self.offld_clang = path(),
+            Id::OffldSyclRegistration => self.sycl_release = Some(sycl_release(value)?),
             Id::OffldLinker => self.offld_linker = path(),
             Id::OffloadOpt => self.llvm_options.push(LlvmOption::OffloadOpt(value.to_owned())),
             Id::OverrideImage => {
@@ -351,50 +358,4 @@ fn input(arg: &Arg, state: State) -> Option<InputSpec> {
     };
     let State { lazy, prefer_static, as_needed, binary, group, .. } = state;
     Some(InputSpec { name, whole_archive, lazy, prefer_static, as_needed, binary, group, token: arg.tokens.start })
-}
-
-/// A value as text. Invalid UTF-8 is replaced, which is harmless as such values are only compared with ASCII text or parsed.
-pub(super) fn text(value: &OsStr) -> String {
-    value.to_string_lossy().into_owned()
-}
-
-fn jobs(value: &OsStr) -> Result<Jobs> {
-    let given = text(value);
-    if given.eq_ignore_ascii_case("jobserver") {
-        return Ok(Jobs::Jobserver);
-    }
-    match given.parse() {
-        Ok(count) if count > 0 => Ok(Jobs::N(count)),
-        _ => bail!("--wrapper-jobs={given}: expected a positive integer or 'jobserver', got '{given}'"),
-    }
-}
-
-fn granularity(value: &OsStr) -> Result<u32> {
-    let given = text(value);
-    match given.parse() {
-        Ok(microseconds) => Ok(microseconds),
-        Err(_) => bail!("--wrapper-time-trace-granularity={given}: expected a number of microseconds, got '{given}'"),
-    }
-}
-
-/// Splits `<name>=<path>`; both must be there.
-fn pair(option: &str, form: &str, value: &OsStr) -> Result<(String, PathBuf)> {
-    use std::os::unix::ffi::OsStrExt;
-    let bytes = value.as_bytes();
-    match bytes.iter().position(|byte| *byte == b'=') {
-        Some(equals) if equals > 0 && equals + 1 < bytes.len() => {
-            let name = text(OsStr::from_bytes(&bytes[..equals]));
-            Ok((name, Path::new(OsStr::from_bytes(&bytes[equals + 1..])).to_owned()))
-        }
-        _ => bail!("{option}={}: expected {form}", value.display()),
-    }
-}
-
-/// The symbols that a `--defsym name=expression` may refer to: every name in the expression. This includes functions of the script
-/// language, but an extra name does no harm.
-fn expression_names(defsym: &str) -> Vec<String> {
-    let expression = defsym.split_once('=').map_or("", |(_, expression)| expression);
-    let in_name = |c: char| c.is_alphanumeric() || "_.$@".contains(c);
-    let words = expression.split(|c| !in_name(c)).filter(|word| !word.is_empty());
-    words.filter(|word| !word.starts_with(|c: char| c.is_ascii_digit())).map(str::to_owned).collect()
 }

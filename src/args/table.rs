@@ -147,11 +147,14 @@ pub enum Id {
     PtxasArg,
     StripSections,
     TargetFeature,
+    // Options of clang-linker-wrapper in other builds of LLVM.
+    NoLto,
     // Options that only offld has.
     Cache,
     NoOffloadRuntime,
     OffldClang,
     OffldLinker,
+    OffldSyclRegistration,
     Reproduce,
     Why,
     // Options of host linkers that offld reads.
@@ -253,9 +256,11 @@ const OWN: &[OptionRow] = &[
     own("host-triple", Any, Either, Id::HostTriple, "The triple the host code was compiled for"),
     own("linker-path", Any, Either, Id::LinkerPath, "The host linker"),
     wrapper("mllvm", One, Separate, Id::Mllvm, "An argument for LLVM, in device links too"),
+    wrapper("no-lto", Two, Flag, Id::NoLto, "Compile bitcode for AMD's GPUs, each input by itself, in place of link-time optimization"),
     own("no-offload-runtime", Two, Flag, Id::NoOffloadRuntime, "Add no offload runtime library to the host link"),
     own("offld-clang", Two, Equals, Id::OffldClang, "The clang to link device code with"),
     own("offld-linker", Two, Equals, Id::OffldLinker, "The host linker; wins over --linker-path="),
+    own("offld-sycl-registration", Two, Equals, Id::OffldSyclRegistration, "The release of LLVM whose SYCL runtime is used: 22, 23 or 24"),
     own("offload-opt", Any, Equals, Id::OffloadOpt, "An argument for LLVM, in device links too, as one word"),
     wrapper("opt-level", Any, Either, Id::OptLevel, ""),
     own("override-image", Two, Equals, Id::OverrideImage, "Take a file as the device image of a kind, <kind>=<file>, and scan no input"),

@@ -19,6 +19,7 @@ use crate::link::inputs;
 use crate::link::payload::{self, BundleContext};
 use crate::link::register::{self, RegisterContext};
 use crate::link::scan;
+use crate::registration::sycl;
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::Shell;
 use crate::sys::trace::span;
@@ -83,7 +84,8 @@ fn stages(ledger: &Ledger, request: &LinkRequest, background: &Background<'_>, s
 
     // Host objects that hold the images and register them when the program starts. LLVM is not needed after that.
     let registering = session.trace.span(span::WRAP, 0);
-    let context = RegisterContext::new(request, out_name(request), &images.host_triple, &background.llvm, &background.cache);
+    let (triple, sycl) = (&images.host_triple, images.sycl);
+    let context = RegisterContext::new(request, out_name(request), triple, sycl, &background.llvm, &background.cache);
     let objects = register::make(&payloads, &context, session)?;
     background.llvm.dismiss();
     drop(registering);
@@ -100,6 +102,8 @@ fn stages(ledger: &Ledger, request: &LinkRequest, background: &Background<'_>, s
 struct Images {
     linked: Vec<Linked>,
     host_triple: String,
+    /// What SYCL's runtime is handed.
+    sycl: sycl::Registration,
     /// Arguments that the host link lacks for the OpenMP runtime.
     runtime: Vec<OsString>,
     /// The host link's inputs, for error reports.
@@ -111,7 +115,9 @@ fn override_images(options: &[(String, PathBuf)], request: &LinkRequest, session
     session.signals.watch();
     let host_triple = host::triple(request, &[])?;
     steps::check_host(request, &host_triple)?;
-    Ok(Images { linked: device::override_images(options)?, host_triple, runtime: Vec::new(), host_inputs: Vec::new() })
+    let linked = device::override_images(options)?;
+    let sycl = steps::sycl_of_linked(request, &linked)?;
+    Ok(Images { linked, host_triple, sycl, runtime: Vec::new(), host_inputs: Vec::new() })
 }
 
 /// Links the device code of the inputs; none if there is no device code, or it is registered already.
@@ -158,6 +164,7 @@ fn device_images(
     // The OpenMP runtime for the host link, and the libraries that device code for CPUs may be linked with.
     let _device = session.trace.span(span::DEVICE, 0);
     let compiler = steps::compiler(request, &jobs, session)?;
+    let sycl = steps::sycl(request, &jobs, &compiler)?;
     let runtime = steps::runtime(request, &inputs, &facts, &jobs, &compiler, session)?;
     let mut libraries = device::host_libraries(&request.inputs, &inputs, &found);
     libraries.extend(device::added_libraries(&runtime));
@@ -175,7 +182,7 @@ fn device_images(
         on_first_job: &|| background.start_llvm(&host_triple),
     };
     let linked = device::link(&jobs, &context, session)?;
-    Ok(Some(Images { linked, host_triple, runtime, host_inputs: host::input_names(&inputs) }))
+    Ok(Some(Images { linked, host_triple, sycl, runtime, host_inputs: host::input_names(&inputs) }))
 }
 
 // They start `offld-llvm` by its place, which a build without it does not have.

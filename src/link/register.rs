@@ -19,7 +19,7 @@ use crate::args::request::LinkRequest;
 use crate::formats::offload_binary;
 use crate::io::bytes::Bytes;
 use crate::io::rope::Rope;
-use crate::link::payload::Payload;
+use crate::link::payload::{Payload, PayloadImage};
 use crate::llvm::protocol::Form;
 use crate::llvm::{Llvm, Purpose};
 use crate::model::{ImageKind, OffloadKind};
@@ -44,6 +44,8 @@ pub(crate) struct RegisterContext<'a> {
     pub relocatable: bool,
     /// `--print-wrapped-module`.
     pub print: bool,
+    /// What SYCL's runtime is handed.
+    pub sycl: sycl::Registration,
     /// `--save-temps`: the module is kept as bitcode, too.
     pub keep_bitcode: bool,
     /// Report what is found in the cache.
@@ -60,6 +62,7 @@ impl<'a> RegisterContext<'a> {
         request: &LinkRequest,
         output: &'a Path,
         host_triple: &'a str,
+        sycl: sycl::Registration,
         llvm: &'a Llvm<'a>,
         cache: &'a std::result::Result<Arc<Cache>, String>,
     ) -> Self {
@@ -68,6 +71,7 @@ impl<'a> RegisterContext<'a> {
             output,
             relocatable: request.relocatable,
             print: request.print_wrapped_module,
+            sycl,
             keep_bitcode: request.save_temps,
             verbose: request.verbose,
             llvm,
@@ -111,7 +115,7 @@ fn host_objects(payload: &Payload, context: &RegisterContext<'_>, session: &Sess
     session.runner.make(&wrapper, &|path| write(path, &kept::object(&plan, &purpose, context, session)?))?;
     let mut objects = vec![wrapper];
     if !streamed.is_empty() {
-        objects.append(&mut stream_images(payload, &plan, &streamed, &stem, session)?);
+        objects.append(&mut stream_images(&plan, &streamed, &stem, session)?);
     }
     Ok(objects)
 }
@@ -126,15 +130,15 @@ fn purpose(payload: &Payload) -> Purpose {
 fn planned(payload: &Payload, context: &RegisterContext<'_>) -> Result<(Plan, Vec<StreamedImage>)> {
     let mut sycl = Vec::new();
     let mut sources: Vec<StreamedImage> = Vec::new();
-    for image in &payload.images {
-        match payload.kind {
-            OffloadKind::Sycl => {
-                for file in image.contents.files() {
-                    sources.append(&mut sycl_images(file, &mut sycl)?);
-                }
-            }
-            _ => sources.push(StreamedImage { symbol: String::new(), contents: image.contents.clone() }),
+    if payload.kind == OffloadKind::Sycl && context.sycl > sycl::Registration::Llvm22 {
+        sources.push(StreamedImage { symbol: String::new(), contents: sycl_binary(payload)? });
+    } else if payload.kind == OffloadKind::Sycl {
+        for file in files(payload) {
+            sources.append(&mut sycl_images(file, &mut sycl)?);
         }
+    } else {
+        let whole = |image: &PayloadImage| StreamedImage { symbol: String::new(), contents: image.contents.clone() };
+        sources.extend(payload.images.iter().map(whole));
     }
     let inline = sources.iter().map(|source| source.contents.size()).sum::<u64>() <= INLINE_LIMIT;
     let tag = if inline { 0 } else { tag(payload, context)? };
@@ -150,14 +154,19 @@ fn planned(payload: &Payload, context: &RegisterContext<'_>) -> Result<(Plan, Ve
     let plan = Plan {
         host_triple: context.host_triple.to_owned(),
         generation: payload.generation,
-        images: images(payload, places, sycl)?,
+        images: images(payload, context, places, sycl)?,
         relocatable: context.relocatable,
     };
     Ok((plan, if inline { Vec::new() } else { sources }))
 }
 
 /// What a plan says about the images of each kind.
-fn images(payload: &Payload, places: Vec<ImagePlace>, sycl: Vec<SyclFacts>) -> Result<Images> {
+fn images(
+    payload: &Payload,
+    context: &RegisterContext<'_>,
+    places: Vec<ImagePlace>,
+    sycl_facts: Vec<SyclFacts>,
+) -> Result<Images> {
     let one = |mut places: Vec<ImagePlace>| match (places.pop(), places.pop()) {
         (Some(place), None) => Ok(place),
         _ => bail!("{} takes one file with the code for all devices, not {}", payload.kind.name(), payload.images.len()),
@@ -173,6 +182,7 @@ fn images(payload: &Payload, places: Vec<ImagePlace>, sycl: Vec<SyclFacts>) -> R
         }
         OffloadKind::Cuda => Images::Cuda(one(places)?),
         OffloadKind::Hip => Images::Hip(one(places)?),
+        OffloadKind::Sycl if context.sycl > sycl::Registration::Llvm22 => Images::SyclBinary(one(places)?, context.sycl),
         OffloadKind::Sycl => {
             let image = |(place, facts): (ImagePlace, SyclFacts)| SyclImage {
                 place,
@@ -180,7 +190,7 @@ fn images(payload: &Payload, places: Vec<ImagePlace>, sycl: Vec<SyclFacts>) -> R
                 triple: facts.triple,
                 symbols: facts.symbols,
             };
-            Images::Sycl(places.into_iter().zip(sycl).map(image).collect())
+            Images::Sycl(places.into_iter().zip(sycl_facts).map(image).collect())
         }
     })
 }
@@ -203,14 +213,38 @@ fn sycl_images(file: &Path, facts: &mut Vec<SyclFacts>) -> Result<Vec<StreamedIm
             symbols: sycl::kernels(&image),
         });
         let mut contents = Rope::default();
-        // A decompressed image has no offset in the file.
-        match image.at {
-            0 => contents.push_bytes(image.image.into_owned()),
-            at => contents.push_file(file.to_path_buf(), at, image.image.len() as u64),
-        }
+        push_image(&mut contents, file, image);
         sources.push(StreamedImage { symbol: String::new(), contents });
     }
     Ok(sources)
+}
+
+/// All images of a SYCL payload in one OffloadBinary.
+fn sycl_binary(payload: &Payload) -> Result<Rope> {
+    let opened = files(payload).map(|file| Ok((file, Bytes::of(file)?))).collect::<Result<Vec<_>>>()?;
+    let mut images = Vec::new();
+    for (file, bytes) in &opened {
+        let read =
+            offload_binary::read_all(bytes.as_slice()).with_context(|| format!("the linked image `{}`", file.display()))?;
+        images.extend(read.into_iter().map(|image| (*file, image)));
+    }
+    let (places, images): (Vec<&Path>, Vec<offload_binary::Image<'_>>) = images.into_iter().unzip();
+    let (head, size) = sycl::binary_head(&images).context("the kernels of the SYCL images have names of more than 4 GiB")?;
+    let mut binary = Rope::default();
+    binary.push_bytes(head);
+    for (file, image) in places.into_iter().zip(images) {
+        push_image(&mut binary, file, image);
+    }
+    binary.pad_to(size);
+    Ok(binary)
+}
+
+/// Adds the bytes of an image in `file`. A decompressed image has no offset in the file.
+fn push_image(contents: &mut Rope, file: &Path, image: offload_binary::Image<'_>) {
+    match image.at {
+        0 => contents.push_bytes(image.image.into_owned()),
+        at => contents.push_file(file.to_path_buf(), at, image.image.len() as u64),
+    }
 }
 
 fn symbol_prefix(kind: OffloadKind) -> &'static str {
@@ -224,18 +258,12 @@ fn symbol_prefix(kind: OffloadKind) -> &'static str {
 
 /// Writes objects for `images`, in their order, in parallel. A large image gets an object of its own, because the system does not let two
 /// threads write to one file at the same time.
-fn stream_images(
-    payload: &Payload,
-    plan: &Plan,
-    images: &[StreamedImage],
-    stem: &str,
-    session: &Session,
-) -> Result<Vec<PathBuf>> {
+fn stream_images(plan: &Plan, images: &[StreamedImage], stem: &str, session: &Session) -> Result<Vec<PathBuf>> {
     let is_large = |image: &StreamedImage| image.contents.size() >= LARGE;
     let groups: Vec<&[StreamedImage]> = images.chunk_by(|one, next| !is_large(one) && !is_large(next)).collect();
     let paths = groups.iter().map(|_| session.scratch.path(stem, "o")).collect::<Result<Vec<_>>>()?;
     let in_all = images.iter().map(|image| image.contents.size()).fold(0, u64::saturating_add);
-    let section = registration::image_section(payload.kind, plan.relocatable);
+    let section = registration::plan_section(plan);
     let write = |images: &[StreamedImage], path: &Path| {
         session.signals.check()?;
         let mut out = File::create(path).with_context(|| format!("cannot write `{}`", path.display()))?;

@@ -12,7 +12,7 @@ pub const SERVE: &str = "serve";
 
 /// The name of a program's build: the version of this protocol, that of the crate, and a digest of its sources. Two programs with the
 /// same name encode plans alike.
-pub const BUILD: &str = concat!("offld-llvm 1 ", env!("CARGO_PKG_VERSION"), " ", env!("OFFLD_SOURCES"));
+pub const BUILD: &str = concat!("offld-llvm 2 ", env!("CARGO_PKG_VERSION"), " ", env!("OFFLD_SOURCES"));
 
 const HELLO: u8 = 0;
 const DEFAULT_TRIPLE: u8 = 1;

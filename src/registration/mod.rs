@@ -42,8 +42,10 @@ pub enum Images {
     Cuda(ImagePlace),
     /// The one bundle.
     Hip(ImagePlace),
-    /// Any number of images, of all targets (docs/spec/faults.md F29).
+    /// Any number of images, of all targets (docs/spec/faults.md F29), for the runtime of LLVM 22.
     Sycl(Vec<SyclImage>),
+    /// The one OffloadBinary of all images, for SYCL's runtime of LLVM 23 and later.
+    SyclBinary(ImagePlace, sycl::Registration),
 }
 
 impl Images {
@@ -53,7 +55,7 @@ impl Images {
             Images::OpenMp(_) => OffloadKind::OpenMp,
             Images::Cuda(_) => OffloadKind::Cuda,
             Images::Hip(_) => OffloadKind::Hip,
-            Images::Sycl(_) => OffloadKind::Sycl,
+            Images::Sycl(_) | Images::SyclBinary(..) => OffloadKind::Sycl,
         }
     }
 }
@@ -144,7 +146,7 @@ pub struct ImageSection {
 
 /// The section of a plan's images that LLVM does not see (`ImagePlace::Later`), in an object; `coff` selects COFF instead of ELF.
 pub fn deferred_section(plan: &Plan, coff: bool) -> ImageSection {
-    let section = image_section(plan.images.kind(), plan.relocatable);
+    let section = plan_section(plan);
     match plan.images {
         Images::OpenMp(_) if !openmp::registration(plan.generation, coff).listed_images => {
             ImageSection { name: CONSTANTS[usize::from(coff)], listed: false, ..section }
@@ -153,7 +155,15 @@ pub fn deferred_section(plan: &Plan, coff: bool) -> ImageSection {
     }
 }
 
-/// The section for images of `kind`.
+/// The section for the images of `plan`.
+pub fn plan_section(plan: &Plan) -> ImageSection {
+    match plan.images {
+        Images::SyclBinary(..) => sycl::BINARY_SECTION,
+        _ => image_section(plan.images.kind(), plan.relocatable),
+    }
+}
+
+/// The section for images of `kind`; of SYCL, for those that LLVM 22's runtime takes.
 pub fn image_section(kind: OffloadKind, relocatable: bool) -> ImageSection {
     match kind {
         OffloadKind::OpenMp => openmp::image_section(relocatable),

@@ -39,8 +39,10 @@ const CASES: &[(&str, Check)] = &[
         r.llvm_options.iter().map(LlvmOption::value).eq(expected.map(OsStr::new))
             && r.llvm_options[3] == LlvmOption::Mllvm("-d".into())
     }),
+    ("--no-lto", |r| r.no_lto),
     ("--no-offload-runtime", |r| r.no_offload_runtime),
     ("--offld-clang=c --offld-linker=l", |r| r.offld_clang == Some("c".into()) && r.offld_linker == Some("l".into())),
+    ("--offld-sycl-registration=22 --offld-sycl-registration=24", |r| r.sycl_release == Some(24)),
     ("--offload-opt=-x", |r| r.llvm_options == [LlvmOption::OffloadOpt("-x".into())]),
     ("--opt-level=O2", |r| r.opt_level.as_deref() == Some("O2")),
     ("--override-image=openmp=a=b.o", |r| r.override_images == [("openmp".to_owned(), "a=b.o".into())]),

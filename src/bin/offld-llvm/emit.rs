@@ -149,6 +149,7 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
             Images::Cuda(file) => emit_fatbin::emit(&self, &cuda::contract(generation, coff), file),
             Images::Hip(file) => emit_fatbin::emit(&self, &hip::contract(generation, coff), file),
             Images::Sycl(images) => emit_sycl::emit(&self, images),
+            Images::SyclBinary(place, release) => emit_sycl::emit_binary(&self, place, *release),
         }?;
         let used = self.used.take();
         if !used.is_empty() {
@@ -220,7 +221,7 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
             return global;
         }
         let global = self.constant(name, kind, Linkage::Internal);
-        let section = in_section.then(|| registration::image_section(self.plan.images.kind(), self.plan.relocatable));
+        let section = in_section.then(|| registration::plan_section(self.plan));
         if let Some(section) = section {
             global.set_section(Some(section.name));
             global.set_alignment(section.align);

@@ -1,11 +1,12 @@
-//! SYCL's plan as a module: for each image its target, its bytes and its entries; the array of images, the descriptor, and the
-//! constructor and destructor that register and unregister it.
+//! SYCL's plan as a module. For LLVM 22's runtime: for each image its target, its bytes and its entries; the array of images, the
+//! descriptor, and the constructor and destructor that register and unregister it. For later ones: one OffloadBinary, and the functions
+//! that register and unregister it by its address and size.
 
 use super::emit::Emitter;
 use anyhow::{Context as _, Result};
 use inkwell::module::Linkage;
 use inkwell::values::{BasicValueEnum, GlobalValue, IntValue, PointerValue, StructValue};
-use offld::programs::registration::{SyclImage, entries, sycl};
+use offld::programs::registration::{ImagePlace, SyclImage, entries, sycl};
 use std::collections::HashMap;
 
 /// Emits the registration of `images`.
@@ -13,6 +14,35 @@ pub(super) fn emit(emitter: &Emitter<'_, '_>, images: &[SyclImage]) -> Result<()
     let mut sycl = Sycl { emitter, names: HashMap::new() };
     let descriptor = sycl.descriptor(images)?;
     sycl.functions(descriptor)
+}
+
+/// Emits the registration of the OffloadBinary at `place`.
+pub(super) fn emit_binary(emitter: &Emitter<'_, '_>, place: &ImagePlace, release: sycl::Registration) -> Result<()> {
+    let binary = emitter.image(sycl::BINARY, place, true);
+    if !binary.is_declaration() {
+        binary.set_unnamed_addr(true);
+    }
+    let size = emitter.size_type();
+    let arguments = [binary.as_pointer_value().into(), size.const_int(place.size(), false).into()];
+    let runtime = |name: &str| {
+        let kind = emitter.context.void_type().fn_type(&[emitter.pointer().into(), size.into()], false);
+        emitter.module.add_function(name, kind, None)
+    };
+    let (register, start) = emitter.function(sycl::REGISTER, &[]);
+    start.build_call(runtime(sycl::REGISTER_LIB), &arguments, "")?;
+    let (unregister, end) = emitter.function(sycl::UNREGISTER, &[]);
+    end.build_call(runtime(sycl::UNREGISTER_LIB), &arguments, "")?;
+    end.build_return(None)?;
+    if release >= sycl::Registration::Llvm24 {
+        start.build_call(emitter.at_exit(), &[unregister.as_global_value().as_pointer_value().into()], "")?;
+        start.build_return(None)?;
+        emitter.at_start(register, sycl::LATER_PRIORITY);
+    } else {
+        start.build_return(None)?;
+        emitter.at_start(register, sycl::PRIORITY);
+        emitter.at_end(unregister, sycl::PRIORITY);
+    }
+    Ok(())
 }
 
 struct Sycl<'ctx, 'e> {

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 
 use super::arg_list::ArgList;
 use super::{DeviceContext, libraries};
-use crate::args::request::LlvmOption;
+use crate::args::request::{BitcodeLibrary, LlvmOption};
 use crate::formats::magic;
 use crate::link::select::DeviceJob;
 use crate::model::OffloadKind;
@@ -42,7 +42,9 @@ pub(super) fn arguments(
         args.arg(format!("{}={}", if target.is_amdgcn() { "-mcpu" } else { "-march" }, target.arch));
     }
     if target.is_amdgcn() {
-        args.arg("-flto");
+        if !compiles_each(target, context) {
+            args.arg("-flto");
+        }
         if !at_least(context, 17) {
             target_id(&mut args, target);
         }
@@ -55,8 +57,13 @@ pub(super) fn arguments(
     if !target.is_nvptx() && !target.is_spirv() && complete {
         args.arg("-Wl,--no-undefined");
     }
-    for input in inputs {
-        args.path(input);
+    for (at, path) in inputs.iter().enumerate() {
+        // By its name, bitcode in a file is an object, which only a linker would read.
+        if compiles_each(target, context) && job.inputs.get(at).is_some_and(|input| magic::is_bitcode(&input.bytes)) {
+            args.arg("-x").arg("ir").path(path).arg("-x").arg("none");
+        } else {
+            args.path(path);
+        }
     }
     legacy_options(&mut args, context, job);
     if target.is_cpu() {
@@ -75,14 +82,19 @@ pub(super) fn arguments(
         args.arg("--sycl-link").arg("-Xlinker").arg(format!("-triple={}", target.triple));
         args.arg("-Xlinker").arg(format!("-arch={}", target.arch));
     }
-    for value in request.device_linker.iter().filter_map(|value| value.for_triple(&target.triple)) {
+    for value in request.device_linker.iter().filter_map(|value| value.for_target(target)) {
         args.arg("-Xlinker").arg(value);
     }
-    for value in request.device_compiler.iter().filter_map(|value| value.for_triple(&target.triple)) {
+    for value in request.device_compiler.iter().filter_map(|value| value.for_target(target)) {
         args.arg(value);
     }
     cuda_path(&mut args, context, target);
     Ok(args.finish())
+}
+
+/// Whether bitcode for `target` is compiled, each input by itself, and only then linked (`--no-lto`, llvm/llvm-project#201135).
+pub(super) fn compiles_each(target: &Target, context: &DeviceContext<'_>) -> bool {
+    context.request.no_lto && target.is_amdgcn()
 }
 
 /// Passes a target id with features (`gfx90a:xnack-`) to the link-time code generator. Drivers before LLVM 17 do not pass `-mcpu` on to
@@ -103,7 +115,7 @@ fn target_id(args: &mut ArgList, target: &Target) {
 fn cuda_path(args: &mut ArgList, context: &DeviceContext<'_>, target: &Target) {
     let Some(folder) = context.request.cuda_path.as_deref().filter(|_| target.is_nvptx()) else { return };
     let names_cuda = |value: &OsStr| value.to_string_lossy().starts_with("--cuda-path=");
-    if !context.request.device_compiler.iter().filter_map(|value| value.for_triple(&target.triple)).any(names_cuda) {
+    if !context.request.device_compiler.iter().filter_map(|value| value.for_target(target)).any(names_cuda) {
         args.joined("--cuda-path=", folder.as_os_str());
     }
 }
@@ -122,7 +134,7 @@ fn save_temps_and_bitcode(args: &mut ArgList, context: &DeviceContext<'_>, targe
 /// directly gets none, and GNU ld reads bitcode only through a plugin, which `-flto` adds.
 fn needs_lto(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> bool {
     let is_lto = |value: &OsStr| value.to_string_lossy().starts_with("-flto");
-    let mut values = context.request.device_compiler.iter().filter_map(|value| value.for_triple(&job.target.triple));
+    let mut values = context.request.device_compiler.iter().filter_map(|value| value.for_target(&job.target));
     job.inputs.iter().any(|input| magic::is_bitcode(&input.bytes)) && !values.any(is_lto)
 }
 
@@ -131,13 +143,15 @@ fn legacy_options(args: &mut ArgList, context: &DeviceContext<'_>, job: &DeviceJ
     let target = &job.target;
     let legacy = context.request;
     let kinds = || job.kinds.iter().map(OffloadKind::name);
-    for library in
-        legacy.bitcode_libraries.iter().filter(|library| kinds().any(|kind| library.is_for(kind, &target.triple, &target.arch)))
-    {
+    let (triple, arch) = target.device();
+    let is_for = |library: &&BitcodeLibrary| {
+        kinds().any(|kind| library.is_for(kind, &target.triple, &target.arch) || library.is_for(kind, &triple, &arch))
+    };
+    for library in legacy.bitcode_libraries.iter().filter(is_for) {
         // Passed directly to the linker: by its extension, clang would take bitcode for a source to compile.
         args.arg("-Xlinker").path(&library.path);
     }
-    for library in legacy.builtin_bitcode.iter().filter_map(|library| library.for_triple(&target.triple)) {
+    for library in legacy.builtin_bitcode.iter().filter_map(|library| library.for_target(target)) {
         args.arg("-Xlinker").arg(library);
     }
     if let Some(level) = &legacy.opt_level {

@@ -45,7 +45,7 @@ use memo::{DeviceCache, LinkQuery, ResolvedLink};
 pub(crate) struct Linked {
     /// What it runs on.
     pub target: Target,
-    /// The triple exactly as the inputs spell it, for the image's header.
+    /// The triple exactly as the inputs spell it, for the image's header: where they spell it in several ways, as the link has it.
     pub triple: String,
     /// The generation of the entry table that lists its kernels.
     pub generation: Generation,
@@ -176,7 +176,8 @@ fn plan<'a>(job: &'a DeviceJob<'a>, context: &DeviceContext<'_>, session: &Sessi
     } else {
         (context.compiler.path.clone(), clang::arguments(job, context, &inputs.each, &output)?)
     };
-    let query = if by_nvlink || context.cache.is_err() {
+    // A compiler that compiles before it links runs two programs; the cache is for links that one program does.
+    let query = if by_nvlink || clang::compiles_each(&job.target, context) || context.cache.is_err() {
         Vec::new()
     } else {
         clang::arguments(job, context, &[memo::INPUT.into()], Path::new(memo::OUTPUT))?
@@ -190,7 +191,8 @@ fn plan<'a>(job: &'a DeviceJob<'a>, context: &DeviceContext<'_>, session: &Sessi
         output: Some(output.clone()),
     };
     let image_kind = if context.request.embed_bitcode { ImageKind::Bitcode } else { ImageKind::Object };
-    let triple = job.inputs.first().map_or_else(|| job.target.triple.clone(), |input| input.triple.clone());
+    let spelled = job.inputs.iter().find(|input| input.triple.trim_end_matches('-') == job.target.triple);
+    let triple = spelled.map_or_else(|| job.target.triple.clone(), |input| input.triple.clone());
     let dependencies = output.with_extension("d");
     let program = context.request.output.clone().unwrap_or_else(|| PathBuf::from(&context.out_base));
     let linked =

@@ -4,18 +4,20 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::SystemTime;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use super::line_inputs::{input_specs, out_name, search};
 use crate::args::request::LinkRequest;
 use crate::args::{Ledger, link_exe};
-use crate::formats::bitcode;
+use crate::formats::{bitcode, offload_binary};
+use crate::io::bytes::Bytes;
+use crate::link::device::Linked;
 use crate::link::inputs::Inputs;
 use crate::link::scan::{self, DeviceImage, HostFacts, Machine};
 use crate::link::select::{self, DeviceJob, SelectOptions};
 use crate::link::{host, reproduce};
-use crate::model::ObjectFormat;
-use crate::registration;
+use crate::model::{ObjectFormat, OffloadKind};
+use crate::registration::{self, sycl};
 use crate::sys::run::{Cmd, PreloadedLinker};
 use crate::sys::session::Session;
 use crate::sys::toolchain::{self, Compiler};
@@ -97,6 +99,48 @@ pub(super) fn compiler(request: &LinkRequest, jobs: &[DeviceJob<'_>], session: &
         session.shell.warn(warning);
     }
     Ok(choice.compiler)
+}
+
+/// What SYCL's runtime is handed: what the user says; else what the runtime of the newest LLVM among the producers of SYCL's device code and
+/// the compilers reads. Device code of releases whose runtimes read different things is an error.
+pub(super) fn sycl(request: &LinkRequest, jobs: &[DeviceJob<'_>], compiler: &Compiler) -> Result<sycl::Registration> {
+    if let Some(release) = request.sycl_release {
+        return Ok(sycl::Registration::of_release(release));
+    }
+    let images = || jobs.iter().flat_map(|job| &job.inputs).filter(|image| image.kinds.contains(OffloadKind::Sycl));
+    if images().next().is_none() {
+        return Ok(sycl::Registration::default());
+    }
+    let producers: Vec<(&DeviceImage<'_>, u32)> =
+        images().filter_map(|image| Some((*image, bitcode::producer_major(&image.bytes)?))).collect();
+    let with_binary = |major: u32| sycl::Registration::of_release(major) > sycl::Registration::Llvm22;
+    let first = |binary: bool| producers.iter().find(|(_, major)| with_binary(*major) == binary);
+    if let (Some((old, old_major)), Some((new, new_major))) = (first(false), first(true)) {
+        bail!(
+            "the SYCL code in {} is of LLVM {old_major} and that in {} of LLVM {new_major}, whose runtimes are handed device code in \
+             different ways: compile both with the same LLVM, or name the runtime with --offld-sycl-registration=22, 23 or 24",
+            old.origin,
+            new.origin
+        );
+    }
+    let majors = producers.iter().map(|(_, major)| *major);
+    let newest = majors.chain(compiler.major).chain(toolchain::calling_release()).max();
+    Ok(newest.map_or_else(sycl::Registration::default, sycl::Registration::of_release))
+}
+
+/// The same for linked images: from LLVM 23 on, their containers list the kernels in another form.
+pub(super) fn sycl_of_linked(request: &LinkRequest, linked: &[Linked]) -> Result<sycl::Registration> {
+    if let Some(release) = request.sycl_release {
+        return Ok(sycl::Registration::of_release(release));
+    }
+    for image in linked.iter().filter(|image| image.kinds.contains(OffloadKind::Sycl)) {
+        let bytes = Bytes::of(&image.path)?;
+        let images = offload_binary::read_all(bytes.as_slice()).with_context(|| format!("`{}`", image.path.display()))?;
+        if images.iter().any(sycl::has_table) {
+            return Ok(sycl::Registration::Llvm23);
+        }
+    }
+    Ok(sycl::Registration::default())
 }
 
 /// The arguments that the host link lacks for the OpenMP runtime. Prints a warning if that runtime cannot do what the objects need.

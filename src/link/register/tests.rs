@@ -13,6 +13,12 @@ fn plan_of(payload: &Payload) -> Result<(Plan, Vec<StreamedImage>)> {
     in_context("a.out", false, |context| planned(payload, context))
 }
 
+/// The same for the runtime of a later release.
+fn sycl_plan_of(payload: &Payload, sycl: sycl::Registration) -> Result<(Plan, Vec<StreamedImage>)> {
+    let later = |context: &RegisterContext<'_>| planned(payload, &RegisterContext { sycl, ..*context });
+    in_context("a.out", false, later)
+}
+
 /// What `work` gives in a link to `output` without LLVM or a cache.
 fn in_context<T>(output: &str, relocatable: bool, work: impl FnOnce(&RegisterContext<'_>) -> T) -> T {
     let shell = Arc::new(Shell::from_write("offld", Box::new(std::io::sink())));
@@ -23,6 +29,7 @@ fn in_context<T>(output: &str, relocatable: bool, work: impl FnOnce(&RegisterCon
         relocatable,
         print: false,
         keep_bitcode: false,
+        sycl: sycl::Registration::Llvm22,
         verbose: false,
         llvm: &Llvm::new(&session),
         cache: &Err("not in this test".to_owned()),
@@ -79,6 +86,37 @@ fn f29_sycl_takes_all_images_of_all_files() -> Outcome {
     assert_eq!(plan.images, Images::Sycl(Vec::new()));
     let error = plan_of(&payload(OffloadKind::Sycl, dir.path(), &[b"SPIR-V"])?).err().ok_or("no error")?;
     assert!(format!("{error:#}").contains("image0`: +0x0: not an offload binary"), "{error:#}");
+    Ok(())
+}
+
+#[test]
+fn later_runtimes_of_sycl_take_one_binary_of_all_images() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let large = vec![7; (1 << 20) + 1];
+    let first = [sycl_binary("spirv64", "k1\nk2\n", b"ONE"), sycl_binary("spirv64", "", b"TWO")].concat();
+    for (third, streamed_images) in [(&b"THREE"[..], 0), (&large, 1)] {
+        let payload = payload(OffloadKind::Sycl, dir.path(), &[&first, &sycl_binary("spirv64_gen", "k1", third)])?;
+        for release in [sycl::Registration::Llvm23, sycl::Registration::Llvm24] {
+            let (plan, streamed) = sycl_plan_of(&payload, release)?;
+            let Images::SyclBinary(place, planned) = plan.images else { return Err("not one binary".into()) };
+            assert_eq!((planned, streamed.len()), (release, streamed_images));
+            let binary = match &place {
+                ImagePlace::Inline(bytes) => bytes.clone(),
+                _ => streamed[0].contents.read()?,
+            };
+            assert_eq!((place.size(), offload_binary::extent(&binary)), (binary.len() as u64, binary.len() as u64));
+            let read = offload_binary::read_all(&binary)?;
+            let read: Vec<(String, &[u8], Vec<String>)> =
+                read.iter().map(|image| (image.triple().into_owned(), image.image.as_ref(), sycl::kernels(image))).collect();
+            let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+            let wanted: [(&str, &[u8], Vec<String>); 3] = [
+                ("spirv64", b"ONE", names(&["k1", "k2"])),
+                ("spirv64", b"TWO", names(&[])),
+                ("spirv64_gen", third, names(&["k1"])),
+            ];
+            assert_eq!(read, wanted.map(|(triple, bytes, names)| (triple.to_owned(), bytes, names)));
+        }
+    }
     Ok(())
 }
 
@@ -144,7 +182,7 @@ fn large_images_have_objects_of_their_own_in_the_order_of_the_images() -> Outcom
     let (plan, streamed) = plan_of(&payload)?;
     let shell = std::sync::Arc::new(crate::sys::shell::Shell::from_write("test", Box::new(io::sink())));
     let session = Session::new(shell, crate::sys::session::SessionOptions::default());
-    let objects = stream_images(&payload, &plan, &streamed, "a.out.openmp.image", &session)?;
+    let objects = stream_images(&plan, &streamed, "a.out.openmp.image", &session)?;
     let mut found = Vec::new();
     for path in &objects {
         let bytes = std::fs::read(path)?;

@@ -43,7 +43,7 @@ fn places(plan: &Plan) -> Box<dyn Iterator<Item = &ImagePlace> + '_> {
     match &plan.images {
         Images::OpenMp(images) => Box::new(images.iter().map(|image| &image.place)),
         Images::Sycl(images) => Box::new(images.iter().map(|image| &image.place)),
-        Images::Cuda(place) | Images::Hip(place) => Box::new(std::iter::once(place)),
+        Images::Cuda(place) | Images::Hip(place) | Images::SyclBinary(place, _) => Box::new(std::iter::once(place)),
     }
 }
 

@@ -1,8 +1,16 @@
 //! What use, attacks and differential runs have found, each by its number: `g05a_…` is the first clause of number 5. A test stands here when it
 //! has failed once; what its mending touched has its unit tests beside the code.
 
+mod after_22;
+mod amd_names;
+mod sycl_runtimes;
+
 use libtest_mimic::Trial;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    Vec::new()
+    let mut trials = Vec::new();
+    trials.extend(after_22::trials());
+    trials.extend(amd_names::trials());
+    trials.extend(sycl_runtimes::trials());
+    trials
 }

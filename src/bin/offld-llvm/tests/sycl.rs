@@ -6,6 +6,7 @@
 
 use super::*;
 use offld::programs::registration::SyclImage;
+use offld::programs::registration::sycl::Registration;
 
 fn sycl(bytes: &[u8], symbols: &[&str]) -> SyclImage {
     SyclImage {
@@ -84,5 +85,29 @@ fn the_program_registers_all_its_images() -> Outcome {
     let wanted = "register 1 2\nimage 3 8 0 spirv64-unknown-unknown '' '' SPV1 k1 k2\nimage 3 8 0 spirv64-unknown-unknown '' '' SPV22 k1\n\
                   main\nunregister\n";
     assert_eq!(String::from_utf8_lossy(&output.stdout), wanted);
+    Ok(())
+}
+
+#[test]
+fn later_runtimes_get_one_binary_from_code_for_every_host() -> Outcome {
+    let windows = ["x86_64-pc-windows-msvc", "aarch64-pc-windows-msvc"];
+    for host in HOSTS.iter().map(|(host, ..)| *host).chain(windows) {
+        for release in [Registration::Llvm23, Registration::Llvm24] {
+            let plan = plan_of(host, Generation::Llvm21, Images::SyclBinary(ImagePlace::Inline(b"BINARY".to_vec()), release));
+            for relocatable in [false, true] {
+                let bytes = compile(&Plan { relocatable, ..plan.clone() })?;
+                let file = object::File::parse(&bytes[..])?;
+                let elf = file.format() == object::BinaryFormat::Elf;
+                let section =
+                    file.sections().find(|section| section.name().is_ok_and(|name| name == ".sycl_fatbin")).ok_or(host)?;
+                assert_eq!((section.align(), section.data()?), (8, &b"BINARY"[..]), "{host}");
+                let has = |name: &str| file.section_by_name(name).is_some();
+                let (start, end) =
+                    if release == Registration::Llvm24 { (".init_array.101", false) } else { (".init_array.1", true) };
+                assert!(!elf || (has(start) && has(".fini_array.1") == end), "{host} {release:?}");
+                assert!(!has("llvm_offload_entries") && !has(".llvm.offloading"), "{host}");
+            }
+        }
+    }
     Ok(())
 }

@@ -1,0 +1,68 @@
+//! The values of options: as text, as numbers, as pairs of a name and a path. An error names the option and what it was given.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+
+use super::request::Jobs;
+
+/// A value as text. Invalid UTF-8 is replaced, which is harmless as such values are only compared with ASCII text or parsed.
+pub(super) fn text(value: &OsStr) -> String {
+    value.to_string_lossy().into_owned()
+}
+
+/// How many device links run at once.
+pub(super) fn jobs(value: &OsStr) -> Result<Jobs> {
+    let given = text(value);
+    if given.eq_ignore_ascii_case("jobserver") {
+        return Ok(Jobs::Jobserver);
+    }
+    match given.parse() {
+        Ok(count) if count > 0 => Ok(Jobs::N(count)),
+        _ => bail!("--wrapper-jobs={given}: expected a positive integer or 'jobserver', got '{given}'"),
+    }
+}
+
+/// The shortest span that a time trace shows.
+pub(super) fn granularity(value: &OsStr) -> Result<u32> {
+    let given = text(value);
+    match given.parse() {
+        Ok(microseconds) => Ok(microseconds),
+        Err(_) => bail!("--wrapper-time-trace-granularity={given}: expected a number of microseconds, got '{given}'"),
+    }
+}
+
+/// Splits `<name>=<path>`; both must be there.
+pub(super) fn pair(option: &str, form: &str, value: &OsStr) -> Result<(String, PathBuf)> {
+    use std::os::unix::ffi::OsStrExt;
+    let bytes = value.as_bytes();
+    match bytes.iter().position(|byte| *byte == b'=') {
+        Some(equals) if equals > 0 && equals + 1 < bytes.len() => {
+            let name = text(OsStr::from_bytes(&bytes[..equals]));
+            Ok((name, Path::new(OsStr::from_bytes(&bytes[equals + 1..])).to_owned()))
+        }
+        _ => bail!("{option}={}: expected {form}", value.display()),
+    }
+}
+
+/// The symbols that a `--defsym name=expression` may refer to: every name in the expression. This includes functions of the script
+/// language, but an extra name does no harm.
+pub(super) fn expression_names(defsym: &str) -> Vec<String> {
+    let expression = defsym.split_once('=').map_or("", |(_, expression)| expression);
+    let in_name = |c: char| c.is_alphanumeric() || "_.$@".contains(c);
+    let words = expression.split(|c| !in_name(c)).filter(|word| !word.is_empty());
+    words.filter(|word| !word.starts_with(|c: char| c.is_ascii_digit())).map(str::to_owned).collect()
+}
+
+/// The release of LLVM whose SYCL runtime the program meets.
+pub(super) fn sycl_release(value: &OsStr) -> Result<u32> {
+    match text(value).as_str() {
+        "22" => Ok(22),
+        "23" => Ok(23),
+        "24" => Ok(24),
+        given => {
+            bail!("--offld-sycl-registration={given}: expected 22, 23 or 24, the release of LLVM whose SYCL runtime is used")
+        }
+    }
+}
