@@ -41,6 +41,8 @@ pub(crate) const LD_LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 pub(crate) const MAKEFLAGS: &str = "MAKEFLAGS";
 /// Folders that programs are looked up in.
 pub(crate) const PATH: &str = "PATH";
+/// Folders in which compilers look for the tools that they run.
+pub(crate) const COMPILER_PATH: &str = "COMPILER_PATH";
 /// The Python environment that is active: PyPI packages may hold CUDA's tools.
 pub(crate) const VIRTUAL_ENV: &str = "VIRTUAL_ENV";
 /// Folders separated by semicolons in which Microsoft's linkers and lld-link search for libraries, after those of the command line.
@@ -63,7 +65,7 @@ pub(crate) const LD_PRELOAD: &str = "LD_PRELOAD";
 pub(crate) const LLD_REPRODUCE: &str = "LLD_REPRODUCE";
 /// Other variables that compilers and linkers read: their values are part of the cache key of a device link.
 pub(crate) const TOOL_VARIABLES: [&str; 12] = [
-    "COMPILER_PATH",
+    COMPILER_PATH,
     "LIBRARY_PATH",
     "CPATH",
     "C_INCLUDE_PATH",

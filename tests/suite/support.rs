@@ -149,7 +149,9 @@ static MADE: OnceLock<Made> = OnceLock::new();
 pub(crate) fn made() -> &'static Made {
     MADE.get_or_init(|| {
         let folder = tempfile::Builder::new().prefix("offld-suite-").tempdir().expect("a temporary folder");
-        let offld = env!("CARGO_BIN_EXE_offld");
+        // Another build of the program may be tested in place of this one's.
+        let offld = std::env::var_os("OFFLD_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_offld").into());
+        let offld = Path::new(&offld);
         let (links, as_ld) = (folder.path().join("links"), folder.path().join("as-ld"));
         run(Command::new(offld).arg("links").arg(&links)).expect("offld links");
         run(Command::new(offld).args(["links", "--as-ld"]).arg(&as_ld)).expect("offld links --as-ld");
@@ -191,6 +193,11 @@ impl Work {
     /// An empty folder.
     pub(crate) fn new() -> Work {
         Work(tempfile::Builder::new().prefix("offld-test-").tempdir().expect("a temporary folder"))
+    }
+
+    /// One below `folder`, for what depends on the file system.
+    pub(crate) fn within(folder: &Path) -> Work {
+        Work(tempfile::Builder::new().prefix("offld-test-").tempdir_in(folder).expect("a temporary folder"))
     }
 
     /// Its path.

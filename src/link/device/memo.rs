@@ -7,13 +7,17 @@
 //! without a cache.
 
 mod compiler_query;
+mod driver_files;
 mod driver_probe_paths;
 mod file_snapshot;
 mod history;
 mod libraries;
 mod linker_args;
 mod linker_command;
+mod linker_reads;
 mod manifest;
+mod mounts;
+mod reads;
 mod store;
 mod tool;
 
@@ -301,7 +305,7 @@ impl<'a> DeviceCache<'a> {
 
     fn key(&self, linker_command: &LinkerCommand, linker: &Tool, inputs: &[Digest]) -> Digest {
         let mut key = KeyBuilder::default();
-        key.add("image 1").add(linker.digest.to_string()).add(self.environment.to_string());
+        key.add("image 2").add(linker.digest.to_string()).add(self.environment.to_string());
         // One executable can be several linkers, depending on the name it is called by.
         key.add(linker_command.program.file_name().unwrap_or_default().as_encoded_bytes());
         key.add((linker_command.args.len() as u64).to_le_bytes());

@@ -3,6 +3,7 @@
 
 mod after_22;
 mod amd_names;
+mod stale;
 mod sycl_runtimes;
 
 use libtest_mimic::Trial;
@@ -11,6 +12,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     trials.extend(after_22::trials());
     trials.extend(amd_names::trials());
+    trials.extend(stale::trials());
     trials.extend(sycl_runtimes::trials());
     trials
 }

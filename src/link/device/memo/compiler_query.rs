@@ -4,9 +4,14 @@
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
+use std::time::SystemTime;
 
+use serde::{Deserialize, Serialize};
+
+use super::driver_files;
 use super::driver_probe_paths::{self, DriverProbePaths};
 use super::linker_command::{self, LinkerCommand};
+use super::reads::Reads;
 use super::tool::{self, Tool};
 use super::{DeviceCache, LinkQuery};
 use crate::store::{Digest, KeyBuilder};
@@ -16,6 +21,13 @@ use crate::target::Target;
 
 /// The processor that is put into queries in place of any other of AMD's, so that one answer serves all of them.
 const STANDS_FOR_AMD: &str = "gfx90a";
+
+/// A compiler's answer as it is kept.
+#[derive(Serialize, Deserialize)]
+struct KnownCommand {
+    command: LinkerCommand,
+    reads: Reads,
+}
 
 impl DeviceCache<'_> {
     /// The linker's command for `query`, or why it cannot be determined.
@@ -58,8 +70,7 @@ impl DeviceCache<'_> {
         // A cached answer can be looked up only once the compiler's identity is known; until then, it is queried at the same time.
         let (driver_probe_paths, outcome) = if let Some(Ok(compiler)) = self.shared_tool(path).get() {
             let driver_probe_paths = driver_probe_paths::of(path, args, now);
-            let record = self.cache.own_record(self.linker_command_key(path, compiler, &driver_probe_paths, args));
-            if let Some(Ok(linker_command)) = record.map(|record| serde_json::from_slice::<LinkerCommand>(&record)) {
+            if let Some(linker_command) = self.known(self.linker_command_key(path, compiler, &driver_probe_paths, args), now) {
                 return answer.insert(Ok(linker_command)).clone();
             }
             if for_cpu {
@@ -80,14 +91,30 @@ impl DeviceCache<'_> {
             })
         };
         let outcome = self.tool(path).and_then(|compiler| Ok((compiler, outcome?)));
-        if let (Ok((compiler, linker_command)), true) = (&outcome, driver_probe_paths.settled)
+        if let (Ok((compiler, (command, said))), true) = (&outcome, driver_probe_paths.settled)
             && compiler.verify_unchanged(now).is_ok()
-            && let Ok(text) = serde_json::to_vec(linker_command)
+            && let Ok(reads) = driver_files::of(path, args, said, &command.program, now)
         {
-            let (cache, key) = (Arc::clone(self.cache), self.linker_command_key(path, compiler, &driver_probe_paths, args));
+            let key = self.linker_command_key(path, compiler, &driver_probe_paths, args);
+            self.keep(key, &KnownCommand { command: command.clone(), reads });
+        }
+        answer.insert(outcome.map(|(_, (linker_command, _))| linker_command)).clone()
+    }
+
+    /// The answer that is kept under `key`, if the files are what they were that the compiler read for it.
+    fn known(&self, key: Digest, now: SystemTime) -> Option<LinkerCommand> {
+        let mut known: KnownCommand = serde_json::from_slice(&self.cache.own_record(key)?).ok()?;
+        if known.reads.revalidate(now).ok()? {
+            self.keep(key, &known);
+        }
+        Some(known.command)
+    }
+
+    fn keep(&self, key: Digest, known: &KnownCommand) {
+        if let Ok(text) = serde_json::to_vec(known) {
+            let cache = Arc::clone(self.cache);
             self.cache.later(move || cache.put_own_record(key, &text));
         }
-        answer.insert(outcome.map(|(_, linker_command)| linker_command)).clone()
     }
 
     fn linker_command_key(
@@ -98,8 +125,10 @@ impl DeviceCache<'_> {
         args: &[OsString],
     ) -> Digest {
         let mut key = KeyBuilder::default();
-        key.add("linker_command 1").add(compiler.digest.to_string()).add(path.as_os_str().as_encoded_bytes());
+        key.add("linker_command 2").add(compiler.digest.to_string()).add(path.as_os_str().as_encoded_bytes());
         key.add(self.environment.to_string()).add(Session::env(session::PATH).unwrap_or_default().as_encoded_bytes());
+        // The user's own configuration files are below it.
+        key.add(Session::env(session::HOME).unwrap_or_default().as_encoded_bytes());
         key.add(std::env::current_dir().unwrap_or_default().as_os_str().as_encoded_bytes());
         key.add(driver_probe_paths.digest.to_string());
         args.iter().for_each(|arg| {
@@ -116,10 +145,13 @@ fn queried_processor(target: &Target) -> &str {
     if by_name { STANDS_FOR_AMD } else { &target.arch }
 }
 
-/// Runs the query. It takes no job slot, because a job that waits for the answer may hold the last one.
-fn run_query(path: &Path, args: &[OsString]) -> Result<LinkerCommand, String> {
+/// Runs the query; returns the answer, and all that the compiler has said. It takes no job slot, because a job that waits for the answer
+/// may hold the last one.
+fn run_query(path: &Path, args: &[OsString]) -> Result<(LinkerCommand, String), String> {
     match run::probe(path, args, &[]) {
-        Ok(output) if output.success => linker_command::parse(&output.stderr),
+        Ok(output) if output.success => {
+            Ok((linker_command::parse(&output.stderr)?, String::from_utf8_lossy(&output.stderr).into_owned()))
+        }
         Ok(_) => Err("the compiler fails when it is run with -###".to_owned()),
         Err(error) => Err(format!("{}: {error}", path.display())),
     }

@@ -5,7 +5,6 @@
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -36,8 +35,9 @@ const BELOW: [&str; 18] = [
 ];
 /// Where GCC's installations are: each of these has a folder per triple, which has one per version.
 const GCC: [&str; 6] = ["lib/gcc", "lib64/gcc", "lib/gcc-cross", "usr/lib/gcc", "usr/lib64/gcc", "usr/lib/gcc-cross"];
-/// Files that identify the distribution, by which a compiler chooses defaults.
-const RELEASE: [&str; 6] = [
+/// Files that identify the distribution, by which a compiler chooses defaults, and the folder of Gentoo's choice of a GCC.
+const RELEASE: [&str; 7] = [
+    "/etc/env.d/gcc",
     "/etc/os-release",
     "/etc/lsb-release",
     "/etc/debian_version",
@@ -48,7 +48,7 @@ const RELEASE: [&str; 6] = [
 
 /// The state of the probed folders and files.
 pub(super) struct DriverProbePaths {
-    /// The digest of their paths, modification times and inode numbers.
+    /// The digest of their paths, modification times, inode numbers and, where that matters, mounts.
     pub(super) digest: Digest,
     /// Whether none has changed so recently that a further change might leave the same timestamp.
     pub(super) settled: bool,
@@ -65,17 +65,24 @@ pub(super) fn of(compiler: &Path, args: &[OsString], now: SystemTime) -> DriverP
     let mut key = KeyBuilder::default();
     let mut settled = true;
     for place in &places {
-        let Ok(meta) = std::fs::metadata(place) else { continue };
-        key.add(place.as_os_str().as_bytes());
-        key.add(meta.mtime().to_le_bytes()).add(meta.mtime_nsec().to_le_bytes()).add(meta.ino().to_le_bytes());
-        settled &= FileStat::of(place).is_ok_and(|stat| stat.settled(now));
+        let Ok(stat) = FileStat::of(place) else { continue };
+        key.add(place.as_os_str().as_bytes()).add(stat.identity());
+        if !stat.believed() {
+            // What is in it has to be looked at, since its dates may be those of another one in its place.
+            for name in entries(place) {
+                key.add(name.as_bytes());
+            }
+        }
+        settled &= stat.settled(now);
     }
     DriverProbePaths { digest: key.digest(), settled }
 }
 
-/// The system's root, the compiler's installation (by its path as given, and with symlinks resolved), and the folders in `args`.
+/// The system's root, Red Hat's additional toolsets, the compiler's installation (by its path as given, and with symlinks resolved), and
+/// the folders in `args`.
 fn roots(compiler: &Path, args: &[OsString]) -> BTreeSet<PathBuf> {
     let mut roots = BTreeSet::from([PathBuf::from("/")]);
+    roots.extend(folders(Path::new("/opt/rh")).into_iter().map(|toolset| toolset.join("root/usr")));
     let real = compiler.canonicalize().ok();
     for path in [Some(compiler.to_path_buf()), real].into_iter().flatten() {
         roots.extend(path.parent().and_then(Path::parent).map(Path::to_path_buf));
@@ -91,9 +98,10 @@ fn named_places(args: &[OsString]) -> Vec<PathBuf> {
     let mut before: &[u8] = b"";
     for arg in args.iter().map(|arg| arg.as_bytes()) {
         let handed_on = [&b"-Xlinker"[..], b"-L", b"-o", b"-l", b"-dumpdir"].contains(&before);
-        let option = arg.starts_with(b"-") && ![&b"-L"[..], b"-Wl,", b"-l"].iter().any(|prefix| arg.starts_with(prefix));
+        let option = arg.starts_with(b"-");
+        let for_linker = [&b"-L"[..], b"-Wl,", b"-l"].iter().any(|prefix| arg.starts_with(prefix));
         // The placeholder for the inputs is /dev/null, whose timestamps change when somebody writes to it.
-        if !handed_on && arg != INPUT.as_bytes() && (option || before.starts_with(b"-")) {
+        if !handed_on && !for_linker && arg != INPUT.as_bytes() && (option || before.starts_with(b"-")) {
             paths.extend(paths_in(OsStr::from_bytes(arg)));
         }
         before = arg;
@@ -117,6 +125,9 @@ fn below(root: &Path, places: &mut BTreeSet<PathBuf>) {
     for folder in GCC.iter().map(|part| root.join(part)) {
         for triple in folders(&folder) {
             places.extend(folders(&triple));
+            // GCC's own tools: `usr/x86_64-linux-gnu/bin`, as seen from `usr/lib/gcc/x86_64-linux-gnu/12`.
+            let beside = folder.parent().and_then(Path::parent).map(|above| above.join(triple.file_name().unwrap_or_default()));
+            places.extend(beside.into_iter().flat_map(|beside| [beside.join("bin"), beside]));
             places.insert(triple);
         }
         places.insert(folder);
@@ -134,6 +145,11 @@ fn below(root: &Path, places: &mut BTreeSet<PathBuf>) {
 
 fn is_triple(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_bytes().iter().filter(|byte| **byte == b'-').count() >= 2)
+}
+
+/// The names in a folder, sorted; none if it is a file.
+fn entries(folder: &Path) -> BTreeSet<OsString> {
+    std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name()).collect()
 }
 
 fn folders(folder: &Path) -> Vec<PathBuf> {
@@ -173,6 +189,11 @@ mod tests {
             after != before
         };
         assert!(watched(&[&format!("--sysroot={sysroot}")]) && watched(&[&format!("-B{sysroot}")]) && watched(&["-B", sysroot]));
-        assert!(!watched(&[&format!("-L{sysroot}")]) && !watched(&["-L", sysroot]) && !watched(&["-Xlinker", sysroot]));
+        assert!(
+            !watched(&["-shared", &format!("-L{sysroot}")])
+                && !watched(&[&format!("-L{sysroot}")])
+                && !watched(&["-L", sysroot])
+                && !watched(&["-Xlinker", sysroot])
+        );
     }
 }

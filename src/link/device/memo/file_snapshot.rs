@@ -7,20 +7,47 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use rustix::fs::{AtFlags, CWD, StatxFlags};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::mounts;
 use crate::store::Digest;
 
-/// Size, inode number, mtime, ctime and device number of a file, in that order. If two are equal, and the file was settled when the first
-/// was taken ([`FileStat::settled`]), then the contents are the same: only the kernel sets the ctime, whenever the contents change.
+/// Size, inode number, mtime, ctime and device number of a file, in that order, and its mount where that matters ([`mounts::identity`]). If
+/// two are equal, the first is believed ([`FileStat::believed`]) and the file was settled when it was taken ([`FileStat::settled`]), then
+/// the contents are the same: only the kernel sets the ctime, whenever the contents change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct FileStat(u64, u64, i64, i64, i64, i64, u64);
+pub(super) struct FileStat(u64, u64, i64, i64, i64, i64, u64, u64);
 
 impl FileStat {
-    /// The stat of the file at `path`; symlinks are followed.
+    /// The stat of the file or folder at `path`; symlinks are followed.
     pub(super) fn of(path: &Path) -> io::Result<FileStat> {
-        let meta = std::fs::metadata(path)?;
-        Ok(FileStat(meta.len(), meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec(), meta.dev()))
+        let asked = StatxFlags::BASIC_STATS | mounts::UNIQUE_MOUNT;
+        match rustix::fs::statx(CWD, path, AtFlags::empty(), asked) {
+            Ok(found) => {
+                let unique = (found.stx_mask & mounts::UNIQUE_MOUNT.bits() != 0).then_some(found.stx_mnt_id);
+                let (modified, changed) = (found.stx_mtime, found.stx_ctime);
+                Ok(FileStat(
+                    found.stx_size,
+                    found.stx_ino,
+                    modified.tv_sec,
+                    modified.tv_nsec.into(),
+                    changed.tv_sec,
+                    changed.tv_nsec.into(),
+                    rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor),
+                    mounts::identity(path, unique),
+                ))
+            }
+            // Some containers forbid the newer system call.
+            Err(Errno::NOSYS | Errno::PERM) => {
+                let meta = std::fs::metadata(path)?;
+                let mount = mounts::identity(path, None);
+                let times = [meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec()];
+                Ok(FileStat(meta.len(), meta.ino(), times[0], times[1], times[2], times[3], meta.dev(), mount))
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The size in bytes.
@@ -28,10 +55,10 @@ impl FileStat {
         self.0
     }
 
-    /// Whether everything but the device number is the same as in `other`. A file system may have another device number each time it is
+    /// Whether everything but the numbers of device and mount is the same as in `other`. A file system may have others each time it is
     /// mounted.
     pub(super) fn differs_only_in_device(&self, other: &FileStat) -> bool {
-        FileStat(self.0, self.1, self.2, self.3, self.4, self.5, other.6) == *other
+        FileStat(self.0, self.1, self.2, self.3, self.4, self.5, other.6, other.7) == *other
     }
 
     /// The time of the last modification (mtime), for cache keys.
@@ -39,12 +66,32 @@ impl FileStat {
         ((i128::from(self.2) << 32) + i128::from(self.3)).to_le_bytes()
     }
 
+    /// What tells a folder from what it was before: modification time, inode number and mount.
+    pub(super) fn identity(&self) -> [u8; 32] {
+        let mut all = [0; 32];
+        let parts = [self.2.to_le_bytes(), self.3.to_le_bytes(), self.1.to_le_bytes(), self.7.to_le_bytes()];
+        all.chunks_exact_mut(8).zip(parts).for_each(|(place, part)| place.copy_from_slice(&part));
+        all
+    }
+
+    /// Whether an equal stat at another time is one of the same contents. It is not on a read-only mount that cannot be told from another.
+    pub(super) fn believed(&self) -> bool {
+        self.7 != mounts::UNKNOWN
+    }
+
     /// Whether the last change was long enough before `moment` that any change after it has another ctime. File timestamps advance in
-    /// steps of some milliseconds, and two changes within one step have the same ctime.
+    /// steps of some milliseconds, and two changes within one step have the same ctime. Where there are no nanoseconds, the file system
+    /// most probably counts whole seconds, or every second one.
     pub(super) fn settled(&self, moment: SystemTime) -> bool {
         const STEP: Duration = Duration::from_millis(20);
+        const WHOLE_SECONDS: Duration = Duration::from_millis(2020);
+        self.at_rest(moment, if self.5 == 0 { WHOLE_SECONDS } else { STEP })
+    }
+
+    /// Whether the last change was more than `rest` before `moment`.
+    pub(super) fn at_rest(&self, moment: SystemTime, rest: Duration) -> bool {
         let Ok(now) = moment.duration_since(SystemTime::UNIX_EPOCH) else { return false };
-        let Some(now) = now.checked_sub(STEP) else { return false };
+        let Some(now) = now.checked_sub(rest) else { return false };
         // A ctime in the future means that the clock was set back; such a file does not count as settled.
         (self.4, self.5) < (i64::try_from(now.as_secs()).unwrap_or(0), i64::from(now.subsec_nanos()))
     }
@@ -75,7 +122,7 @@ pub(super) fn digest(path: &Path) -> io::Result<Digest> {
 pub(super) struct FileSnapshot {
     /// The path, as the tool that read the file named it.
     pub(super) path: String,
-    /// Its stat. None if it was not settled, or comes from another machine: then only the contents are compared.
+    /// Its stat. None if it was not settled, is not believed, or comes from another machine: then only the contents are compared.
     pub(super) stat: Option<FileStat>,
     /// The digest of its contents, in hexadecimal digits.
     pub(super) digest: String,
@@ -94,7 +141,7 @@ impl FileSnapshot {
         if FileStat::of(Path::new(path)).map_err(io_error)? != stat {
             return Err(format!("{path} has changed while it was read"));
         }
-        Ok(FileSnapshot { path: path.to_owned(), stat: Some(stat), digest })
+        Ok(FileSnapshot { path: path.to_owned(), stat: Some(stat).filter(FileStat::believed), digest })
     }
 
     /// Checks that the file still has these contents; otherwise an error that says why not. Returns whether the stat was updated.
@@ -109,8 +156,8 @@ impl FileSnapshot {
         if !same_size || digest(path).map(|digest| digest.to_string()).ok().as_ref() != Some(&self.digest) {
             return Err(format!("{} has changed", self.path));
         }
-        self.stat = Some(stat).filter(|stat| stat.settled(now));
-        Ok(true)
+        let known = std::mem::replace(&mut self.stat, Some(stat).filter(|stat| stat.believed() && stat.settled(now)));
+        Ok(self.stat != known)
     }
 }
 

@@ -2,7 +2,6 @@
 //! Also parses the dependency file that it writes (`--dependency-file`).
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::linker_command::{INPUT, LinkerCommand, OUTPUT};
@@ -72,11 +71,18 @@ const UNTRACKED_OPTIONS: [&str; 33] = [
 pub(super) struct LinkerArgs {
     /// The linker.
     pub(super) linker: Linker,
-    /// The folders it searches, in order, as the arguments name them.
+    /// The folders it searches, in order, with the sysroot in place of `=`.
     pub(super) folders: Vec<PathBuf>,
     /// Files that arguments name, besides inputs: scripts, profiles, lists.
     pub(super) files: Vec<String>,
-    sysroot: Option<PathBuf>,
+    /// Relative names in arguments, which may be those of files that the linker searches for.
+    pub(super) called: Vec<PathBuf>,
+    /// Files that arguments name and that are not there, where a linker goes on without them.
+    pub(super) absent: Vec<PathBuf>,
+    /// `--sysroot`.
+    pub(super) sysroot: Option<PathBuf>,
+    /// The value of `-m`, with which GNU's linker also chooses its own folders.
+    pub(super) emulation: Option<String>,
 }
 
 impl LinkerArgs {
@@ -87,7 +93,7 @@ impl LinkerArgs {
         if Session::env(session::LLD_REPRODUCE).is_some() {
             return Err(format!("{} is set", session::LLD_REPRODUCE));
         }
-        let mut line = LinkerArgs { linker, folders: Vec::new(), files: Vec::new(), sysroot: None };
+        let mut line = LinkerArgs::empty(linker);
         let mut args = linker_command.args.iter().map(String::as_str).peekable();
         let mut files = BTreeSet::new();
         while let Some(arg) = args.next() {
@@ -98,23 +104,54 @@ impl LinkerArgs {
                 line.folders.extend(folders.split(':').map(PathBuf::from));
             } else if let Some(folder) = value_of(arg, &mut args, &["--sysroot", "-sysroot"]) {
                 line.sysroot = Some(folder.into());
+            } else if arg.starts_with("-m") && !arg.starts_with("-ml") {
+                line.emulation = value_of(arg, &mut args, &["-m"]).map(str::to_owned);
             }
             files.extend(named_files(arg));
+            line.call(arg);
         }
         for name in [session::LD_LIBRARY_PATH, session::LD_RUN_PATH] {
             let folders = Session::env(name).filter(|_| linker == Linker::Gnu).unwrap_or_default();
             line.folders.extend(std::env::split_paths(&folders).filter(|folder| !folder.as_os_str().is_empty()));
         }
-        if let Some(root) = line.sysroot.clone() {
-            let below = |folder: &PathBuf| match folder.to_string_lossy().strip_prefix('=') {
-                Some(rest) => root.join(rest.trim_start_matches('/')),
-                None => folder.clone(),
-            };
-            line.folders = line.folders.iter().map(below).collect();
-            line.folders.push(root);
-        }
+        line.folders = line.folders.iter().map(|folder| line.rooted(folder)).collect();
+        line.folders.extend(line.sysroot.clone());
         line.files = files.into_iter().collect();
         Ok(line)
+    }
+
+    fn empty(linker: Linker) -> LinkerArgs {
+        LinkerArgs {
+            linker,
+            folders: Vec::new(),
+            files: Vec::new(),
+            called: Vec::new(),
+            absent: Vec::new(),
+            sysroot: None,
+            emulation: None,
+        }
+    }
+
+    /// A folder as linkers search it: below the sysroot if it begins with `=` or `$SYSROOT`.
+    pub(super) fn rooted(&self, folder: &Path) -> PathBuf {
+        let text = folder.to_string_lossy();
+        match (text.strip_prefix('=').or_else(|| text.strip_prefix("$SYSROOT")), &self.sysroot) {
+            (Some(rest), Some(root)) => root.join(rest.trim_start_matches('/')),
+            (Some(rest), None) => rest.into(),
+            (None, _) => folder.to_owned(),
+        }
+    }
+
+    /// Takes down what an argument may call a file by.
+    fn call(&mut self, arg: &str) {
+        let value = arg.rsplit_once('=').map(|(_, value)| value);
+        let script = arg.strip_prefix("-T").filter(|value| !value.is_empty());
+        let names = [Some(arg).filter(|arg| !arg.starts_with('-')), value, script];
+        self.called.extend(names.into_iter().flatten().filter(|name| !name.starts_with('/')).map(PathBuf::from));
+        // Profiles and the like are read by the code generator, which may do without one.
+        let soft = |(option, _): &(&str, &str)| ["profile", "file", "list", "sections"].iter().any(|word| option.contains(word));
+        let soft = arg.rsplit_once('=').filter(soft).map(|(_, value)| value).filter(|value| !value.is_empty());
+        self.absent.extend(soft.map(PathBuf::from).filter(|path| !path.exists()));
     }
 
     fn check(&self, arg: &str, next: Option<&str>) -> Result<(), String> {
@@ -140,25 +177,7 @@ impl LinkerArgs {
 
     #[cfg(test)]
     pub(super) fn for_tests(linker: Linker, folders: Vec<PathBuf>) -> LinkerArgs {
-        LinkerArgs { linker, folders, files: Vec::new(), sysroot: None }
-    }
-
-    /// The paths at which a file would be read in place of `path`, or searched before it, if it existed: the same name, and the library's
-    /// other form (shared or archive), in every folder that is searched.
-    pub(super) fn shadowing_paths(&self, path: &str, more: &[PathBuf]) -> BTreeSet<PathBuf> {
-        let path = Path::new(path);
-        let Some(name) = path.file_name().and_then(OsStr::to_str) else { return BTreeSet::new() };
-        let stem = name.split_once(".so").map(|(stem, _)| stem).or_else(|| name.strip_suffix(".a"));
-        let mut names = vec![name.to_owned()];
-        names.extend(stem.into_iter().flat_map(|stem| [format!("{stem}.so"), format!("{stem}.a")]));
-        let folders = self.folders.iter().chain(more).map(PathBuf::as_path).chain(path.parent());
-        let mut shadowing_paths: BTreeSet<PathBuf> =
-            folders.flat_map(|folder| names.iter().map(move |name| folder.join(name))).collect();
-        if let (Some(root), Ok(rest)) = (&self.sysroot, path.strip_prefix("/")) {
-            shadowing_paths.insert(root.join(rest));
-        }
-        shadowing_paths.remove(path);
-        shadowing_paths
+        LinkerArgs { folders, ..LinkerArgs::empty(linker) }
     }
 }
 
@@ -247,13 +266,21 @@ mod tests {
     }
 
     #[test]
-    fn every_searched_folder_may_shadow_a_library() {
-        let line = LinkerArgs { linker: Linker::Lld, folders: vec!["a".into(), "/b".into()], files: Vec::new(), sysroot: None };
-        let shadowing_paths: Vec<String> =
-            line.shadowing_paths("/b/libx.a", &[]).into_iter().map(|path| path.to_str().unwrap().to_owned()).collect();
-        assert_eq!(shadowing_paths, ["/b/libx.so", "a/libx.a", "a/libx.so"]);
-        let sysroot = LinkerArgs { sysroot: Some("/root".into()), ..line };
-        assert!(sysroot.shadowing_paths("/lib/libc.so.6", &[]).contains(Path::new("/root/lib/libc.so.6")));
+    fn the_sysroot_stands_for_the_equals_sign() {
+        let mut line = LinkerArgs::for_tests(Linker::Gnu, Vec::new());
+        let rooted = |line: &LinkerArgs| ["=/lib", "$SYSROOT/lib", "lib"].map(|folder| line.rooted(Path::new(folder)));
+        assert_eq!(rooted(&line), ["/lib", "/lib", "lib"].map(PathBuf::from));
+        line.sysroot = Some("/root".into());
+        assert_eq!(rooted(&line), ["/root/lib", "/root/lib", "lib"].map(PathBuf::from));
+    }
+
+    #[test]
+    fn files_that_may_come_into_being() {
+        let Some(line) = LinkerArgs::read(&linker_command(&["-T", "s.ld", "--lto-basic-block-sections=none.txt"])).ok() else {
+            return;
+        };
+        assert_eq!(line.absent, [PathBuf::from("none.txt")]);
+        assert!(line.called.contains(&PathBuf::from("s.ld")));
     }
 
     #[test]

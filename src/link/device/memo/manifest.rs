@@ -2,14 +2,11 @@
 //! another file had one existed, and the image. A later link of the same device code by the same command gives the same image as long as
 //! those files are unchanged and those paths still do not exist.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use super::file_snapshot::FileSnapshot;
-use super::linker_args::LinkerArgs;
+use super::reads::Reads;
 
 /// How many entries are kept for one key. Switching between two versions of a library needs two.
 const MAX_ENTRIES: usize = 8;
@@ -24,10 +21,8 @@ pub(super) struct Manifest {
 /// One link that was run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ManifestEntry {
-    /// The files that it read, besides the device code.
-    pub(super) files: Vec<FileSnapshot>,
-    /// The paths that did not exist: file names by folder.
-    pub(super) absent: BTreeMap<String, Vec<String>>,
+    /// The files that it read, besides the device code, and the paths that did not exist.
+    pub(super) reads: Reads,
     /// The digest of the image, in hexadecimal digits.
     pub(super) image: String,
     /// The linker's messages, to be printed again.
@@ -44,7 +39,11 @@ impl Manifest {
     /// may differ, because images of file systems are often made with fixed times and numbers.
     pub(super) fn from_remote(bytes: &[u8]) -> Manifest {
         let mut manifest = Manifest::read(bytes);
-        manifest.entries.iter_mut().flat_map(|entry| &mut entry.files).for_each(|file| file.stat = None);
+        for entry in &mut manifest.entries {
+            entry.reads.forget_stats();
+            // It goes to the terminal.
+            entry.stderr.retain(|c| !c.is_control() || c == '\n' || c == '\t');
+        }
         manifest
     }
 
@@ -53,7 +52,7 @@ impl Manifest {
     pub(super) fn find(&mut self, now: SystemTime) -> Result<(usize, bool), String> {
         let mut reason = None;
         for index in 0..self.entries.len() {
-            match self.entries[index].revalidate(now) {
+            match self.entries[index].reads.revalidate(now) {
                 Ok(renewed) => {
                     // Moved to the front: it is dropped last, and a later miss reports what has changed compared with it.
                     self.entries[..=index].rotate_right(1);
@@ -67,7 +66,7 @@ impl Manifest {
 
     /// Adds an entry as the latest.
     pub(super) fn add(&mut self, entry: ManifestEntry) {
-        self.entries.retain(|old| !old.has_same_reads(&entry));
+        self.entries.retain(|old| !old.reads.same_as(&entry.reads));
         self.entries.insert(0, entry);
         self.entries.truncate(MAX_ENTRIES);
     }
@@ -75,7 +74,7 @@ impl Manifest {
     /// Adds the entries of `others` that this manifest lacks, after its own.
     pub(super) fn merge(&mut self, others: Manifest) {
         for entry in others.entries {
-            if !self.entries.iter().any(|own| own.has_same_reads(&entry)) {
+            if !self.entries.iter().any(|own| own.reads.same_as(&entry.reads)) {
                 self.entries.push(entry);
             }
         }
@@ -83,83 +82,19 @@ impl Manifest {
     }
 }
 
-impl ManifestEntry {
-    /// Whether both have read the same files with the same contents.
-    fn has_same_reads(&self, other: &ManifestEntry) -> bool {
-        let contents =
-            |files: &[FileSnapshot]| files.iter().map(|file| (file.path.clone(), file.digest.clone())).collect::<Vec<_>>();
-        contents(&self.files) == contents(&other.files) && self.absent == other.absent
-    }
-
-    fn revalidate(&mut self, now: SystemTime) -> Result<bool, String> {
-        for (folder, names) in &self.absent {
-            let folder = Path::new(folder);
-            // Each path is checked by itself: most of these folders exist, so checking the folder would not save anything.
-            if let Some(there) = names.iter().map(|name| folder.join(name)).find(|path| path.exists()) {
-                return Err(format!("{} has appeared", there.display()));
-            }
-        }
-        let mut renewed = false;
-        for file in &mut self.files {
-            renewed |= file.revalidate(now)?;
-        }
-        Ok(renewed)
-    }
-}
-
-/// The files that a link read, and the paths that it would have preferred but that did not exist.
-#[derive(Debug, Default)]
-pub(super) struct LinkReads {
-    pub(super) files: Vec<FileSnapshot>,
-    pub(super) absent: BTreeMap<String, Vec<String>>,
-}
-
-/// Collects what a link read. `prerequisites`: the files of the linker's dependency file; `temporary_files`: those of offld, which are
-/// left out; `builtin_folders`: folders that the linker searches by default; `begun`: when it was started.
-pub(super) fn gather(
-    line: &LinkerArgs,
-    prerequisites: &[String],
-    temporary_files: &[PathBuf],
-    builtin_folders: &[PathBuf],
-    begun: SystemTime,
-) -> Result<LinkReads, String> {
-    let mut names: BTreeSet<&str> = prerequisites.iter().map(String::as_str).collect();
-    names.retain(|name| !temporary_files.iter().any(|file| file == Path::new(name)));
-    names.extend(line.files.iter().map(String::as_str));
-    let mut read = LinkReads::default();
-    let mut absent: BTreeMap<PathBuf, BTreeSet<String>> = BTreeMap::new();
-    let mut shadowing_paths = BTreeSet::new();
-    for name in &names {
-        read.files.push(FileSnapshot::take(name, begun)?);
-        // A file that an argument names by its path is not searched for.
-        if !line.files.iter().any(|file| file == name) {
-            shadowing_paths.extend(line.shadowing_paths(name, builtin_folders));
-        }
-    }
-    for path in shadowing_paths {
-        let text = path.to_str().ok_or_else(|| format!("{} is not in UTF-8", path.display()))?;
-        if names.contains(text) {
-            continue;
-        }
-        if path.is_file() {
-            // It exists, but the linker skipped it: it is for another machine, or not of the form requested. It must stay unchanged.
-            read.files.push(FileSnapshot::take(text, begun)?);
-        } else if let (Some(folder), Some(name)) = (path.parent(), path.file_name()) {
-            absent.entry(folder.to_owned()).or_default().insert(name.to_string_lossy().into_owned());
-        }
-    }
-    read.absent =
-        absent.into_iter().map(|(folder, names)| (folder.to_string_lossy().into_owned(), names.into_iter().collect())).collect();
-    Ok(read)
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::super::linker_args::Linker;
+    use super::super::file_snapshot::FileSnapshot;
+    use super::super::linker_args::{Linker, LinkerArgs};
+    use super::super::linker_reads::gather;
     use super::*;
     use crate::store::Digest;
+
+    fn entry(reads: Reads, image: &str) -> ManifestEntry {
+        ManifestEntry { reads, image: image.to_owned(), stderr: String::new() }
+    }
 
     #[test]
     fn a_file_that_appears_earlier_ends_it() {
@@ -171,17 +106,18 @@ mod tests {
         std::fs::write(&library, "x").unwrap();
         let line = LinkerArgs::for_tests(Linker::Lld, vec![first.clone(), second.clone()]);
         let later = SystemTime::now() + Duration::from_secs(3600);
-        let read = gather(&line, &[library.clone(), "/tmp/own.o".to_owned()], &["/tmp/own.o".into()], &[], later).unwrap();
-        assert_eq!(read.files.len(), 1);
-        let entry = ManifestEntry { files: read.files, absent: read.absent, image: String::new(), stderr: String::new() };
-        let mut manifest = Manifest::read(&serde_json::to_vec(&Manifest { entries: vec![entry] }).unwrap());
-        assert_eq!(manifest.find(later), Ok((0, false)));
+        let own = dir.path().join("own.o");
+        let listed = [library.clone(), own.to_str().unwrap().to_owned()];
+        let reads = gather(&line, &listed, &[own], &[], later).unwrap();
+        assert_eq!(reads.file_names(), [library.as_str()]);
+        let mut manifest = Manifest::read(&serde_json::to_vec(&Manifest { entries: vec![entry(reads, "")] }).unwrap());
+        assert!(manifest.find(later).is_ok());
         for path in [first.join("libx.a"), first.join("libx.so"), second.join("libx.so")] {
             std::fs::write(&path, "y").unwrap();
             assert_eq!(manifest.find(later), Err(format!("{} has appeared", path.display())));
             std::fs::remove_file(&path).unwrap();
         }
-        assert_eq!(manifest.find(later), Ok((0, false)));
+        assert!(manifest.find(later).is_ok());
         // A missing library is reported as such.
         std::fs::remove_file(&library).unwrap();
         assert_eq!(manifest.find(later), Err(format!("{library} is gone")));
@@ -189,12 +125,7 @@ mod tests {
 
     #[test]
     fn the_latest_come_first_and_the_oldest_go() {
-        let entry = |text: &str| ManifestEntry {
-            files: vec![FileSnapshot { path: "/x".into(), stat: None, digest: text.into() }],
-            absent: BTreeMap::new(),
-            image: text.into(),
-            stderr: String::new(),
-        };
+        let entry = |text: &str| entry(Reads::of_file(FileSnapshot { path: "/x".into(), stat: None, digest: text.into() }), text);
         let mut manifest = Manifest::default();
         for text in ["a", "b", "a", "c"] {
             manifest.add(entry(text));
@@ -214,11 +145,8 @@ mod tests {
         std::fs::write(&library, "here").unwrap();
         let later = SystemTime::now() + Duration::from_secs(3600);
         let seen = FileSnapshot::take(&library, later).unwrap();
-        let entry = |digest: &str| {
-            // The same stat, as in two images of file systems with fixed times.
-            let files = vec![FileSnapshot { digest: digest.to_owned(), ..seen.clone() }];
-            ManifestEntry { files, absent: BTreeMap::new(), image: digest.to_owned(), stderr: String::new() }
-        };
+        // The same stat, as in two images of file systems with fixed times.
+        let entry = |digest: &str| entry(Reads::of_file(FileSnapshot { digest: digest.to_owned(), ..seen.clone() }), digest);
         let text = |entries| serde_json::to_vec(&Manifest { entries }).unwrap();
         let there = text(vec![entry(&Digest::of(b"there").to_string())]);
         assert_eq!(Manifest::read(&there).find(later), Ok((0, false)));
@@ -228,5 +156,13 @@ mod tests {
         assert_eq!(both.find(later), Ok((0, true)));
         assert_eq!(both.entries[0].image, seen.digest);
         assert_eq!(both.entries.len(), 2);
+    }
+
+    #[test]
+    fn what_another_machine_was_told_is_shown_without_escapes() {
+        let mut told = entry(Reads::default(), "");
+        told.stderr = "ld.lld: warning:\x1b[31m x\r\n".to_owned();
+        let manifest = Manifest::from_remote(&serde_json::to_vec(&Manifest { entries: vec![told] }).unwrap());
+        assert_eq!(manifest.entries[0].stderr, "ld.lld: warning:[31m x\n");
     }
 }

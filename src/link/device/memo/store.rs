@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::linker_args::{self, Linker, LinkerArgs};
-use super::manifest::{self, Manifest, ManifestEntry};
+use super::linker_reads;
+use super::manifest::{Manifest, ManifestEntry};
 use super::tool::Tool;
 use crate::store::{Cache, Digest};
 use crate::sys::clock::Clock;
@@ -60,14 +61,16 @@ impl CacheEntry {
     /// Puts the image and the manifest entry into `cache`.
     pub(super) fn store(self, cache: &Cache) -> Result<(), String> {
         let CacheEntry { link, prerequisites, stderr } = self;
-        let folders = if link.linker_args.linker == Linker::Gnu { builtin_folders(&link.program) } else { Vec::new() };
-        let read = manifest::gather(&link.linker_args, &prerequisites, &link.temporary_files, &folders, link.begun)?;
+        let line = &link.linker_args;
+        let gnu = line.linker == Linker::Gnu;
+        let folders = if gnu { builtin_folders(&link.program, line.emulation.as_deref()) } else { Vec::new() };
+        let reads = linker_reads::gather(line, &prerequisites, &link.temporary_files, &folders, link.begun)?;
         link.linker.verify_unchanged(link.begun)?;
         check_clock(cache.clock(), link.begun, link.begun_monotonic)?;
         let text_of = |error: anyhow::Error| format!("{error:#}");
         let image = cache.put_blob(&link.image, None).map_err(text_of)?;
         let mut manifest = cache.own_record(link.key).map_or_else(Manifest::default, |bytes| Manifest::read(&bytes));
-        manifest.add(ManifestEntry { files: read.files, absent: read.absent, image: image.to_string(), stderr });
+        manifest.add(ManifestEntry { reads, image: image.to_string(), stderr });
         if let Some(shared) = cache.shared_record(link.key) {
             // Writing replaces the shared record, so the entries that other machines have added must be kept.
             manifest.merge(Manifest::from_remote(&shared));
@@ -95,11 +98,12 @@ fn strip_colours(text: &str) -> String {
     parts.fold(first, |plain, part| plain + part.split_once('m').map_or(part, |(_, rest)| rest))
 }
 
-/// The folders that GNU's linker searches by default: `SEARCH_DIR("=/usr/lib")` in the script that `--verbose` prints.
-fn builtin_folders(program: &Path) -> Vec<PathBuf> {
-    let script = run::stdout_of(program, &["--verbose"]).unwrap_or_default();
-    let folders = script.split("SEARCH_DIR(\"").skip(1).filter_map(|rest| rest.split('"').next());
-    folders.map(|folder| PathBuf::from(folder.trim_start_matches('='))).collect()
+/// The folders that GNU's linker searches by default for the machine `emulation`, in which `=` stands for the sysroot: they are in the
+/// script that `--verbose` prints.
+fn builtin_folders(program: &Path, emulation: Option<&str>) -> Vec<PathBuf> {
+    let mut args: Vec<&str> = emulation.into_iter().flat_map(|emulation| ["-m", emulation]).collect();
+    args.push("--verbose");
+    linker_reads::script_words(run::stdout_of(program, &args).unwrap_or_default().as_bytes()).1
 }
 
 #[cfg(test)]
@@ -136,6 +140,9 @@ mod tests {
     #[test]
     fn gnus_linker_names_its_folders() {
         let Some([program]) = reference::tools(["ld.bfd"]) else { return };
-        assert!(builtin_folders(&program).contains(&PathBuf::from("/usr/lib")), "{:?}", builtin_folders(&program));
+        for emulation in [None, Some("elf_x86_64")] {
+            let folders = builtin_folders(&program, emulation);
+            assert!(folders.iter().any(|folder| folder.ends_with("usr/lib")), "{folders:?}");
+        }
     }
 }

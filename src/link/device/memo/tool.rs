@@ -59,7 +59,7 @@ impl Tool {
     /// The same, if its record is in the cache and no file's stat has changed since; runs nothing and reads no file of the tool.
     pub(super) fn from_record(path: &Path, cache: &Cache) -> Option<Tool> {
         let files = load_record(&path.canonicalize().ok()?, cache)?;
-        files.iter().all(ToolFile::is_untouched).then(|| Tool::new(files))
+        files.iter().all(|file| file.is_untouched() && file.stat.believed()).then(|| Tool::new(files))
     }
 
     /// An error if a file of the tool has changed since this was determined, or possibly since the moment `since`, which may be earlier:
@@ -98,7 +98,7 @@ fn revalidate(mut files: Vec<ToolFile>, now: SystemTime) -> Option<(Vec<ToolFile
     let mut renewed = false;
     for file in &mut files {
         let stat = FileStat::of(Path::new(&file.path)).ok()?;
-        if stat == file.stat {
+        if stat == file.stat && stat.believed() {
             continue;
         }
         let same = stat.size() == file.stat.size() && stat.modified() == file.stat.modified();
@@ -108,8 +108,8 @@ fn revalidate(mut files: Vec<ToolFile>, now: SystemTime) -> Option<(Vec<ToolFile
         if !stat.differs_only_in_device(&file.stat) {
             file.contents = Some(file_snapshot::digest(Path::new(&file.path)).ok()?.to_string());
         }
+        renewed |= stat != file.stat;
         file.stat = stat;
-        renewed = true;
     }
     Some((files, renewed))
 }
@@ -117,7 +117,7 @@ fn revalidate(mut files: Vec<ToolFile>, now: SystemTime) -> Option<(Vec<ToolFile
 /// The key of a tool's record: its path, and the variables that decide which libraries are loaded.
 fn record_key(real: &Path) -> Digest {
     let mut key = KeyBuilder::default();
-    key.add("tool 1").add(real.as_os_str().as_encoded_bytes());
+    key.add("tool 2").add(real.as_os_str().as_encoded_bytes());
     for name in [session::LD_LIBRARY_PATH, session::LD_PRELOAD] {
         key.add(Session::env(name).unwrap_or_default().as_encoded_bytes());
     }

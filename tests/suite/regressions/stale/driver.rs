@@ -1,0 +1,193 @@
+//! What a compiler driver reads before it chooses the linker and its words.
+
+use super::{BOTH, GNU, Scenario};
+
+/// Two words of the same length, which make two images.
+const ONE: &str = "-Wl,--build-id=0x01\n";
+const TWO: &str = "-Wl,--build-id=0x02\n";
+
+pub(super) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "g07a_a_file_of_arguments_by_a_relative_path",
+        linkers: BOTH,
+        line: &["-Llib", "-lhelper", "--device-compiler=@flags"],
+        environment: &[],
+        before: |hunt| {
+            hunt.archive(1, "lib/libhelper.a")?;
+            hunt.write("flags", ONE)
+        },
+        change: |hunt| hunt.write("flags", TWO),
+    },
+    Scenario {
+        name: "g07b_a_file_of_arguments_by_an_absolute_path",
+        linkers: BOTH,
+        line: &["-Llib", "-lhelper", "--device-compiler=@{}/folder/flags"],
+        environment: &[],
+        before: |hunt| {
+            hunt.archive(1, "lib/libhelper.a")?;
+            hunt.write("folder/flags", ONE)
+        },
+        change: |hunt| hunt.write("folder/flags", TWO),
+    },
+    Scenario {
+        name: "g07c_a_file_of_arguments_in_another",
+        linkers: BOTH,
+        line: &["-Llib", "-lhelper", "--device-compiler=@folder/flags"],
+        environment: &[],
+        before: |hunt| {
+            hunt.archive(1, "lib/libhelper.a")?;
+            hunt.write("folder/flags", "-Wl,-z,now '@folder/more flags'\n")?;
+            hunt.write("folder/more flags", ONE)
+        },
+        change: |hunt| hunt.write("folder/more flags", TWO),
+    },
+    Scenario {
+        name: "g07d_a_file_of_arguments_for_the_linker",
+        linkers: BOTH,
+        line: &["-Llib", "-lhelper", "--device-linker=@flags"],
+        environment: &[],
+        before: |hunt| {
+            hunt.archive(1, "lib/libhelper.a")?;
+            hunt.write("flags", "--build-id=0x01\n")
+        },
+        change: |hunt| hunt.write("flags", "--build-id=0x02\n"),
+    },
+    Scenario {
+        name: "g07e_a_file_of_arguments_in_a_configuration_file",
+        linkers: BOTH,
+        line: &["-Llib", "-lhelper", "--device-compiler=--config={}/folder/my.cfg"],
+        environment: &[],
+        before: |hunt| {
+            hunt.archive(1, "lib/libhelper.a")?;
+            hunt.write("folder/my.cfg", "# mine\n-Wl,-z,now\n@more\n")?;
+            hunt.write("folder/more", ONE)
+        },
+        change: |hunt| hunt.write("folder/more", TWO),
+    },
+    Scenario {
+        name: "g07f_a_configuration_file_in_the_users_folder",
+        linkers: BOTH,
+        line: &["-Llib", "-lhelper", "--device-compiler=--config-user-dir={}/user", "--device-compiler=--config=my.cfg"],
+        environment: &[],
+        before: |hunt| {
+            hunt.archive(1, "lib/libhelper.a")?;
+            hunt.write("user/my.cfg", ONE)
+        },
+        change: |hunt| hunt.write("user/my.cfg", TWO),
+    },
+    Scenario {
+        name: "g07g_a_configuration_file_in_the_systems_folder",
+        linkers: BOTH,
+        line: &["-Llib", "-lhelper", "--device-compiler=--config-system-dir={}/system", "--device-compiler=--config=my.cfg"],
+        environment: &[],
+        before: |hunt| {
+            hunt.archive(1, "lib/libhelper.a")?;
+            hunt.write("system/my.cfg", ONE)
+        },
+        change: |hunt| hunt.write("system/my.cfg", TWO),
+    },
+    Scenario {
+        name: "g07h_a_configuration_file_appears_in_the_folder_that_comes_first",
+        linkers: BOTH,
+        line: &[
+            "-Llib",
+            "-lhelper",
+            "--device-compiler=--config-user-dir={}/user",
+            "--device-compiler=--config-system-dir={}/system",
+            "--device-compiler=--config=my.cfg",
+        ],
+        environment: &[],
+        before: |hunt| {
+            hunt.archive(1, "lib/libhelper.a")?;
+            hunt.folder("user")?;
+            hunt.write("system/my.cfg", ONE)
+        },
+        change: |hunt| hunt.write("user/my.cfg", TWO),
+    },
+    Scenario {
+        name: "g07i_an_include_below_the_configuration_folder",
+        linkers: BOTH,
+        line: &["-Llib", "-lhelper", "--device-compiler=--config-user-dir={}/user", "--device-compiler=--config=my.cfg"],
+        environment: &[],
+        before: |hunt| {
+            hunt.archive(1, "lib/libhelper.a")?;
+            hunt.write("user/my.cfg", "@sub/one\n")?;
+            hunt.write("user/sub/one", "@two\n")?;
+            hunt.write("user/sub/two", ONE)
+        },
+        change: |hunt| hunt.write("user/sub/two", TWO),
+    },
+    Scenario {
+        name: "g08a_another_linker_earlier_on_the_path",
+        linkers: GNU,
+        line: &["--linker-path=/usr/bin/ld", "-Llib", "-lhelper", "--device-compiler=-fuse-ld=bfd"],
+        environment: &[("PATH", "early:late")],
+        before: |hunt| {
+            hunt.archive(1, "lib/libhelper.a")?;
+            hunt.folder("early")?;
+            hunt.folder("late")?;
+            hunt.link_to(&hunt.linker.display().to_string(), "late/ld.bfd")
+        },
+        change: |hunt| hunt.other_linker("early/ld.bfd"),
+    },
+    Scenario {
+        name: "g08b_another_linker_earlier_on_the_compilers_path",
+        linkers: BOTH,
+        line: &["--linker-path=/usr/bin/ld", "-Llib", "-lhelper", "--device-compiler=-fuse-ld={linker}"],
+        environment: &[("COMPILER_PATH", "early:late")],
+        before: |hunt| {
+            hunt.archive(1, "lib/libhelper.a")?;
+            hunt.folder("early")?;
+            hunt.folder("late")?;
+            hunt.link_to(&hunt.linker.display().to_string(), &format!("late/{}", hunt.linker_name()))
+        },
+        change: |hunt| hunt.other_linker(&format!("early/{}", hunt.linker_name())),
+    },
+    Scenario {
+        name: "g08c_another_linker_in_a_folder_of_the_line",
+        linkers: BOTH,
+        line: &[
+            "--linker-path=/usr/bin/ld",
+            "-Llib",
+            "-lhelper",
+            "--device-compiler=-fuse-ld={linker}",
+            "--device-compiler=-Bfolder/prefix-",
+        ],
+        environment: &[],
+        before: |hunt| {
+            hunt.archive(1, "lib/libhelper.a")?;
+            hunt.folder("folder")
+        },
+        change: |hunt| hunt.other_linker(&format!("folder/prefix-{}", hunt.linker_name())),
+    },
+    Scenario {
+        name: "g08d_another_linker_among_gccs_tools",
+        linkers: GNU,
+        line: &[
+            "--linker-path=/usr/bin/ld",
+            "-Llib",
+            "-lhelper",
+            "--device-compiler=-fuse-ld=bfd",
+            "--device-compiler=-nostdlib",
+            "--device-compiler=--gcc-toolchain={}/gcc",
+        ],
+        environment: &[],
+        before: |hunt| {
+            hunt.archive(1, "lib/libhelper.a")?;
+            hunt.folder("gcc/x86_64-linux-gnu/bin")?;
+            hunt.write("gcc/lib/gcc/x86_64-linux-gnu/99/crtbegin.o", "")
+        },
+        change: |hunt| hunt.other_linker("gcc/x86_64-linux-gnu/bin/ld.bfd"),
+    },
+    Scenario {
+        name: "g09l_a_folder_of_the_environment",
+        linkers: BOTH,
+        line: &["--device-linker=-lhelper"],
+        environment: &[("LIBRARY_PATH", "early:late")],
+        before: |hunt| {
+            hunt.folder("early")?;
+            hunt.archive(1, "late/libhelper.a")
+        },
+        change: |hunt| hunt.archive(2, "early/libhelper.a"),
+    },
+];

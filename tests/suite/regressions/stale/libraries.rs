@@ -1,0 +1,274 @@
+//! What a linker reads, and where it would have found something else.
+
+use std::fs;
+
+use super::{BOTH, GNU, LLD, Scenario};
+
+/// How long the linker's search is: `first`, then `second`.
+const SEARCH: &[&str] = &["-Lfirst", "-Lsecond", "-lhelper"];
+const NO_FILES: &[&str] = &["--device-compiler=-nostdlib"];
+
+pub(super) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "g05a_a_member_of_a_thin_archive_changes",
+        linkers: BOTH,
+        line: &["-Lthin", "-lhelper"],
+        environment: &[],
+        before: |hunt| {
+            hunt.put("helper.o", 1, "thin/helper.o")?;
+            hunt.thin("thin/libhelper.a", "thin/helper.o")
+        },
+        change: |hunt| hunt.put("helper.o", 2, "thin/helper.o"),
+    },
+    Scenario {
+        name: "g05b_a_thin_archive_is_made_again_with_the_same_bytes",
+        linkers: BOTH,
+        line: &["-Lthin", "-lhelper"],
+        environment: &[],
+        before: |hunt| {
+            hunt.put("helper.o", 1, "thin/helper.o")?;
+            hunt.thin("thin/libhelper.a", "thin/helper.o")
+        },
+        change: |hunt| {
+            let before = fs::read(hunt.at("thin/libhelper.a"))?;
+            hunt.put("helper.o", 2, "thin/helper.o")?;
+            hunt.thin("thin/libhelper.a", "thin/helper.o")?;
+            let same = fs::read(hunt.at("thin/libhelper.a"))? == before;
+            if same { Ok(()) } else { Err("the thin archive has other bytes".into()) }
+        },
+    },
+    Scenario {
+        name: "g05c_members_in_another_folder_of_an_archive_that_is_named_by_its_path",
+        linkers: BOTH,
+        line: &["thin/libhelper.a"],
+        environment: &[],
+        before: |hunt| {
+            hunt.put("helper.o", 1, "objects/helper.o")?;
+            hunt.folder("thin")?;
+            hunt.thin("thin/libhelper.a", "objects/helper.o")
+        },
+        change: |hunt| hunt.put("helper.o", 2, "objects/helper.o"),
+    },
+    Scenario {
+        name: "g05d_a_thin_archive_that_a_script_names",
+        linkers: BOTH,
+        line: &["-Lfirst", "-lhelper"],
+        environment: &[],
+        before: |hunt| {
+            hunt.put("helper.o", 1, "first/helper.o")?;
+            hunt.thin("first/libthin.a", "first/helper.o")?;
+            hunt.write("first/libhelper.so", "INPUT(libthin.a)\n")
+        },
+        change: |hunt| hunt.put("helper.o", 2, "first/helper.o"),
+    },
+    Scenario {
+        name: "g06a_a_library_of_an_exact_name_with_a_folder",
+        linkers: BOTH,
+        line: &["-Lfirst", "-Lsecond", "-l:sub/libhelper.a"],
+        environment: &[],
+        before: |hunt| {
+            hunt.folder("first")?;
+            hunt.archive(1, "second/sub/libhelper.a")
+        },
+        change: |hunt| hunt.archive(2, "first/sub/libhelper.a"),
+    },
+    Scenario {
+        name: "g06b_a_script_names_a_file_with_a_folder",
+        linkers: BOTH,
+        line: SEARCH,
+        environment: &[],
+        before: |hunt| {
+            hunt.write("first/libhelper.so", "INPUT(sub/libreal.a)\n")?;
+            hunt.archive(1, "second/sub/libreal.a")
+        },
+        change: |hunt| hunt.archive(2, "sub/libreal.a"),
+    },
+    Scenario {
+        name: "g06c_a_script_names_a_file_without_a_folder",
+        linkers: BOTH,
+        line: SEARCH,
+        environment: &[],
+        before: |hunt| {
+            hunt.write("first/libhelper.so", "INPUT(libreal.a)\n")?;
+            hunt.archive(1, "second/libreal.a")
+        },
+        change: |hunt| hunt.archive(2, "libreal.a"),
+    },
+    Scenario {
+        name: "g06d_a_script_names_a_file_that_appears_beside_it",
+        linkers: LLD,
+        line: &["-Lsecond", "-Lscripts", "-lhelper"],
+        environment: &[],
+        before: |hunt| {
+            hunt.write("scripts/libhelper.so", "INPUT(libreal.a)\n")?;
+            hunt.archive(1, "second/libreal.a")
+        },
+        change: |hunt| hunt.archive(2, "scripts/libreal.a"),
+    },
+    Scenario {
+        name: "g06e_equals_sign_below_a_sysroot",
+        linkers: BOTH,
+        line: &["--sysroot={}/root", "-L=/first", "-L=/second", "-lhelper", NO_FILES[0]],
+        environment: &[],
+        before: |hunt| {
+            hunt.folder("root/first")?;
+            hunt.archive(1, "root/second/libhelper.a")
+        },
+        change: |hunt| hunt.archive(2, "root/first/libhelper.a"),
+    },
+    Scenario {
+        name: "g06f_own_folders_of_gnus_linker_below_a_sysroot",
+        linkers: GNU,
+        line: &["--sysroot={}/root", "-lhelper", NO_FILES[0]],
+        environment: &[],
+        before: |hunt| {
+            hunt.folder("root/usr/local/lib64")?;
+            hunt.archive(1, "root/usr/local/lib/libhelper.a")
+        },
+        change: |hunt| hunt.archive(2, "root/usr/local/lib64/libhelper.a"),
+    },
+    Scenario {
+        name: "g06g_a_folder_that_a_script_has_searched",
+        linkers: BOTH,
+        line: &["-Lfirst", "-lhelper"],
+        environment: &[],
+        before: |hunt| {
+            hunt.folder("early")?;
+            hunt.write("first/libhelper.so", "SEARCH_DIR(early)\nSEARCH_DIR(\"late\")\nINPUT(-lreal)\n")?;
+            hunt.archive(1, "late/libreal.a")
+        },
+        change: |hunt| hunt.archive(2, "early/libreal.a"),
+    },
+    Scenario {
+        // GNU's linker lists an included script by the name in the script, which leads nowhere: such links are not kept.
+        name: "g06h_an_included_script_appears_in_the_current_folder",
+        linkers: LLD,
+        line: SEARCH,
+        environment: &[],
+        before: |hunt| {
+            hunt.write("first/libhelper.so", "INCLUDE more.ld\n")?;
+            hunt.write("second/more.ld", "INPUT(libone.a)\n")?;
+            hunt.archive(1, "second/libone.a")?;
+            hunt.archive(2, "second/libtwo.a")
+        },
+        change: |hunt| hunt.write("more.ld", "INPUT(libtwo.a)\n"),
+    },
+    Scenario {
+        name: "g09a_the_contents_of_an_archive",
+        linkers: BOTH,
+        line: SEARCH,
+        environment: &[],
+        before: |hunt| hunt.archive(1, "second/libhelper.a"),
+        change: |hunt| hunt.archive(2, "second/libhelper.a"),
+    },
+    Scenario {
+        name: "g09b_an_archive_in_an_earlier_folder",
+        linkers: BOTH,
+        line: SEARCH,
+        environment: &[],
+        before: |hunt| {
+            hunt.folder("first")?;
+            hunt.archive(1, "second/libhelper.a")
+        },
+        change: |hunt| hunt.archive(2, "first/libhelper.a"),
+    },
+    Scenario {
+        name: "g09c_an_earlier_folder_appears",
+        linkers: BOTH,
+        line: SEARCH,
+        environment: &[],
+        before: |hunt| hunt.archive(1, "second/libhelper.a"),
+        change: |hunt| {
+            hunt.archive(2, "new/libhelper.a")?;
+            Ok(fs::rename(hunt.at("new"), hunt.at("first"))?)
+        },
+    },
+    Scenario {
+        name: "g09d_the_shared_form_of_a_library",
+        linkers: BOTH,
+        line: SEARCH,
+        environment: &[],
+        before: |hunt| hunt.archive(1, "second/libhelper.a"),
+        change: |hunt| hunt.put("libhelper.so", 2, "second/libhelper.so"),
+    },
+    Scenario {
+        name: "g09e_another_soname",
+        linkers: BOTH,
+        line: SEARCH,
+        environment: &[],
+        before: |hunt| hunt.put("libhelper.so", 1, "first/libhelper.so"),
+        change: |hunt| hunt.put("libhelper.so", 2, "first/libhelper.so"),
+    },
+    Scenario {
+        name: "g09f_a_library_goes",
+        linkers: BOTH,
+        line: SEARCH,
+        environment: &[],
+        before: |hunt| {
+            hunt.archive(1, "first/libhelper.a")?;
+            hunt.archive(2, "second/libhelper.a")
+        },
+        change: |hunt| Ok(fs::remove_file(hunt.at("first/libhelper.a"))?),
+    },
+    Scenario {
+        name: "g09g_a_link_to_a_library_leads_elsewhere",
+        linkers: BOTH,
+        line: SEARCH,
+        environment: &[],
+        before: |hunt| {
+            hunt.archive(1, "one/libhelper.a")?;
+            hunt.archive(2, "two/libhelper.a")?;
+            hunt.folder("first")?;
+            hunt.link_to("../one/libhelper.a", "first/libhelper.a")
+        },
+        change: |hunt| hunt.link_to("../two/libhelper.a", "first/libhelper.a"),
+    },
+    Scenario {
+        name: "g09h_a_link_to_a_folder_leads_elsewhere",
+        linkers: BOTH,
+        line: SEARCH,
+        environment: &[],
+        before: |hunt| {
+            hunt.archive(1, "one/libhelper.a")?;
+            hunt.archive(2, "two/libhelper.a")?;
+            hunt.link_to("one", "first")
+        },
+        change: |hunt| hunt.link_to("two", "first"),
+    },
+    Scenario {
+        name: "g09i_what_a_link_leads_to_appears",
+        linkers: BOTH,
+        line: SEARCH,
+        environment: &[],
+        before: |hunt| {
+            hunt.folder("first")?;
+            hunt.folder("elsewhere")?;
+            hunt.link_to("../elsewhere/libhelper.a", "first/libhelper.a")?;
+            hunt.archive(1, "second/libhelper.a")
+        },
+        change: |hunt| hunt.archive(2, "elsewhere/libhelper.a"),
+    },
+    Scenario {
+        name: "g09j_a_script_is_edited_in_place",
+        linkers: BOTH,
+        line: SEARCH,
+        environment: &[],
+        before: |hunt| {
+            hunt.archive(1, "second/libone.a")?;
+            hunt.archive(2, "second/libtwo.a")?;
+            hunt.write("first/libhelper.so", "INPUT(-lone)\n")
+        },
+        change: |hunt| hunt.write("first/libhelper.so", "INPUT(-ltwo)\n"),
+    },
+    Scenario {
+        name: "g09k_a_version_script",
+        linkers: BOTH,
+        line: &["-Lsecond", "-lhelper", "--device-linker=--version-script=versions.map"],
+        environment: &[],
+        before: |hunt| {
+            hunt.archive(1, "second/libhelper.a")?;
+            hunt.write("versions.map", "{ global: helper; };\n")
+        },
+        change: |hunt| hunt.write("versions.map", "{ local:  helper; };\n"),
+    },
+];
