@@ -2,7 +2,9 @@
 //! made in a folder for temporary files and then renamed. What is fetched is checked against its digest after it was read or linked, so
 //! that a damaged file, or one that another process just evicts, counts as missing and never gives wrong bytes.
 
+mod aside;
 mod contents;
+mod folder;
 mod gc;
 mod layout;
 mod record;
@@ -10,16 +12,15 @@ mod stats;
 #[cfg(test)]
 mod tests;
 
+use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
-use rustix::fs::{AtFlags, CWD, linkat};
-use tempfile::TempPath;
 
 pub(crate) use gc::Collected;
 pub use stats::Event;
@@ -27,7 +28,9 @@ pub(crate) use stats::{EVENTS, Stats};
 
 use super::digest::{Digest, copy};
 use crate::sys::clock::{Clock, SystemClock};
-use layout::Layout;
+use aside::Aside;
+use folder::Folder;
+use layout::{Layout, Place};
 use stats::StatsFile;
 
 /// The time of the last use is updated at most this often, because each update makes the file system write.
@@ -44,7 +47,7 @@ const BLOCK: u64 = 4096;
 ///
 /// Errors of `put_…` are shown by `--wrapper-verbose` and never make a link fail.
 pub struct Store {
-    layout: Layout,
+    layout: Arc<Layout>,
     limit: u64,
     stats: StatsFile,
     clock: Arc<dyn Clock>,
@@ -68,8 +71,8 @@ impl Store {
     /// The same, where the time is what `clock` says.
     pub(crate) fn with_clock(root: &Path, limit: u64, clock: Arc<dyn Clock>) -> Result<Store> {
         let root = std::path::absolute(root).with_context(|| format!("`{}` cannot be a cache folder", root.display()))?;
-        let layout = Layout::new(root);
-        let stats = StatsFile::new(layout.stats(), Arc::clone(&clock));
+        let layout = Arc::new(Layout::new(root));
+        let stats = StatsFile::new(Arc::clone(&layout), Arc::clone(&clock));
         Ok(Store { layout, limit, stats, clock })
     }
 
@@ -90,15 +93,16 @@ impl Store {
 
     /// The bytes of a record; `None` where there is no such record. A damaged one is removed and counts as missing.
     pub fn record(&self, key: Digest) -> Option<Vec<u8>> {
-        let path = self.layout.record(key);
-        let file = File::open(&path).ok()?;
+        let place = Layout::record(key);
+        let folder = self.layout.folder(&place.folder).ok()?;
+        let file = self.opened(&folder, &place)?;
         match record::read(&file, key) {
             Some(bytes) => {
                 touch(&file, self.clock.now());
                 Some(bytes)
             }
             None => {
-                self.damaged(&path);
+                self.damaged(&folder, &place);
                 None
             }
         }
@@ -114,16 +118,16 @@ impl Store {
         if size > self.limit {
             bail!("a record of {size} bytes is larger than the cache may be ({})", self.limit);
         }
-        let made = self.aside(|path| File::create_new(path))?;
-        let (mut file, aside) = made.into_parts();
+        let (aside, mut file) = self.aside(|folder, name| folder.create(name))?;
         let written = file.write_all(&whole).and_then(|()| seal(&file, self.clock.now()));
-        written.with_context(|| format!("cannot write `{}`", aside.display()))?;
-        self.place(aside, &self.layout.record(key), size)
+        written.with_context(|| format!("cannot write `{}`", self.shown(&aside)))?;
+        self.place(&aside, &Layout::record(key), size)
     }
 
     /// Removes the record under `key`, if there is one.
     pub fn forget(&self, key: Digest) {
-        let _ = fs::remove_file(self.layout.record(key));
+        let place = Layout::record(key);
+        let _ = self.layout.folder(&place.folder).and_then(|folder| folder.remove(OsStr::new(&place.name)));
     }
 
     /// Puts the blob `name` at `to`, in place of what is there, and returns whether that worked: as a hard link where possible, else as a
@@ -133,38 +137,28 @@ impl Store {
     /// # Errors
     /// `to` cannot be written.
     pub fn fetch_blob(&self, name: Digest, to: &Path) -> Result<bool> {
-        let path = self.layout.blob(name);
-        let linked = match fs::hard_link(&path, to) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                // Removed and not overwritten: it may be a hard link to a blob.
-                fs::remove_file(to).with_context(|| format!("cannot replace `{}`", to.display()))?;
-                fs::hard_link(&path, to)
-            }
-            linked => linked,
-        };
-        let digest = match linked {
-            Ok(()) => File::open(to).and_then(|mut file| {
-                touch(&file, self.clock.now());
-                copy(&mut file, &mut io::sink()).map(|(digest, _)| digest)
-            }),
-            // It is another file system, or one without hard links, or the blob has too many; or there is no such blob.
-            Err(_) => {
-                let Ok(file) = File::open(&path) else { return Ok(false) };
-                touch(&file, self.clock.now());
-                copied(file, to)?
-            }
+        let place = Layout::blob(name);
+        let Ok(folder) = self.layout.folder(&place.folder) else { return Ok(false) };
+        let Some(mut file) = self.opened(&folder, &place) else { return Ok(false) };
+        touch(&file, self.clock.now());
+        let digest = if linked_out(&folder, &place, &file, to)? {
+            copy(&mut file, &mut io::sink()).map(|(digest, _)| digest)
+        } else {
+            // It is another file system, or one without hard links, or the blob has too many, or another owner.
+            copied(file, to)?
         };
         if digest.is_ok_and(|digest| digest == name) {
             return Ok(true);
         }
         let _ = fs::remove_file(to);
-        self.damaged(&path);
+        self.damaged(&folder, &place);
         Ok(false)
     }
 
     /// Whether there is a blob `name`. It may be damaged, which is noticed when it is fetched.
     pub fn has_blob(&self, name: Digest) -> bool {
-        self.layout.blob(name).is_file()
+        let place = Layout::blob(name);
+        self.layout.folder(&place.folder).is_ok_and(|folder| folder.open(&place.name).is_ok())
     }
 
     /// Keeps the contents of `file` as a blob; returns its name. Callers that know the digest of the contents pass it as `name`: then the
@@ -184,8 +178,9 @@ impl Store {
         if let Some(name) = name.filter(|name| self.holds(*name, size)) {
             return Ok(name);
         }
-        let (aside, name) = match self.aside(|path| Ok(linkat(CWD, file, CWD, path, AtFlags::SYMLINK_FOLLOW)?)) {
-            Ok(made) => {
+        let linked = self.aside(|folder, name| if folder.is_foreign() { Err(not_ours()) } else { folder.link_in(file, name) });
+        let (aside, name) = match linked {
+            Ok((aside, ())) => {
                 let name = match name {
                     Some(name) => name,
                     None => copy(&mut from, &mut io::sink()).with_context(context)?.0,
@@ -193,12 +188,12 @@ impl Store {
                 seal(&from, self.clock.now())
                     .and_then(|()| sync(&from))
                     .with_context(|| format!("cannot keep `{}`", file.display()))?;
-                (made.into_parts().1, name)
+                (aside, name)
             }
             Err(_) => self.copied_aside(file, &mut from, name)?,
         };
         if !self.holds(name, size) {
-            self.place(aside, &self.layout.blob(name), size)?;
+            self.place(&aside, &Layout::blob(name), size)?;
         }
         Ok(name)
     }
@@ -214,11 +209,11 @@ impl Store {
     }
 
     /// A temporary copy of `from`, and its digest, which must be `name` if that is given.
-    fn copied_aside(&self, file: &Path, from: &mut File, name: Option<Digest>) -> Result<(TempPath, Digest)> {
-        let (mut to, aside) = self.aside(|path| File::create_new(path))?.into_parts();
+    fn copied_aside(&self, file: &Path, from: &mut File, name: Option<Digest>) -> Result<(Aside, Digest)> {
+        let (aside, mut to) = self.aside(|folder, name| folder.create(name))?;
         let (digest, _) = copy(from, &mut to)
             .and_then(|copied| seal(&to, self.clock.now()).and_then(|()| sync(&to)).map(|()| copied))
-            .with_context(|| format!("cannot copy `{}` to `{}`", file.display(), aside.display()))?;
+            .with_context(|| format!("cannot copy `{}` to `{}`", file.display(), self.shown(&aside)))?;
         if name.is_some_and(|name| name != digest) {
             bail!("`{}` has changed while it was put into the cache", file.display());
         }
@@ -227,7 +222,8 @@ impl Store {
 
     /// Whether there is a blob `name` of this size, which then counts as used. Whether its contents are right is not checked.
     fn holds(&self, name: Digest, size: u64) -> bool {
-        let Ok(file) = File::open(self.layout.blob(name)) else { return false };
+        let place = Layout::blob(name);
+        let Ok(file) = self.layout.folder(&place.folder).and_then(|folder| folder.open(&place.name)) else { return false };
         let there = file.metadata().is_ok_and(|meta| on_disk(meta.len()) == size);
         if there {
             touch(&file, self.clock.now());
@@ -237,39 +233,49 @@ impl Store {
 
     /// Makes something under a unique name in the folder for temporary files. It is removed unless it is placed. (`sys::atomic_file` has
     /// no part in this: what is made here may be a hard link, and nothing of the file that it replaces is kept.)
-    fn aside<T>(&self, mut make: impl FnMut(&Path) -> io::Result<T>) -> Result<tempfile::NamedTempFile<T>> {
-        let folder = self.layout.tmp();
-        let mut named = tempfile::Builder::new();
-        named.prefix("").rand_bytes(16);
-        let made = match named.make_in(&folder, &mut make) {
+    fn aside<T>(&self, make: impl Fn(&Folder, &str) -> io::Result<T>) -> Result<(Aside, T)> {
+        let open = || Aside::make(self.layout.folder(layout::TMP)?, &make);
+        let made = match open() {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.layout.make()?;
-                named.make_in(&folder, &mut make)
+                open()
             }
             made => made,
         };
-        made.with_context(|| format!("cannot write to the cache folder `{}`", folder.display()))
+        made.with_context(|| format!("cannot write to the cache folder `{}`", self.layout.shown(layout::TMP)))
     }
 
     /// Renames a temporary file to its place, and evicts others where the store becomes too large.
-    fn place(&self, aside: TempPath, place: &Path, size: u64) -> Result<()> {
-        let context = || format!("cannot keep `{}`", place.display());
+    fn place(&self, aside: &Aside, place: &Place, size: u64) -> Result<()> {
+        let context = || format!("cannot keep `{}`", self.layout.shown_place(place));
         // Counted before the rename: a crash between the two only over-counts the size, and the next collection corrects it.
         let stats = self.changed(|stats| stats.stored(size)).with_context(context)?;
-        let renamed = match fs::rename(&aside, place) {
+        let folder = match self.layout.folder(&place.folder) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                layout::make_folder(place.parent().unwrap_or(&self.layout.root))?;
-                fs::rename(&aside, place)
+                self.layout.version().and_then(|version| version.make_sub(&place.folder))
             }
-            renamed => renamed,
+            opened => opened,
         };
-        renamed.with_context(context)?;
-        // Renaming a hard link over another link to the same file does nothing (POSIX): then `aside` is still there.
-        drop(aside);
+        folder.and_then(|folder| aside.rename(&folder, &place.name)).with_context(context)?;
         if stats.size > self.limit || stats.collection_is_due(self.clock.now()) {
             self.trim()?;
         }
         Ok(())
+    }
+
+    /// The path of a temporary file, for messages.
+    fn shown(&self, aside: &Aside) -> String {
+        self.layout.shown(&format!("{}/{}", layout::TMP, aside.name()))
+    }
+
+    /// A blob or record that is there. A symbolic link in its place, or a pipe, is removed.
+    fn opened(&self, folder: &Folder, place: &Place) -> Option<File> {
+        let opened = folder.open(&place.name);
+        let no_file = || folder.entry(OsStr::new(&place.name)).is_ok_and(|entry| !entry.is_file && !entry.is_folder);
+        if opened.is_err() && no_file() {
+            self.damaged(folder, place);
+        }
+        opened.ok()
     }
 
     /// Applies `change` to the statistics and returns them. The folder is made if it is not there.
@@ -281,16 +287,45 @@ impl Store {
             }
             changed => changed,
         };
-        changed.with_context(|| format!("cannot change `{}`", self.layout.stats().display()))
+        changed.with_context(|| format!("cannot change `{}`", self.layout.shown(layout::STATS)))
     }
 
     /// Removes a file of the store that turned out to be damaged.
-    fn damaged(&self, path: &Path) {
-        let removed = fs::remove_file(path);
-        if removed.is_ok() {
+    fn damaged(&self, folder: &Folder, place: &Place) {
+        if folder.remove(OsStr::new(&place.name)).is_ok() {
             self.count(Event::Damaged);
         }
     }
+}
+
+/// Makes `to` another name of a blob, in place of what is there; returns whether that worked. `file`: the blob. Another user's is left
+/// alone: that user may change it afterwards.
+fn linked_out(folder: &Folder, place: &Place, file: &File, to: &Path) -> Result<bool> {
+    let Some(blob) = file.metadata().ok().filter(|blob| blob.uid() == rustix::process::geteuid().as_raw()) else {
+        return Ok(false);
+    };
+    let linked = match folder.link_out(&place.name, to) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            // Removed and not overwritten: it may be a hard link to a blob.
+            fs::remove_file(to).with_context(|| format!("cannot replace `{}`", to.display()))?;
+            folder.link_out(&place.name, to)
+        }
+        linked => linked,
+    };
+    if linked.is_err() {
+        return Ok(false);
+    }
+    // The name may have become that of another file meanwhile.
+    let same = fs::symlink_metadata(to).is_ok_and(|meta| (meta.dev(), meta.ino()) == (blob.dev(), blob.ino()));
+    if !same {
+        fs::remove_file(to).with_context(|| format!("cannot replace `{}`", to.display()))?;
+    }
+    Ok(same)
+}
+
+/// Why a file does not become one of a cache that belongs to somebody else.
+fn not_ours() -> io::Error {
+    io::Error::other("the cache belongs to another user")
 }
 
 /// The room that a file of `len` bytes takes on the disk.

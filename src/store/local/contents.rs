@@ -1,10 +1,8 @@
 //! Lists what is in a store, by reading its folders.
 
-use std::fs::{self, DirEntry};
-use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::layout::Layout;
+use super::layout::{BLOBS, Layout, Place, RECORDS};
 use super::{Digest, on_disk};
 
 /// How much is in a store.
@@ -20,7 +18,7 @@ pub struct Contents {
 
 /// A blob or a record.
 pub(super) struct StoreEntry {
-    pub path: PathBuf,
+    pub place: Place,
     pub size: u64,
     /// The time of its last use.
     pub used: SystemTime,
@@ -30,9 +28,16 @@ pub(super) struct StoreEntry {
 /// All blobs and records, in no order. Files that disappear meanwhile, and files with other names than ours, are left out.
 pub(super) fn entries(layout: &Layout) -> Vec<StoreEntry> {
     let mut all = Vec::new();
-    for (folder, is_blob) in [(layout.blobs(), true), (layout.records(), false)] {
-        for fan in files(&folder) {
-            all.extend(files(&fan.path()).filter_map(|file| entry(&file, is_blob)));
+    for (kind, is_blob) in [(BLOBS, true), (RECORDS, false)] {
+        let fans = layout.folder(kind).map(|folder| folder.entries()).unwrap_or_default();
+        for fan in fans.iter().filter(|fan| fan.is_folder).filter_map(|fan| fan.name.to_str()) {
+            let folder = format!("{kind}/{fan}");
+            let Ok(opened) = layout.folder(&folder) else { continue };
+            all.extend(opened.entries().into_iter().filter(|file| file.is_file).filter_map(|file| {
+                let name = file.name.to_str().filter(|name| Digest::parse(name).is_some())?.to_owned();
+                let place = Place { folder: folder.clone(), name };
+                Some(StoreEntry { place, size: on_disk(file.size), used: file.modified, is_blob })
+            }));
         }
     }
     all
@@ -43,16 +48,4 @@ impl Contents {
         let blobs = entries.iter().filter(|entry| entry.is_blob).count() as u64;
         Contents { blobs, records: entries.len() as u64 - blobs, size: entries.iter().map(|entry| entry.size).sum() }
     }
-}
-
-/// The files in a folder; none where it cannot be read.
-pub(super) fn files(folder: &Path) -> impl Iterator<Item = DirEntry> {
-    fs::read_dir(folder).into_iter().flatten().flatten()
-}
-
-fn entry(file: &DirEntry, is_blob: bool) -> Option<StoreEntry> {
-    Digest::parse(file.file_name().to_str()?)?;
-    let meta = file.metadata().ok().filter(|meta| meta.is_file())?;
-    let used = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-    Some(StoreEntry { path: file.path(), size: on_disk(meta.len()), used, is_blob })
 }

@@ -1,14 +1,15 @@
 //! Eviction: removes the least recently used blobs and records until the rest fits. One process at a time does this, and the others do
 //! not wait for it. A link that fetches what is just being removed either has its own link to the file already, or misses.
 
-use std::fs::{self, File, OpenOptions};
+use std::ffi::OsStr;
+use std::fs::File;
 use std::io::ErrorKind;
-use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 
-use super::contents::{Contents, StoreEntry, entries, files};
+use super::contents::{Contents, StoreEntry, entries};
+use super::layout::{EARLIER, LOCK, STATS, TMP};
 use super::stats::{Stats, seconds};
 use super::{Event, Store, on_disk};
 
@@ -16,6 +17,8 @@ use super::{Event, Store, on_disk};
 const LEFTOVER_AFTER: Duration = Duration::from_secs(60 * 60);
 /// The time without use after which the store of an earlier release is removed: a month.
 const ABANDONED_AFTER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// How deep the folders of an earlier release may be; there are two levels in them.
+const DEEPEST: usize = 8;
 /// How far the clocks of machines that share a folder may differ. Times that are later than that are wrong.
 const SKEW: Duration = Duration::from_secs(60 * 60);
 
@@ -54,7 +57,7 @@ impl Store {
         if cleared.is_some() {
             self.remove_earlier(Duration::ZERO);
         }
-        if cleared.is_some() && self.layout.stats().exists() {
+        if cleared.is_some() && self.layout.version().is_ok_and(|folder| folder.entry(OsStr::new(STATS)).is_ok()) {
             self.changed(Stats::forget_counts)?;
         }
         Ok(cleared)
@@ -78,7 +81,7 @@ impl Store {
         let mut done = Collected::default();
         if left.size.saturating_add(aside) > limit {
             let now = self.clock.now();
-            all.sort_by(|a, b| (age_key(a.used, now), &a.path).cmp(&(age_key(b.used, now), &b.path)));
+            all.sort_by(|a, b| (age_key(a.used, now), &a.place).cmp(&(age_key(b.used, now), &b.place)));
             for (at, entry) in all.iter().enumerate() {
                 let size = left.size.saturating_add(aside);
                 // The last entry, which was just put, may stay even if it alone is larger than `target`.
@@ -86,7 +89,7 @@ impl Store {
                 if size <= room {
                     break;
                 }
-                if remove_unused(entry) {
+                if self.remove_unused(entry) {
                     done.removed += 1;
                     done.freed += entry.size;
                     left = without(left, entry);
@@ -106,8 +109,7 @@ impl Store {
 
     /// The lock for collecting; `None` if another process has it.
     fn collector(&self) -> Result<Option<File>> {
-        let path = self.layout.lock();
-        let open = || OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        let open = || self.layout.version()?.open_to_change(LOCK);
         let file = match open() {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.layout.make()?;
@@ -115,7 +117,7 @@ impl Store {
             }
             opened => opened,
         };
-        let file = file.with_context(|| format!("cannot open `{}`", path.display()))?;
+        let file = file.with_context(|| format!("cannot open `{}`", self.layout.shown(LOCK)))?;
         Ok(file.try_lock().is_ok().then_some(file))
     }
 
@@ -123,11 +125,13 @@ impl Store {
     /// their statistics at each use, so the time of that file is the time of the last use.
     fn remove_earlier(&self, unused: Duration) {
         let now = SystemTime::now();
-        for folder in self.layout.earlier() {
-            let used = fs::metadata(folder.join("stats")).or_else(|_| fs::metadata(&folder)).and_then(|meta| meta.modified());
+        let Ok(root) = self.layout.opened_root() else { return };
+        for name in EARLIER {
+            let Ok(folder) = root.sub(name) else { continue };
+            let used = folder.entry(OsStr::new(STATS)).map(|entry| entry.modified).or_else(|_| folder.modified());
             if used.is_ok_and(|used| distance(used, now) >= unused) {
                 // The next collection tries again to remove what cannot be removed now.
-                let _ = fs::remove_dir_all(&folder);
+                root.remove_folder(name, DEEPEST);
             }
         }
     }
@@ -136,14 +140,25 @@ impl Store {
     fn remove_leftovers(&self) -> u64 {
         let now = self.clock.now();
         let mut left = 0u64;
-        for file in files(&self.layout.tmp()) {
-            let Ok(meta) = file.metadata() else { continue };
-            let old = meta.modified().is_ok_and(|made| distance(made, now) > LEFTOVER_AFTER);
-            if !old || fs::remove_file(file.path()).is_err() {
-                left = left.saturating_add(on_disk(meta.len()));
+        let Ok(folder) = self.layout.folder(TMP) else { return left };
+        for file in folder.entries() {
+            let old = distance(file.modified, now) > LEFTOVER_AFTER;
+            if !old || folder.remove(&file.name).is_err() {
+                left = left.saturating_add(on_disk(file.size));
             }
         }
         left
+    }
+
+    /// Removes an entry unless it was used since it was listed; returns whether it is gone.
+    fn remove_unused(&self, entry: &StoreEntry) -> bool {
+        let Ok(folder) = self.layout.folder(&entry.place.folder) else { return false };
+        let name = OsStr::new(&entry.place.name);
+        match folder.entry(name) {
+            Ok(found) if found.modified != entry.used => false,
+            Ok(_) => folder.remove(name).is_ok(),
+            Err(error) => error.kind() == ErrorKind::NotFound,
+        }
     }
 }
 
@@ -155,16 +170,6 @@ fn age_key(used: SystemTime, now: SystemTime) -> (bool, SystemTime) {
 
 fn distance(a: SystemTime, b: SystemTime) -> Duration {
     a.duration_since(b).unwrap_or_else(|error| error.duration())
-}
-
-/// Removes an entry unless it was used since it was listed; returns whether it is gone.
-fn remove_unused(entry: &StoreEntry) -> bool {
-    let used = |path: &Path| fs::symlink_metadata(path).and_then(|meta| meta.modified());
-    match used(&entry.path) {
-        Ok(used) if used != entry.used => false,
-        Ok(_) => fs::remove_file(&entry.path).is_ok(),
-        Err(error) => error.kind() == ErrorKind::NotFound,
-    }
 }
 
 fn without(left: Contents, entry: &StoreEntry) -> Contents {

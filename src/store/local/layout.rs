@@ -9,86 +9,136 @@
 //! v2/lock           locked while a process collects
 //! ```
 
-use std::fs::{self, DirBuilder};
-use std::io;
+use std::fs::DirBuilder;
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 
 use super::Digest;
+use super::folder::Folder;
 
 /// The contents of a cache directory tag: <https://bford.info/cachedir/>.
 const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n\
     # This folder is a cache of offld's (docs/cache.md). It may be removed at any time.\n";
 
-/// The paths of a store.
+/// The name of the folder of everything but the tag. An incompatible layout gets another number.
+const VERSION: &str = "v2";
+/// The layouts that earlier releases use. Releases with different layouts do not read each other's.
+pub(super) const EARLIER: [&str; 1] = ["v1"];
+/// The folders of everything that is kept, and of what is not done yet.
+pub(super) const BLOBS: &str = "b";
+pub(super) const RECORDS: &str = "r";
+pub(super) const TMP: &str = "tmp";
+/// The files that are changed in place.
+pub(super) const STATS: &str = "stats";
+pub(super) const LOCK: &str = "lock";
+const TAG_NAME: &str = "CACHEDIR.TAG";
+
+/// The places of a store.
 pub(super) struct Layout {
     /// The folder that the user named, as an absolute path.
     pub root: PathBuf,
-    /// The folder of everything but the tag. An incompatible layout gets another number.
-    version: PathBuf,
+    /// The folder [`VERSION`] in it, once it was opened.
+    version: Mutex<Option<Arc<Folder>>>,
+}
+
+/// Where a blob or record is: the folder, and its name there.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    pub(super) folder: String,
+    pub(super) name: String,
+}
+
+impl Place {
+    /// The first two of 32 digits name a folder, because file systems are slow where a folder has very many files.
+    fn new(kind: &str, name: Digest) -> Place {
+        let name = name.to_string();
+        let start: String = name.chars().take(2).collect();
+        Place { folder: format!("{kind}/{start}"), name }
+    }
 }
 
 impl Layout {
     pub(super) fn new(root: PathBuf) -> Layout {
-        let version = root.join("v2");
-        Layout { root, version }
+        Layout { root, version: Mutex::default() }
     }
 
-    /// The folders of the layouts that earlier releases use, where they exist. Releases with different layouts do not read each other's.
-    pub(super) fn earlier(&self) -> Vec<PathBuf> {
-        [self.root.join("v1")].into_iter().filter(|folder| folder.is_dir()).collect()
+    pub(super) fn blob(name: Digest) -> Place {
+        Place::new(BLOBS, name)
     }
 
-    pub(super) fn blob(&self, name: Digest) -> PathBuf {
-        fanned(&self.blobs(), name)
+    pub(super) fn record(key: Digest) -> Place {
+        Place::new(RECORDS, key)
     }
 
-    pub(super) fn record(&self, key: Digest) -> PathBuf {
-        fanned(&self.records(), key)
+    /// A path for messages.
+    pub(super) fn shown(&self, below: &str) -> String {
+        self.root.join(VERSION).join(below).display().to_string()
     }
 
-    pub(super) fn blobs(&self) -> PathBuf {
-        self.version.join("b")
+    /// The same for a blob or record.
+    pub(super) fn shown_place(&self, place: &Place) -> String {
+        self.shown(&format!("{}/{}", place.folder, place.name))
     }
 
-    pub(super) fn records(&self) -> PathBuf {
-        self.version.join("r")
+    /// The folder of everything but the tag, which is opened once: it may be removed or made anew meanwhile, and then what is looked for in it
+    /// is not there.
+    pub(super) fn version(&self) -> io::Result<Arc<Folder>> {
+        let mut version = self.version.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(version) = version.as_ref() {
+            return Ok(Arc::clone(version));
+        }
+        let opened = Arc::new(Folder::root(&self.root)?.sub(VERSION)?);
+        Ok(Arc::clone(version.insert(opened)))
     }
 
-    pub(super) fn tmp(&self) -> PathBuf {
-        self.version.join("tmp")
+    /// A folder below it.
+    pub(super) fn folder(&self, names: &str) -> io::Result<Folder> {
+        self.version()?.sub(names)
     }
 
-    pub(super) fn stats(&self) -> PathBuf {
-        self.version.join("stats")
-    }
-
-    pub(super) fn lock(&self) -> PathBuf {
-        self.version.join("lock")
+    /// The folder that the user named.
+    pub(super) fn opened_root(&self) -> io::Result<Folder> {
+        Folder::root(&self.root)
     }
 
     /// Makes the folders that everything else is made in, and the tag.
     pub(super) fn make(&self) -> Result<()> {
-        make_folder(&self.tmp())?;
-        let tag = self.root.join("CACHEDIR.TAG");
-        if !tag.exists() {
-            fs::write(&tag, TAG).with_context(|| format!("cannot write `{}`", tag.display()))?;
-        }
-        Ok(())
+        make_root(&self.root).with_context(|| format!("cannot make the folder `{}`", self.root.display()))?;
+        let made = self.opened_root().and_then(|root| {
+            root.make_sub(&format!("{VERSION}/{TMP}"))?;
+            let version = Arc::new(root.sub(VERSION)?);
+            *self.version.lock().unwrap_or_else(PoisonError::into_inner) = Some(version);
+            Ok(root)
+        });
+        let root = made.with_context(|| format!("cannot make the folder `{}`", self.shown(TMP)))?;
+        let tagged = match root.create(TAG_NAME) {
+            Ok(mut file) => file.write_all(TAG.as_bytes()),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(error),
+        };
+        tagged.with_context(|| format!("cannot write `{}`", self.root.join(TAG_NAME).display()))
     }
 }
 
-/// The first two of 32 digits name a folder, because file systems are slow where a folder has very many files.
-fn fanned(folder: &Path, name: Digest) -> PathBuf {
-    let name = name.to_string();
-    let start: String = name.chars().take(2).collect();
-    folder.join(start).join(name)
+#[cfg(test)]
+impl Layout {
+    /// The path of a place.
+    pub(super) fn path(&self, place: &Place) -> PathBuf {
+        self.below(&place.folder).join(&place.name)
+    }
+
+    /// The path of what is below the folder of everything but the tag.
+    pub(super) fn below(&self, name: &str) -> PathBuf {
+        self.root.join(VERSION).join(name)
+    }
 }
 
-/// Makes a folder and those above it. Whatever the umask is, others cannot write to it: what is in a cache becomes part of programs.
-pub(super) fn make_folder(folder: &Path) -> Result<()> {
-    let made: io::Result<()> = DirBuilder::new().recursive(true).mode(0o775).create(folder);
-    made.with_context(|| format!("cannot make the folder `{}`", folder.display()))
+/// Makes the folder of a cache and those above it. Whatever the umask is, others cannot write to it: what is in a cache becomes part of
+/// programs.
+fn make_root(root: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o775).create(root)
 }

@@ -2,15 +2,15 @@
 //! text of a constant length with a digest at its end. A damaged file counts as zeros, and the next change replaces it.
 
 use std::fmt::Write as _;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::Digest;
+use super::layout::{self, Layout};
 use crate::sys::clock::Clock;
 
 /// How long the lock is waited for. It is held for microseconds, unless the process that holds it was stopped (SIGSTOP): then nothing is
@@ -148,20 +148,21 @@ pub(super) fn seconds(time: SystemTime) -> u64 {
 
 /// The file of the statistics.
 pub(super) struct StatsFile {
-    path: PathBuf,
+    layout: Arc<Layout>,
     /// Whether waiting for the lock has timed out once.
     stuck: AtomicBool,
     clock: Arc<dyn Clock>,
 }
 
 impl StatsFile {
-    pub(super) fn new(path: PathBuf, clock: Arc<dyn Clock>) -> StatsFile {
-        StatsFile { path, stuck: AtomicBool::new(false), clock }
+    pub(super) fn new(layout: Arc<Layout>, clock: Arc<dyn Clock>) -> StatsFile {
+        StatsFile { layout, stuck: AtomicBool::new(false), clock }
     }
 
     /// The statistics; zeros where the file is missing or damaged.
     pub(super) fn read(&self) -> Stats {
-        let Ok(file) = File::open(&self.path) else { return Stats::default() };
+        let file = self.layout.version().and_then(|folder| folder.open(layout::STATS));
+        let Ok(file) = file else { return Stats::default() };
         // Read even where the lock cannot be had: a process that was stopped while it held the lock is not changing the file either.
         let _ = self.locked(|| file.try_lock_shared());
         contents(&file)
@@ -169,7 +170,7 @@ impl StatsFile {
 
     /// Applies `change` and returns the new statistics. Other processes wait meanwhile, so `change` must be quick.
     pub(super) fn change(&self, change: impl Fn(&mut Stats)) -> io::Result<Stats> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&self.path)?;
+        let file = self.layout.version()?.open_to_change(layout::STATS)?;
         self.locked(|| file.try_lock())?;
         let mut stats = contents(&file);
         change(&mut stats);
@@ -245,9 +246,11 @@ mod tests {
     fn a_lock_that_is_never_given_back_holds_nobody_up_twice() {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(TestClock::stopped());
-        let file = StatsFile::new(dir.path().join("stats"), Arc::clone(&clock) as Arc<dyn Clock>);
+        let layout = Arc::new(Layout::new(dir.path().to_owned()));
+        layout.make().unwrap();
+        let file = StatsFile::new(Arc::clone(&layout), Arc::clone(&clock) as Arc<dyn Clock>);
         file.change(|stats| stats.size = 5).unwrap();
-        let held = File::open(dir.path().join("stats")).unwrap();
+        let held = File::open(layout.below(layout::STATS)).unwrap();
         held.lock().unwrap();
         let start = clock.running();
         assert!(file.change(|stats| stats.size = 6).is_err());

@@ -54,7 +54,7 @@ impl Bench {
     }
 
     fn blob(&self, name: Digest) -> PathBuf {
-        self.store.layout.blob(name)
+        self.store.layout.path(&Layout::blob(name))
     }
 
     /// Says that a blob was used so many seconds ago (later, if negative).
@@ -127,7 +127,7 @@ fn nothing_is_left_aside() {
         assert_eq!(bench.store.put_blob(&bench.blob(name), None).unwrap(), name);
     }
     bench.store.put_record(Digest::of(b"r"), b"r").unwrap();
-    assert_eq!(fs::read_dir(bench.store.layout.tmp()).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(bench.store.layout.below(layout::TMP)).unwrap().count(), 0);
     assert_eq!(bench.store.stats().get(Event::Stored), 2);
     assert_eq!(bench.store.contents(), Contents { blobs: 1, records: 1, size: 2 * BLOCK });
     assert_eq!(bench.store.stats().size, 2 * BLOCK);
@@ -157,7 +157,7 @@ fn what_is_damaged_is_not_there_and_goes() {
 fn a_record_with_any_wrong_bit_is_none() {
     let bench = Bench::new(MIB);
     let key = Digest::of(b"key");
-    let path = bench.store.layout.record(key);
+    let path = bench.store.layout.path(&Layout::record(key));
     let whole = record::write(key, b"some bytes").unwrap();
     for at in 0..whole.len() {
         let mut bytes = whole.clone();
@@ -253,11 +253,12 @@ fn leftovers_go_when_they_are_old() {
     let bench = Bench::new(MIB);
     bench.put(b"image");
     for (name, age) in [("new", 60), ("old", 3700)] {
-        let file = File::create(bench.store.layout.tmp().join(name)).unwrap();
+        let file = File::create(bench.store.layout.below(layout::TMP).join(name)).unwrap();
         file.set_modified(bench.clock.now() - Duration::from_secs(age)).unwrap();
     }
     bench.store.gc(MIB).unwrap();
-    let left: Vec<_> = fs::read_dir(bench.store.layout.tmp()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let left: Vec<_> =
+        fs::read_dir(bench.store.layout.below(layout::TMP)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["new"]);
     // What is on its way is counted, as it may come to its place while somebody counts.
     assert_eq!(bench.store.stats().size, 2 * BLOCK);
@@ -267,7 +268,7 @@ fn leftovers_go_when_they_are_old() {
 fn who_finds_another_at_it_does_not_wait() {
     let bench = Bench::new(MIB);
     bench.put(b"image");
-    let held = File::create(bench.store.layout.lock()).unwrap();
+    let held = File::create(bench.store.layout.below(layout::LOCK)).unwrap();
     held.lock().unwrap();
     assert_eq!(bench.store.gc(0).unwrap(), None);
     assert_eq!(bench.store.clear().unwrap(), None);
@@ -282,7 +283,7 @@ fn garbage_for_counters_counts_from_nothing() {
     for garbage in ["", "garbage", "offld cache 1\nhits 5\n", &"x".repeat(100_000)] {
         let bench = Bench::new(MIB);
         bench.put(b"image");
-        fs::write(bench.store.layout.stats(), garbage).unwrap();
+        fs::write(bench.store.layout.below(layout::STATS), garbage).unwrap();
         assert_eq!(bench.store.stats(), Stats::default());
         bench.store.count(Event::Hit);
         bench.store.count(Event::Hit);

@@ -1,0 +1,249 @@
+//! Folders of a store, by open descriptors. Nothing is reached through a symbolic link: whoever may write to the folder of a cache could
+//! otherwise have files elsewhere read, written or removed by all who use it, root included.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid};
+use rustix::io::Errno;
+
+/// A folder is made so that others cannot write to it, whatever the umask is: what is in a cache becomes part of programs.
+const FOLDER_MODE: u32 = 0o775;
+/// Files that are written in place (the counters, the lock), and new ones until they are done.
+const FILE_MODE: u32 = 0o666;
+
+/// An open folder.
+#[derive(Debug)]
+pub(super) struct Folder {
+    fd: OwnedFd,
+    /// Whom new files are given to: the owner of the cache's folder where that is somebody else and we are root.
+    owner: Option<(Uid, Gid)>,
+}
+
+/// What is known of an entry of a folder.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) name: OsString,
+    pub(super) is_file: bool,
+    pub(super) is_folder: bool,
+    pub(super) size: u64,
+    pub(super) modified: SystemTime,
+}
+
+impl Folder {
+    /// The folder at `path`, which somebody has named: it may be a symbolic link.
+    pub(super) fn root(path: &Path) -> io::Result<Folder> {
+        let fd = rustix::fs::openat(CWD, path, folder_flags(), Mode::empty())?;
+        let stat = rustix::fs::fstat(&fd)?;
+        let foreign = rustix::process::geteuid().is_root() && stat.st_uid != 0;
+        let owner = foreign.then(|| (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid)));
+        Ok(Folder { fd, owner })
+    }
+
+    /// The folder `names` below this one: `b/a0`.
+    pub(super) fn sub(&self, names: &str) -> io::Result<Folder> {
+        let flags = folder_flags() | OFlags::NOFOLLOW;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let fd = match rustix::fs::openat2(&self.fd, names, flags, Mode::empty(), resolve) {
+            // Before Linux 5.6, and in containers that do not know of it: a step for each name.
+            Err(Errno::NOSYS | Errno::PERM) => {
+                let mut at = rustix::io::fcntl_dupfd_cloexec(&self.fd, 0)?;
+                for name in names.split('/') {
+                    at = rustix::fs::openat(&at, name, flags, Mode::empty())?;
+                }
+                at
+            }
+            opened => opened?,
+        };
+        Ok(Folder { fd, owner: self.owner })
+    }
+
+    /// The same; each of the folders is made if it is not there.
+    pub(super) fn make_sub(&self, names: &str) -> io::Result<Folder> {
+        let mut at: Option<Folder> = None;
+        for name in names.split('/') {
+            let above = at.as_ref().unwrap_or(self);
+            match rustix::fs::mkdirat(&above.fd, name, Mode::from_raw_mode(FOLDER_MODE)) {
+                Ok(()) => above.give_folder(name)?,
+                Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+            at = Some(above.sub(name)?);
+        }
+        at.ok_or_else(|| ErrorKind::InvalidInput.into())
+    }
+
+    /// Opens the regular file `name` to read it.
+    pub(super) fn open(&self, name: &str) -> io::Result<File> {
+        self.file(name, OFlags::RDONLY)
+    }
+
+    /// Opens the regular file `name` to change it in place, and makes it if it is not there.
+    pub(super) fn open_to_change(&self, name: &str) -> io::Result<File> {
+        match self.file(name, OFlags::RDWR) {
+            Err(error) if error.kind() == ErrorKind::NotFound => match self.create(name) {
+                // Another process was faster.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => self.file(name, OFlags::RDWR),
+                made => made,
+            },
+            opened => opened,
+        }
+    }
+
+    /// Makes the file `name`, which must not exist.
+    pub(super) fn create(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::openat(&self.fd, name, flags, Mode::from_raw_mode(FILE_MODE))?);
+        if let Some((user, group)) = self.owner {
+            rustix::fs::fchown(&file, Some(user), Some(group))?;
+        }
+        Ok(file)
+    }
+
+    /// Whether files here are given to somebody else, who may change them at any time: then none of them may be one by two names with a
+    /// file of ours.
+    pub(super) fn is_foreign(&self) -> bool {
+        self.owner.is_some()
+    }
+
+    /// Makes `name` another name of the file at `path`.
+    pub(super) fn link_in(&self, path: &Path, name: &str) -> io::Result<()> {
+        Ok(rustix::fs::linkat(CWD, path, &self.fd, name, AtFlags::SYMLINK_FOLLOW)?)
+    }
+
+    /// Makes `path` another name of the file `name`.
+    pub(super) fn link_out(&self, name: &str, path: &Path) -> io::Result<()> {
+        Ok(rustix::fs::linkat(&self.fd, name, CWD, path, AtFlags::empty())?)
+    }
+
+    /// Moves `name` to `to`, in place of what has that name there.
+    pub(super) fn rename(&self, name: &str, folder: &Folder, to: &str) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.fd, name, &folder.fd, to)?)
+    }
+
+    /// Removes the file or symbolic link `name`.
+    pub(super) fn remove(&self, name: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())?)
+    }
+
+    /// Removes the folder `name` and all that is in it. `depth`: how many folders deep that may be; what is deeper stays.
+    pub(super) fn remove_folder(&self, name: &str, depth: usize) {
+        let Some(depth) = depth.checked_sub(1) else { return };
+        let Ok(folder) = self.sub(name) else { return };
+        for entry in folder.entries() {
+            match entry.name.to_str().filter(|_| entry.is_folder) {
+                Some(name) => folder.remove_folder(name, depth),
+                None => drop(folder.remove(&entry.name)),
+            }
+        }
+        let _ = rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR);
+    }
+
+    /// The state of the file `name`; symbolic links are not followed.
+    pub(super) fn entry(&self, name: &OsStr) -> io::Result<Entry> {
+        let stat = rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(Entry::new(name.to_owned(), &stat))
+    }
+
+    /// When the folder itself was changed.
+    pub(super) fn modified(&self) -> io::Result<SystemTime> {
+        Ok(modified(&rustix::fs::fstat(&self.fd)?))
+    }
+
+    /// All entries, in no order; none where the folder cannot be read.
+    pub(super) fn entries(&self) -> Vec<Entry> {
+        // This descriptor was opened for its place only.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let read = rustix::fs::openat(&self.fd, ".", flags, Mode::empty()).and_then(Dir::new);
+        let names = read.into_iter().flatten().flatten().map(|entry| OsStr::from_bytes(entry.file_name().to_bytes()).to_owned());
+        names.filter(|name| name != "." && name != "..").filter_map(|name| self.entry(&name).ok()).collect()
+    }
+
+    fn file(&self, name: &str, access: OFlags) -> io::Result<File> {
+        // A pipe that somebody has put there must not be waited for.
+        let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::openat(&self.fd, name, flags, Mode::empty())?);
+        if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not a file")) }
+    }
+
+    /// Gives a folder that was just made to the owner of the cache.
+    fn give_folder(&self, name: &str) -> io::Result<()> {
+        let Some((user, group)) = self.owner else { return Ok(()) };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let made = rustix::fs::openat(&self.fd, name, flags, Mode::empty())?;
+        Ok(rustix::fs::fchown(made, Some(user), Some(group))?)
+    }
+}
+
+impl Entry {
+    fn new(name: OsString, stat: &Stat) -> Entry {
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        Entry {
+            name,
+            is_file: kind == FileType::RegularFile,
+            is_folder: kind == FileType::Directory,
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            modified: modified(stat),
+        }
+    }
+}
+
+fn modified(stat: &Stat) -> SystemTime {
+    let (seconds, nanoseconds) = (stat.st_mtime, u32::try_from(stat.st_mtime_nsec).unwrap_or(0));
+    let distance = Duration::from_secs(seconds.unsigned_abs());
+    let whole =
+        if seconds < 0 { SystemTime::UNIX_EPOCH.checked_sub(distance) } else { SystemTime::UNIX_EPOCH.checked_add(distance) };
+    whole.and_then(|whole| whole.checked_add(Duration::new(0, nanoseconds))).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+fn folder_flags() -> OFlags {
+    OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn no_symbolic_link_is_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let outside = dir.path().join("outside");
+        fs::create_dir_all(outside.join("a0")).unwrap();
+        fs::write(outside.join("a0/file"), "theirs").unwrap();
+        let inside = dir.path().join("inside");
+        fs::create_dir_all(inside.join("real/a0")).unwrap();
+        symlink(&outside, inside.join("b")).unwrap();
+        symlink(outside.join("a0"), inside.join("real/a1")).unwrap();
+        symlink(outside.join("a0/file"), inside.join("file")).unwrap();
+        let root = Folder::root(&inside).unwrap();
+        assert!(root.sub("real/a0").is_ok());
+        for names in ["b", "b/a0", "real/a1", "..", "real/../.."] {
+            assert!(root.sub(names).is_err(), "{names}");
+        }
+        assert!(root.make_sub("b/a0").is_err() && root.make_sub("real/a1").is_err());
+        assert!(root.open("file").is_err() && root.open_to_change("file").is_err() && root.create("file").is_err());
+        let all = root.entries();
+        assert_eq!(all.iter().filter(|entry| entry.is_file).count(), 0);
+        assert_eq!(all.iter().filter(|entry| entry.is_folder).count(), 1);
+        root.remove_folder("b", 8);
+        root.remove_folder("real", 8);
+        assert!(!inside.join("real").exists() && inside.join("b").exists());
+        assert_eq!(fs::read(outside.join("a0/file")).unwrap(), b"theirs");
+        assert!(Folder::root(&inside.join("b")).is_ok(), "what was named may be a link");
+    }
+
+    #[test]
+    fn a_pipe_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        rustix::fs::mknodat(CWD, dir.path().join("pipe"), FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        assert!(Folder::root(dir.path()).unwrap().open("pipe").is_err());
+    }
+}
