@@ -1,6 +1,7 @@
 //! Types that every stage shares: kinds of programming model, kinds of image, where an image came from, and which generation of
 //! entry table a host object was built for. Plain values; nothing here reads files or runs programs.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -216,15 +217,38 @@ impl Origin {
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.file.display())?;
+        f.write_str(&printable(&self.file.to_string_lossy()))?;
         for member in &self.members {
-            write!(f, "({member})")?;
+            write!(f, "({})", printable(member))?;
         }
         if let Some(section) = &self.section {
-            write!(f, ": {section}")?;
+            write!(f, ": {}", printable(section))?;
         }
         Ok(())
     }
+}
+
+/// `text` with its control characters escaped (`\u{1b}`, `\n`): names in files may be anything, and a terminal would obey what is in them.
+/// So are characters that change the direction of writing, which can make a line read as another.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    let harmless =
+        |c: char| !c.is_control() && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if text.chars().all(harmless) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if harmless(c) { out.push(c) } else { out.extend(c.escape_default()) }
+    }
+    Cow::Owned(out)
+}
+
+/// The same for a text of ours that has lines.
+pub(crate) fn printable_lines(text: &str) -> Cow<'_, str> {
+    if text.split('\n').all(|line| matches!(printable(line), Cow::Borrowed(_))) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.split('\n').map(printable).collect::<Vec<_>>().join("\n"))
 }
 
 /// The format of a host's object files.

@@ -8,6 +8,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use crate::formats::gpu::{AmdArch, TargetId};
+use crate::model::printable;
 
 /// The device that an image is for, as its image names it. `""` and `generic` are the same architecture, which means any. AMD's devices
 /// have two names, `amdgcn-amd-amdhsa` with `gfx908` and, from LLVM 24 on, `amdgpu9.08-amd-amdhsa` with or without it: both are equal
@@ -170,8 +171,8 @@ impl PartialOrd for Target {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.triple)?;
-        if self.arch.is_empty() { Ok(()) } else { write!(f, " ({})", self.arch) }
+        f.write_str(&printable(&self.triple))?;
+        if self.arch.is_empty() { Ok(()) } else { write!(f, " ({})", printable(&self.arch)) }
     }
 }
 

@@ -10,6 +10,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::{PERSONALITIES, by_word, cache, inspect, links, manual};
+use crate::model::printable;
 use crate::sys::shell::Shell;
 
 /// The offload linker: links the device code embedded in host objects, registers it with its runtime, and runs the host link.
@@ -81,7 +82,7 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
     match own.command {
         Command::Links { dir, as_ld } => {
             for link in links::make(&dir, as_ld)? {
-                let _ = writeln!(std::io::stdout(), "{}", link.display());
+                let _ = writeln!(std::io::stdout(), "{}", printable(&link.to_string_lossy()));
             }
             Ok(())
         }

@@ -22,7 +22,7 @@ use crate::link::scan::{HostFacts, Machine};
 use crate::model::ObjectFormat;
 use crate::sys::atomic_file;
 use crate::sys::run::Cmd;
-use crate::sys::toolchain;
+use crate::sys::{threads, toolchain};
 
 pub(crate) use runtime::openmp_runtime;
 
@@ -59,12 +59,17 @@ pub(crate) fn preload_args(ledger: &Ledger, linker: &Path) -> Option<Vec<OsStrin
 }
 
 /// The arguments added for registration: the objects, and for lld with `--gc-sections` the option that keeps the entry tables. Nothing
-/// refers to an entry but the `__start_`/`__stop_` symbols of its table, which by default do not keep a section alive in lld.
+/// refers to an entry but the `__start_`/`__stop_` symbols of its table, which by default do not keep a section alive in lld. Near a limit
+/// of processes also the option that makes lld do with one thread.
 pub(crate) fn additions(request: &LinkRequest, linker: &Path, host_triple: &str, objects: &[PathBuf]) -> Vec<OsString> {
     let mut args: Vec<OsString> = objects.iter().map(|path| path.clone().into_os_string()).collect();
     let elf = ObjectFormat::of(host_triple) == ObjectFormat::Elf;
     if elf && request.gc_sections && is_lld(linker) {
         args.extend(KEEP_TABLES.map(OsString::from));
+    }
+    if threads::is_short() && toolchain::is_ld_lld(linker) {
+        // It starts a thread for each processor, and dies where it cannot.
+        args.push("--threads=1".into());
     }
     args
 }

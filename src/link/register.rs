@@ -27,6 +27,7 @@ use crate::registration::{self, ImagePlace, Images, Plan, PlannedImage, SyclImag
 use crate::registration::{openmp, sycl};
 use crate::store::Cache;
 use crate::sys::session::Session;
+use crate::sys::threads;
 use image_object::StreamedImage;
 
 /// The images of one registration are part of the module if they have at most this many bytes in all.
@@ -270,7 +271,8 @@ fn stream_images(plan: &Plan, images: &[StreamedImage], stem: &str, session: &Se
         image_object::write(&mut out, &plan.host_triple, section, images, in_all)
             .with_context(|| format!("cannot write `{}`", path.display()))
     };
-    let written: Vec<Result<()>> = groups.par_iter().zip(&paths).map(|(images, path)| write(images, path)).collect();
+    let written: Vec<Result<()>> =
+        threads::in_parallel(|| groups.par_iter().zip(&paths).map(|(images, path)| write(images, path)).collect());
     written.into_iter().collect::<Result<()>>()?;
     Ok(paths)
 }

@@ -12,6 +12,7 @@ use anyhow::Result;
 use super::remote::WarnFn;
 use super::{Digest, Event, Remote, RemoteSettings, Store};
 use crate::sys::clock::Clock;
+use crate::sys::threads;
 
 /// A cache in use. What the store does not have is fetched from the remote and kept in the store; what is put goes to both, to the remote
 /// in the background.
@@ -161,10 +162,10 @@ impl Cache {
         self.store.count(event);
     }
 
-    /// Starts `work` on a thread of its own; [`Cache::finish`] waits for it.
+    /// Starts `work` on a thread of its own, for which [`Cache::finish`] waits; runs it at once where no thread can be started.
     pub fn later(&self, work: impl FnOnce() + Send + 'static) {
-        let handle = std::thread::spawn(work);
-        lock(&self.beside).push(handle);
+        let handle = threads::beside(work);
+        lock(&self.beside).extend(handle);
     }
 
     /// Joins the background work, and waits until everything is sent to the remote, as long as its settings allow.

@@ -11,5 +11,6 @@ pub(crate) mod service;
 pub(crate) mod session;
 pub(crate) mod shell;
 pub(crate) mod signals;
+pub(crate) mod threads;
 pub(crate) mod toolchain;
 pub(crate) mod trace;

@@ -1,7 +1,7 @@
 //! Progress of device links: on a terminal, once the link has taken two seconds, one line for each running device link; else nothing.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -9,6 +9,8 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 /// How long a link may take before anything is shown.
 const SHOW_AFTER: Duration = Duration::from_secs(2);
+/// How often the lines move.
+const TICK: Duration = Duration::from_millis(120);
 
 /// The progress lines of one link; dropping it clears them.
 pub(crate) struct Progress {
@@ -37,8 +39,9 @@ impl Progress {
         }
         let bars = Arc::new(Bars::default());
         let watched = Arc::clone(&bars);
-        let watcher = std::thread::spawn(move || watched.wait());
-        Progress { shown: Some((bars, Some(watcher))) }
+        // Without a thread nothing is shown.
+        let watcher = std::thread::Builder::new().spawn(move || watched.show()).ok();
+        Progress { shown: watcher.map(|watcher| (bars, Some(watcher))) }
     }
 
     /// Job `index` begins.
@@ -74,14 +77,13 @@ impl Drop for Progress {
 }
 
 impl Bars {
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for [`SHOW_AFTER`], then shows the running jobs, unless the link has ended first.
-    fn wait(&self) {
-        let waited = self.ended.wait_timeout_while(self.lock(), SHOW_AFTER, |state| !state.ended);
-        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+    /// Waits for [`SHOW_AFTER`], then shows the running jobs until the link has ended.
+    fn show(&self) {
+        let mut state = self.wait(self.lock(), SHOW_AFTER);
         if state.ended {
             return;
         }
@@ -89,6 +91,17 @@ impl Bars {
         for (what, bar) in state.running.values_mut() {
             *bar = Some(self.bar(what));
         }
+        // The bars could do that themselves, each on a thread of its own, which they panic without.
+        while !state.ended {
+            state.running.values().filter_map(|(_, bar)| bar.as_ref()).for_each(ProgressBar::tick);
+            state = self.wait(state, TICK);
+        }
+    }
+
+    /// Waits for `time`, or for the end of the link.
+    fn wait<'s>(&'s self, state: MutexGuard<'s, State>, time: Duration) -> MutexGuard<'s, State> {
+        let waited = self.ended.wait_timeout_while(state, time, |state| !state.ended);
+        waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
     fn bar(&self, what: &str) -> ProgressBar {
@@ -97,7 +110,6 @@ impl Bars {
             bar.set_style(style);
         }
         bar.set_message(what.to_owned());
-        bar.enable_steady_tick(Duration::from_millis(120));
         bar
     }
 }

@@ -3,22 +3,28 @@
 
 #![expect(clippy::disallowed_types, reason = "this is the file that starts processes")]
 
+mod dry;
+
 use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
+
+pub(crate) use dry::Dry;
 
 use crate::args::response::{self, Style};
 use crate::error::StepFailed;
 use crate::sys::scratch::Scratch;
 use crate::sys::service::{Process, Service, ServiceFailure};
 use crate::sys::shell::{self, Shell};
-use crate::sys::signals::Signals;
+use crate::sys::signals::{Relay, Signals};
+use crate::sys::threads;
 use crate::sys::trace::Usage;
 
 /// A program to run for one step of a link.
@@ -152,8 +158,7 @@ impl Real {
         if captured.is_some() {
             command.stderr(Stdio::piped());
         }
-        let child = command.spawn().map_err(|error| cannot_start(cmd, &error))?;
-        self.signals.register(child.id());
+        let child = spawn(&mut command, cmd, &self.signals)?;
         self.end(child, cmd, captured)
     }
 
@@ -178,7 +183,7 @@ impl Real {
 
     fn end(&self, mut child: Child, cmd: &Cmd, captured: Option<&mut Vec<u8>>) -> Result<Usage> {
         if let (Some(captured), Some(stderr)) = (captured, child.stderr.take()) {
-            self.forward_stderr(stderr, captured);
+            self.forward_stderr(stderr, child.id(), captured);
         }
         let status = self.signals.wait(&mut child);
         self.signals.check()?;
@@ -199,9 +204,11 @@ impl Real {
     }
 
     /// Forwards a child's stderr to the user as it arrives, and appends it to `captured`.
-    fn forward_stderr(&self, mut stderr: impl Read, captured: &mut Vec<u8>) {
+    fn forward_stderr(&self, mut stderr: ChildStderr, child: u32, captured: &mut Vec<u8>) {
         let mut buffer = [0; 4096];
+        let mut relay = Relay::new(&self.signals, child);
         loop {
+            relay.until_readable(stderr.as_fd());
             match stderr.read(&mut buffer) {
                 Ok(0) => return,
                 Ok(count) => {
@@ -230,7 +237,8 @@ impl Run for Real {
         // ld.lld reads its remaining arguments from a response file that is a pipe, and so waits until we write them. It reads the file
         // only once if its command line has an `-m`.
         const ARGS_FILE: &str = "/dev/stdin";
-        if !args.iter().any(|arg| arg == "-m") || !Path::new(ARGS_FILE).exists() || self.signals.check().is_err() {
+        let possible = args.iter().any(|arg| arg == "-m") && Path::new(ARGS_FILE).exists();
+        if !possible || threads::is_short() || self.signals.check().is_err() {
             return None;
         }
         self.signals.watch();
@@ -243,7 +251,6 @@ impl Run for Real {
         }
         self.set_up(&mut command);
         let child = command.spawn().ok()?;
-        self.signals.register(child.id());
         Some(PreloadedLinker { child: Some(child), program: program.to_owned(), signals: Arc::clone(&self.signals) })
     }
 
@@ -276,45 +283,11 @@ impl Run for Real {
     }
 }
 
-/// Prints commands, and creates empty outputs so that later steps find them.
-pub(crate) struct Dry {
-    /// Where commands are printed.
-    pub shell: Arc<Shell>,
-}
-
-impl Run for Dry {
-    fn run(&self, cmd: &Cmd) -> Result<Usage> {
-        self.shell.command(&cmd.program, &cmd.args);
-        if let Some(output) = &cmd.output {
-            std::fs::write(output, b"").with_context(|| format!("cannot write `{}`", output.display()))?;
-        }
-        Ok(Usage::default())
-    }
-
-    fn replace(&self, cmd: &Cmd) -> Result<()> {
-        self.run(cmd).map(drop)
-    }
-
-    fn program(&self, found: Result<PathBuf>, name: &str) -> Result<PathBuf> {
-        Ok(found.unwrap_or_else(|_| name.into()))
-    }
-
-    fn in_order(&self) -> bool {
-        true
-    }
-
-    fn make(&self, file: &Path, _work: &dyn Fn(&Path) -> Result<()>) -> Result<()> {
-        std::fs::write(file, b"").with_context(|| format!("cannot write `{}`", file.display()))
-    }
-
-    fn edit(&self, _file: &Path, _work: &dyn Fn(&Path) -> Result<()>) -> Result<()> {
-        Ok(())
-    }
-}
-
 /// The stdout of a tool that is run for information (`clang -dumpversion`), or none if it fails. Runs in a dry run, too.
 pub(crate) fn stdout_of(program: &Path, args: &[&str]) -> Option<String> {
-    let output = Command::new(program).args(args).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::null()).stderr(Stdio::null());
+    let output = output(&mut command).ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     output.status.success().then(|| text.trim().to_owned())
 }
@@ -329,9 +302,15 @@ pub(crate) struct ProbeOutput {
 
 /// Runs `program` for information, with `variables` added to its environment.
 pub(crate) fn probe(program: &Path, args: &[OsString], variables: &[(&str, &str)]) -> std::io::Result<ProbeOutput> {
-    let variables = variables.iter().copied();
-    let output = Command::new(program).args(args).envs(variables).stdin(Stdio::null()).output()?;
+    let mut command = Command::new(program);
+    command.args(args).envs(variables.iter().copied()).stdin(Stdio::null());
+    let output = output(&mut command)?;
     Ok(ProbeOutput { success: output.status.success(), stderr: output.stderr })
+}
+
+/// Runs `command` to its end, also where it can be started only after others have ended.
+fn output(command: &mut Command) -> std::io::Result<Output> {
+    threads::retry(&Signals::default(), || command.output()).map_err(std::io::Error::other)?
 }
 
 /// Starts the program of `cmd` with pipes for its three streams, in a process group of its own.
@@ -340,8 +319,7 @@ fn start_service(cmd: &Cmd, signals: &Arc<Signals>) -> Result<Box<dyn Service>> 
     signals.check()?;
     let mut command = Command::new(&cmd.program);
     command.args(&cmd.args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    let child = command.spawn().map_err(|error| cannot_start(cmd, &error))?;
-    signals.register(child.id());
+    let child = spawn(&mut command, cmd, signals)?;
     let process = Process::new(child, Arc::clone(signals)).map_err(|error| cannot_start(cmd, &error))?;
     Ok(Box::new(process))
 }
@@ -356,8 +334,18 @@ pub(crate) fn no_answer(cmd: &Cmd, failure: &ServiceFailure) -> StepFailed {
     }
 }
 
+/// Starts the program of `cmd` as `command` says.
+fn spawn(command: &mut Command, cmd: &Cmd, signals: &Signals) -> Result<Child> {
+    Ok(threads::retry(signals, || command.spawn())?.map_err(|error| cannot_start(cmd, &error))?)
+}
+
 fn cannot_start(cmd: &Cmd, error: &std::io::Error) -> StepFailed {
-    let report = format!("{} failed: cannot run `{}`: {error}{}", cmd.step, cmd.program.display(), details(cmd));
+    let hint = if threads::is_refused(error) {
+        ": too many processes are running (see `ulimit -u`, or the container's limit)"
+    } else {
+        ""
+    };
+    let report = format!("{} failed: cannot run `{}`: {error}{hint}{}", cmd.step, cmd.program.display(), details(cmd));
     StepFailed { report, status: 1 }
 }
 

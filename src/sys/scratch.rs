@@ -9,6 +9,8 @@ use std::thread::JoinHandle;
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
+use crate::sys::threads;
+
 /// Files of at least this many bytes are removed on another thread, because the system takes long to remove them.
 const LARGE: u64 = 8 << 20;
 
@@ -76,7 +78,7 @@ impl Scratch {
             // Errors are ignored: what remains is removed with the folder.
             if std::fs::metadata(path).is_ok_and(|meta| meta.len() >= LARGE) {
                 let path = path.to_owned();
-                state.removals.push(std::thread::spawn(move || drop(std::fs::remove_file(path))));
+                state.removals.extend(threads::beside(move || drop(std::fs::remove_file(path))));
             } else {
                 let _ = std::fs::remove_file(path);
             }

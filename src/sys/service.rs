@@ -8,11 +8,12 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::ioctl_fionbio;
 
 use crate::sys::run::how_it_ended;
-use crate::sys::signals::Signals;
+use crate::sys::signals::{Relay, Signals};
+use crate::sys::threads;
 
 /// The largest frame, without its length.
 pub const LARGEST_FRAME: usize = 64 << 20;
@@ -56,7 +57,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Takes over `child`, whose three streams are pipes and which is registered with `signals`.
+    /// Takes over `child`, whose three streams are pipes.
     pub(super) fn new(mut child: Child, signals: Arc<Signals>) -> io::Result<Process> {
         let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
@@ -135,9 +136,8 @@ impl Process {
         let stdin: Option<BorrowedFd<'_>> = self.stdin.as_ref().filter(|_| sending).map(AsFd::as_fd);
         fds.extend(stdin.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT)));
         fds.extend(self.stderr.as_ref().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)));
-        let timeout = Timespec::try_from(left).ok();
-        // The result does not matter: the caller tries to read and write in any case, and checks the time.
-        let _ = poll(&mut fds, timeout.as_ref());
+        // What has become ready does not matter: the caller tries to read and write in any case, and checks the time.
+        Relay::new(&self.signals, self.child.id()).wait(&mut fds, Some(left));
     }
 }
 
@@ -180,8 +180,11 @@ impl Service for Process {
 
     fn stop(&mut self) {
         self.stdin = None;
-        // Dropping it reaps it.
         let _ = self.child.kill();
+        // Until it is reaped it counts as a process. That waits until its memory is free, so it is left to the end where there is room.
+        if threads::is_short() {
+            self.reap();
+        }
     }
 }
 

@@ -1,9 +1,12 @@
 //! Messages on stderr: their format, their colours, and how commands are quoted. Whether a message is printed is decided elsewhere.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+
+use crate::model::{printable, printable_lines};
 
 /// Where messages are written, and the tool name that they begin with.
 pub struct Shell {
@@ -72,7 +75,7 @@ impl Shell {
 
     /// A line of output that the user requested (`--wrapper-why`, printed modules), unchanged.
     pub fn line(&self, text: &str) {
-        self.write(format_args!("{text}\n"));
+        self.write(format_args!("{}\n", printable_lines(text)));
     }
 
     /// A command that is about to run, or that would run: one space, the program in double quotes as LLVM's wrapper prints it, then
@@ -82,7 +85,7 @@ impl Shell {
     }
 
     fn labelled(&self, label: &str, colour: &str, text: &str) {
-        let name = &self.name;
+        let (name, text) = (printable(&self.name), printable_lines(text));
         if self.colour {
             self.write(format_args!("{name}: \x1b[{colour}m{label}:\x1b[0m {text}\n"));
         } else {
@@ -110,20 +113,46 @@ pub(crate) fn command_line(program: &Path, args: &[OsString]) -> String {
 
 /// `text` as one word for a POSIX shell: in single quotes if it contains a character that is special there.
 pub(crate) fn quoted(text: &OsStr) -> String {
-    let text = text.to_string_lossy();
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-+=./,:@%^".contains(c) || !c.is_ascii();
-    if !text.is_empty() && text.chars().all(plain) { text.into_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+    match shown_as_it_is(text) {
+        Some(text) if !text.is_empty() && text.chars().all(plain) => text.to_owned(),
+        Some(text) => format!("'{}'", text.replace('\'', r"'\''")),
+        None => escaped(text),
+    }
 }
 
 fn double_quoted(text: &OsStr) -> String {
+    let Some(text) = shown_as_it_is(text) else { return escaped(text) };
     let mut out = String::from('"');
-    for c in text.to_string_lossy().chars() {
+    for c in text.chars() {
         if matches!(c, '"' | '\\' | '$' | '`') {
             out.push('\\');
         }
         out.push(c);
     }
     out.push('"');
+    out
+}
+
+/// `text`, unless a terminal would show it as something else than the bytes that a shell must get.
+fn shown_as_it_is(text: &OsStr) -> Option<&str> {
+    text.to_str().filter(|text| matches!(printable(text), Cow::Borrowed(_)))
+}
+
+/// `$'…'`, which shells read as the bytes that it spells.
+fn escaped(text: &OsStr) -> String {
+    let mut out = String::from("$'");
+    for chunk in text.as_encoded_bytes().utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\'' | '\\' => out.extend(['\\', c]),
+                _ if matches!(printable(c.encode_utf8(&mut [0; 4])), Cow::Borrowed(_)) => out.push(c),
+                _ => c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| out.push_str(&format!("\\{byte:03o}"))),
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| out.push_str(&format!("\\{byte:03o}")));
+    }
+    out.push('\'');
     out
 }
 
@@ -135,5 +164,14 @@ mod tests {
     fn f11_printed_commands_can_be_pasted() {
         let args: Vec<OsString> = ["-o", "o u t", "it's", "", "-L=/x", "a.o"].map(OsString::from).to_vec();
         assert_eq!(command_line(Path::new("/usr/bin/ld"), &args), r#""/usr/bin/ld" -o 'o u t' 'it'\''s' '' -L=/x a.o"#);
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_escaped_and_still_the_same_word() {
+        use std::os::unix::ffi::OsStrExt;
+        let odd = OsStr::from_bytes(b"a\x1b[31m'\n\xffb");
+        assert_eq!(quoted(odd), r"$'a\033[31m\'\012\377b'");
+        assert_eq!(quoted(OsStr::new("gr\u{fc}n\u{9b}")), "$'gr\u{fc}n\\302\\233'");
+        assert_eq!(command_line(Path::new("/x\t/ld"), &[]), r"$'/x\011/ld'");
     }
 }

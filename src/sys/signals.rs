@@ -1,45 +1,67 @@
-//! SIGINT, SIGTERM and SIGHUP are forwarded to the running children, and the stages then return an error at their next step, so that
-//! the temporary folder is removed as on any other error. A signal that was ignored when offld started (`nohup`) stays ignored.
+//! Signals that would end the process are caught: whoever waits for a child passes them on to it, and the stages then return an error at
+//! their next step, so that the temporary folder is removed as on any other error. A signal that was ignored when offld started (`nohup`)
+//! stays ignored. No thread is needed for this: the handlers write to a pipe, and whoever waits for a child waits for that pipe, too.
 
-use std::collections::HashSet;
-use std::io;
+use std::io::{self, PipeReader};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::process::{Child, ExitStatus};
-use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::ioctl_fionread;
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, waitid};
 use wait4::Wait4;
 
 use crate::error::StepFailed;
 use crate::sys::trace::Usage;
 
-/// The last signal received, and the children that are running.
+/// The signals that users, batch systems and limits end programs with. Those of defects (SIGSEGV and the like) are not among them:
+/// nothing can be trusted to run after one.
+const CAUGHT: [Signal; 15] = [
+    Signal::HUP,
+    Signal::INT,
+    Signal::QUIT,
+    Signal::ABORT,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::ALARM,
+    Signal::TERM,
+    Signal::STKFLT,
+    Signal::XCPU,
+    Signal::XFSZ,
+    Signal::VTALARM,
+    Signal::PROF,
+    Signal::IO,
+    Signal::POWER,
+];
+
+/// Passed on to children as they are. For the others children get SIGTERM, because compilers do not end by all of them: LLVM's print
+/// statistics on SIGUSR1.
+const PASSED_ON: [Signal; 4] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM];
+
+/// How long to wait between two looks at a child after a signal, or where the system has no descriptors for processes.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// The last signal received, and how those who wait hear of one.
 #[derive(Debug, Default)]
 pub struct Signals {
-    received: AtomicI32,
-    running: Mutex<HashSet<u32>>,
-    watching: OnceLock<()>,
+    received: Arc<AtomicUsize>,
+    /// Where the handlers write a byte for each signal, once they are installed. It is never read, so that everybody sees how many came.
+    arrivals: OnceLock<Option<PipeReader>>,
 }
 
 impl Signals {
     /// Installs the signal handlers, once. To be called before anything is created that must be cleaned up.
-    pub fn watch(self: &Arc<Self>) {
-        self.watching.get_or_init(|| {
-            let ignored = ignored_signals();
-            let wanted: Vec<i32> = [1, 2, 15].into_iter().filter(|signal| ignored & (1 << (signal - 1)) == 0).collect();
-            if wanted.is_empty() {
-                return;
-            }
-            let Ok(mut source) = signal_hook::iterator::Signals::new(wanted) else { return };
-            let state = Arc::clone(self);
-            std::thread::spawn(move || source.forever().for_each(|signal| state.on_signal(signal)));
-        });
+    pub fn watch(&self) {
+        self.arrivals.get_or_init(|| self.install().ok());
     }
 
     /// Never installs a handler from here on: the process belongs to a caller of the library, and so do its signals.
     pub fn leave_alone(&self) {
-        self.watching.get_or_init(|| ());
+        self.arrivals.get_or_init(|| None);
     }
 
     /// An error if a signal has been received; every stage calls this to stop early.
@@ -53,44 +75,142 @@ impl Signals {
         }
     }
 
-    /// Registers a running child, which leads its own process group, so that signals are forwarded to it.
-    pub fn register(&self, pid: u32) {
-        self.lock().insert(pid);
-        let signal = self.received.load(Ordering::SeqCst);
-        if signal != 0 {
-            forward(pid, signal);
-        }
-    }
-
-    /// Waits for a child, and unregisters it before the system can reuse its process id.
+    /// Waits for a child, which leads its own process group, and passes signals on to it meanwhile.
     pub fn wait(&self, child: &mut Child) -> io::Result<(ExitStatus, Usage)> {
-        if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-            // NOWAIT leaves the child a zombie, so that its process id is still its own when it is unregistered.
-            let _ = rustix::io::retry_on_intr(|| {
-                rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
-            });
-        }
-        self.lock().remove(&child.id());
+        let mut relay = Relay::new(self, child.id());
+        relay.until_exit();
         let used = child.wait4()?;
         Ok((used.status, Usage { peak_memory: used.rusage.maxrss, cpu: used.rusage.utime + used.rusage.stime }))
     }
 
-    fn on_signal(&self, signal: i32) {
-        self.received.store(signal, Ordering::SeqCst);
-        for pid in self.lock().iter() {
-            forward(*pid, signal);
+    /// Waits at least for `time`, or until a signal arrives.
+    pub(crate) fn pause(&self, time: Duration) -> Result<()> {
+        let until = Instant::now() + time;
+        loop {
+            self.check()?;
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            match self.arrivals() {
+                Some(arrivals) => wait_for(&mut [PollFd::new(arrivals, PollFlags::IN)], Some(left)),
+                None => std::thread::sleep(left),
+            }
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<u32>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    fn install(&self) -> io::Result<PipeReader> {
+        let ignored = ignored_signals();
+        let (arrivals, told) = io::pipe()?;
+        for signal in CAUGHT.map(Signal::as_raw).into_iter().filter(|signal| ignored & (1 << (signal - 1)) == 0) {
+            let number = usize::try_from(signal).map_err(io::Error::other)?;
+            // The actions run in this order: whoever finds the byte finds the number as well.
+            signal_hook::flag::register_usize(signal, Arc::clone(&self.received), number)?;
+            signal_hook::low_level::pipe::register(signal, told.try_clone()?)?;
+        }
+        Ok(arrivals)
+    }
+
+    fn arrivals(&self) -> Option<&PipeReader> {
+        self.arrivals.get()?.as_ref()
+    }
+
+    /// How many signals have arrived so far.
+    fn count(&self) -> u64 {
+        self.arrivals().and_then(|arrivals| ioctl_fionread(arrivals).ok()).unwrap_or(0)
     }
 }
 
-fn forward(pid: u32, signal: i32) {
-    if let (Some(pid), Some(signal)) = (i32::try_from(pid).ok().and_then(Pid::from_raw), Signal::from_named_raw(signal)) {
-        // This fails if the child has ended already, which is fine.
-        let _ = rustix::process::kill_process_group(pid, signal);
+/// Passes signals on to one child while somebody waits for it.
+pub(crate) struct Relay<'s> {
+    signals: &'s Signals,
+    child: Option<Pid>,
+    passed: u64,
+}
+
+impl<'s> Relay<'s> {
+    /// For the child `pid`, which has not been reaped yet: until then its number cannot be another's.
+    pub(crate) fn new(signals: &'s Signals, pid: u32) -> Self {
+        Relay { signals, child: i32::try_from(pid).ok().and_then(Pid::from_raw), passed: 0 }
+    }
+
+    /// Waits until one of `fds` is ready or for `limit`, and passes on what arrives meanwhile; a signal may end the wait early.
+    pub(crate) fn wait<'f>(&mut self, fds: &mut Vec<PollFd<'f>>, limit: Option<Duration>)
+    where
+        's: 'f,
+    {
+        self.pass_on();
+        match self.signals.arrivals() {
+            // Bytes stay in the pipe. Once some are known, it is always ready, and has to be looked at from time to time instead.
+            Some(arrivals) if self.passed == 0 => {
+                fds.push(PollFd::new(arrivals, PollFlags::IN));
+                wait_for(fds, limit);
+            }
+            Some(_) => wait_for(fds, Some(limit.map_or(PAUSE, |limit| limit.min(PAUSE)))),
+            None => wait_for(fds, limit),
+        }
+        self.pass_on();
+    }
+
+    /// Waits until `fd` can be read, or its writer has closed it.
+    pub(crate) fn until_readable<'f>(&mut self, fd: BorrowedFd<'f>)
+    where
+        's: 'f,
+    {
+        while !self.is_ready(fd) {}
+    }
+
+    /// Waits until the child has ended; it stays a zombie, whose number no other process can get.
+    fn until_exit(&mut self) {
+        let Some(pid) = self.child.filter(|_| self.signals.arrivals().is_some()) else { return };
+        // Linux has these since 5.3, and some sandboxes refuse them.
+        let descriptor = pidfd_open(pid, PidfdFlags::empty()).ok();
+        loop {
+            self.pass_on();
+            let Some(descriptor) = &descriptor else {
+                let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+                match waitid(WaitId::Pid(pid), options) {
+                    Ok(None) | Err(rustix::io::Errno::INTR) => self.wait(&mut Vec::new(), Some(PAUSE)),
+                    Ok(Some(_)) | Err(_) => return,
+                }
+                continue;
+            };
+            if self.is_ready(descriptor.as_fd()) {
+                return;
+            }
+        }
+    }
+
+    /// Waits for `fd` or a signal; whether `fd` is ready.
+    fn is_ready<'f>(&mut self, fd: BorrowedFd<'f>) -> bool
+    where
+        's: 'f,
+    {
+        let mut fds = vec![PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+        self.wait(&mut fds, None);
+        fds.first().is_some_and(|fd| !fd.revents().is_empty())
+    }
+
+    fn pass_on(&mut self) {
+        let arrived = self.signals.count();
+        if arrived <= self.passed {
+            return;
+        }
+        self.passed = arrived;
+        let number = i32::try_from(self.signals.received.load(Ordering::SeqCst)).unwrap_or(0);
+        let signal = PASSED_ON.into_iter().find(|signal| signal.as_raw() == number).unwrap_or(Signal::TERM);
+        if let Some(pid) = self.child {
+            // This fails if the child has ended already, which is fine.
+            let _ = rustix::process::kill_process_group(pid, signal);
+        }
+    }
+}
+
+/// Waits until one of `fds` is ready, or for `limit`. What came of it does not matter: the caller looks.
+fn wait_for(fds: &mut [PollFd<'_>], limit: Option<Duration>) {
+    let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+    if poll(fds, limit.as_ref()).is_err_and(|error| error != rustix::io::Errno::INTR) {
+        std::thread::sleep(PAUSE);
     }
 }
 

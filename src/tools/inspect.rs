@@ -33,6 +33,7 @@ use rayon::prelude::*;
 use crate::formats::{bundle, compressed, dynamic, fatbin, magic, offload_binary};
 use crate::io::piece::Piece;
 use crate::sys::session::Session;
+use crate::sys::threads;
 use image::ImageMetadata;
 use report::{FileReport, Place, Report, SCHEMA, UNREADABLE};
 use walk::{Cursor, Walk};
@@ -55,7 +56,8 @@ pub(crate) struct Request {
 
 /// Inspects the files. Errors in a file are part of its report; this fails only if extracted images cannot be written or after a signal.
 pub(crate) fn inspect(request: &Request, session: &Session) -> Result<Report> {
-    let mut files: Vec<FileReport> = request.files.par_iter().map(|path| file(path, request, session)).collect();
+    let mut files: Vec<FileReport> =
+        threads::in_parallel(|| request.files.par_iter().map(|path| file(path, request, session)).collect());
     session.signals.check()?;
     if let Some(folder) = &request.extract {
         extract::all(&mut files, folder, session)?;

@@ -48,7 +48,7 @@ fn odd_names() -> Outcome {
 }
 
 /// Processes that work in `work`'s folder.
-fn at_work(work: &Work) -> Result<usize, Failed> {
+pub(crate) fn at_work(work: &Work) -> Result<usize, Failed> {
     let folder = work.path().canonicalize()?;
     let processes = std::fs::read_dir("/proc")?.filter_map(|entry| std::fs::read_link(entry.ok()?.path().join("cwd")).ok());
     Ok(processes.filter(|cwd| *cwd == folder).count())

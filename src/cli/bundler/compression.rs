@@ -4,6 +4,7 @@ use crate::args::cl::ParsedLine;
 use crate::formats::compressed::{Options, Version};
 use crate::sys::session;
 use crate::sys::shell::Shell;
+use crate::sys::threads;
 
 /// Settings, taken from options, else from environment variables, else from LLVM's defaults.
 pub(super) struct Settings {
@@ -22,14 +23,13 @@ impl Settings {
         let is_one = |name: &str| variable(name).is_some_and(|value| value == "1");
         let level = variable(session::OFFLOAD_BUNDLER_COMPRESSION_LEVEL).and_then(|text| level(&text, shell));
         let version = variable(session::COMPRESSED_BUNDLE_FORMAT_VERSION).and_then(|text| version(&text, shell));
-        let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let default = Options::default();
         Settings {
             compress: line.flag("compress").unwrap_or_else(|| is_one(session::OFFLOAD_BUNDLER_COMPRESS)),
             options: Options {
                 version: version.unwrap_or(default.version),
                 level: line.int("compression-level").or(level).unwrap_or(default.level),
-                workers: u32::try_from(workers).unwrap_or(1),
+                workers: threads::for_compression(),
             },
             verbose: line.flag("verbose").unwrap_or_else(|| is_one(session::OFFLOAD_BUNDLER_VERBOSE)),
         }

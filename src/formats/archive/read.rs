@@ -11,6 +11,7 @@ use object::read::archive::{ArchiveFile, ArchiveKind, ArchiveMemberIterator};
 
 use crate::error::Error;
 use crate::formats::magic;
+use crate::model::printable;
 
 #[cfg(test)]
 mod tests;
@@ -59,11 +60,11 @@ impl ArchiveMember<'_> {
     }
 }
 
-/// The name of a member for messages: what is not UTF-8 is replaced, and a very long name is cut.
+/// The name of a member for messages: what is not UTF-8 is replaced, control characters are escaped, and a very long name is cut.
 pub(crate) fn shown_name(name: &[u8]) -> String {
     let start = name.get(..LONGEST_SHOWN_NAME).unwrap_or(name);
     let rest = if start.len() < name.len() { "…" } else { "" };
-    format!("{}{rest}", String::from_utf8_lossy(start))
+    format!("{}{rest}", printable(&String::from_utf8_lossy(start)))
 }
 
 /// What is wrong with an archive, and where.

@@ -33,7 +33,8 @@ pub struct Options {
     pub version: Version,
     /// zstd's level. A level that zstd does not have is replaced by the nearest.
     pub level: i32,
-    /// The number of threads for large data. The output does not depend on it.
+    /// The number of threads for large data; 0: all is done on the caller's. zstd fails where it cannot start them. The output is the same
+    /// for any number but 0, for which zstd divides the data in another way.
     pub workers: u32,
 }
 
@@ -99,9 +100,10 @@ impl<W: Write + Seek> Compressor<W> {
         encoder.window_log(window_log(plain_size, options.level))?;
         encoder.set_pledged_src_size(Some(plain_size))?;
         encoder.include_contentsize(true)?;
-        // Without workers zstd would split the data differently, and the output would differ.
-        encoder.multithread(options.workers.max(1))?;
-        encoder.set_parameter(CParameter::JobSize(JOB))?;
+        if options.workers > 0 {
+            encoder.multithread(options.workers)?;
+            encoder.set_parameter(CParameter::JobSize(JOB))?;
+        }
         if options.level <= FAST && plain_size >= LARGE {
             encoder.set_parameter(CParameter::LdmBucketSizeLog(TWO_PLACES))?;
         }

@@ -11,6 +11,7 @@ use crate::args::request::{BitcodeLibrary, LlvmOption};
 use crate::formats::magic;
 use crate::link::select::DeviceJob;
 use crate::model::OffloadKind;
+use crate::sys::{threads, toolchain};
 use crate::target::Target;
 
 /// The arguments for linking `inputs` (the job's, as files) to `output`.
@@ -71,6 +72,11 @@ pub(super) fn arguments(
             args.arg("-flto");
         }
         libraries::cpu_arguments(&mut args, context, target);
+    }
+    let takes_lld = || context.host_linker.is_absolute() && toolchain::is_ld_lld(context.host_linker);
+    if threads::is_short() && (target.is_amdgcn() || target.is_cpu() && takes_lld()) {
+        // It starts a thread for each processor, and dies where it cannot.
+        args.arg("-Wl,--threads=1");
     }
     for option in &request.llvm_options {
         if let LlvmOption::Mllvm(value) = option {

@@ -34,6 +34,7 @@ use crate::link::select::DeviceJob;
 use crate::store::{Cache, Digest, Event, KeyBuilder};
 use crate::sys::run::{Cmd, PreloadedLinker};
 use crate::sys::session::{self, Session};
+use crate::sys::threads;
 use crate::sys::trace::Usage;
 
 use linker_args::{Linker, LinkerArgs};
@@ -118,7 +119,7 @@ impl<'a> DeviceCache<'a> {
                 // Takes a while, so it is done on a thread while the compiler is queried.
                 None if tool::check_clang(tool).is_ok() || Linker::of(tool).is_some() => {
                     let (cache, path) = (Arc::clone(cache), tool.to_owned());
-                    std::thread::spawn(move || {
+                    let _ = threads::beside(move || {
                         shared_tool.get_or_init(|| Tool::of(&path, &cache));
                     });
                 }

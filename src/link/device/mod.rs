@@ -13,10 +13,8 @@ use std::cmp::Reverse;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context, Result};
-use rayon::prelude::*;
+use anyhow::Result;
 
 pub(crate) use libraries::{HostLibrary, added_libraries, host_libraries};
 pub(crate) use memo::Tool;
@@ -32,6 +30,7 @@ use crate::sys::progress::Progress;
 use crate::sys::run::Cmd;
 use crate::sys::session::Session;
 use crate::sys::shell::command_line;
+use crate::sys::threads;
 use crate::sys::toolchain::Compiler;
 use crate::sys::trace::span;
 use crate::target::Target;
@@ -89,15 +88,10 @@ pub(crate) fn link(jobs: &[DeviceJob<'_>], context: &DeviceContext<'_>, session:
     }
     let job_slots = JobSlots::new(if in_order { Jobs::N(1) } else { context.request.jobs }, session);
     let progress = Progress::new(session.shell.is_terminal() && !context.request.dry_run);
-    let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(job_slots.threads)
-        .build()
-        .context("cannot start the threads for device links")?;
     let cache = cache(context, session);
-    let next = AtomicUsize::new(0);
-    // Each turn takes the next job of `order`, whichever part of the range rayon gave it, so that the longest starts first.
-    let turn = |_| {
-        let at = order[next.fetch_add(1, Ordering::SeqCst)];
+    // The turns are begun in order, so the longest is begun first.
+    let turn = |turn: usize| {
+        let at = order[turn];
         (
             at,
             RunningJob {
@@ -111,8 +105,7 @@ pub(crate) fn link(jobs: &[DeviceJob<'_>], context: &DeviceContext<'_>, session:
             .link(cache.as_ref()),
         )
     };
-    let mut done: Vec<(usize, Result<()>)> =
-        pool.install(|| (0..order.len()).into_par_iter().with_max_len(1).map(turn).collect());
+    let mut done: Vec<(usize, Result<()>)> = threads::turns(order.len(), job_slots.threads, turn);
     done.sort_by_key(|(at, _)| *at);
     all_succeeded(done.into_iter().map(|(_, result)| result).collect())?;
     Ok(planned.into_iter().map(|planned| planned.linked).collect())

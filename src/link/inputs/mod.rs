@@ -21,6 +21,7 @@ use crate::formats::archive::shown_name;
 use crate::formats::magic::{self, Magic};
 use crate::io::bytes::Bytes;
 use crate::model::Origin;
+use crate::sys::threads;
 use script::ScriptEntry;
 use search::Search;
 
@@ -133,7 +134,7 @@ pub struct OpenedFile {
 pub fn open(specs: &[InputSpec], search: &Search, on_file: &mut dyn FnMut(Magic, &[u8])) -> Result<Inputs> {
     let mut inputs = Opener::all(specs, search, on_file).inputs;
     let expanded: Vec<Result<Expanded>> = if worth_threads(inputs.files.iter().map(InputFile::size)) {
-        inputs.files.par_iter().enumerate().map(|(index, file)| expand(index, file)).collect()
+        threads::in_parallel(|| inputs.files.par_iter().enumerate().map(|(index, file)| expand(index, file)).collect())
     } else {
         inputs.files.iter().enumerate().map(|(index, file)| expand(index, file)).collect()
     };

@@ -17,6 +17,7 @@ use crate::link::device::{Linked, of_kind};
 use crate::model::{Generation, OffloadKind};
 use crate::sys::atomic_file;
 use crate::sys::session::Session;
+use crate::sys::threads;
 
 /// The images of one registration.
 #[derive(Debug)]
@@ -76,8 +77,7 @@ impl<'a> BundleContext<'a> {
 
     /// How a bundle is compressed; without `--compression-level=`, LLVM's default.
     fn compression(&self) -> Result<compressed::Options> {
-        let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let workers = u32::try_from(workers).unwrap_or(1);
+        let workers = threads::for_compression();
         let mut options = compressed::Options { workers, ..compressed::Options::default() };
         if let Some(text) = self.compression_level {
             options.level = text.parse().with_context(|| format!("--compression-level={text} is not a number"))?;

@@ -14,6 +14,7 @@ use crate::llvm::Llvm;
 use crate::store::{Cache, settings};
 use crate::sys::run::PreloadedLinker;
 use crate::sys::session::Session;
+use crate::sys::threads;
 
 /// The cache and the helper processes of one link.
 pub(super) struct Background<'s> {
@@ -53,9 +54,9 @@ impl<'s> Background<'s> {
     }
 
     /// Starts LLVM for the host `triple`. Called when a device link is about to run: its image is new, so the registration code is most
-    /// probably not in the cache either. A dry run needs none.
+    /// probably not in the cache either. A dry run needs none, and near a limit of processes the compiler needs the room.
     pub(super) fn start_llvm(&self, triple: &str) {
-        if !self.request.dry_run && !self.request.emit_fatbin_only {
+        if !self.request.dry_run && !self.request.emit_fatbin_only && !threads::is_short() {
             self.llvm.start_early(triple);
         }
     }

@@ -18,6 +18,7 @@ use crate::formats::magic::Magic;
 use crate::formats::offload_binary;
 use crate::link::inputs::{InputObject, Inputs, worth_threads};
 use crate::model::{Generation, ImageKind, OffloadKinds, Origin};
+use crate::sys::threads;
 
 /// A device image in a host object.
 #[derive(Debug)]
@@ -44,13 +45,8 @@ pub struct DeviceImage<'a> {
 pub fn scan(inputs: &Inputs) -> Result<Vec<DeviceImage<'_>>> {
     let each: Vec<Result<Vec<DeviceImage<'_>>>> =
         if worth_threads(inputs.objects.iter().map(|input_object| input_object.data().len())) {
-            inputs
-                .objects
-                .par_iter()
-                .enumerate()
-                .with_min_len(16)
-                .map(|(index, input_object)| images_of(index, input_object))
-                .collect()
+            let objects = inputs.objects.par_iter().enumerate().with_min_len(16);
+            threads::in_parallel(|| objects.map(|(index, input_object)| images_of(index, input_object)).collect())
         } else {
             inputs.objects.iter().enumerate().map(|(index, input_object)| images_of(index, input_object)).collect()
         };
@@ -65,7 +61,7 @@ pub fn scan(inputs: &Inputs) -> Result<Vec<DeviceImage<'_>>> {
 pub fn has_images(inputs: &Inputs) -> bool {
     let may_have = |(index, input_object)| !images_of(index, input_object).is_ok_and(|found| found.is_empty());
     if worth_threads(inputs.objects.iter().map(|input_object| input_object.data().len())) {
-        inputs.objects.par_iter().enumerate().with_min_len(16).any(may_have)
+        threads::in_parallel(|| inputs.objects.par_iter().enumerate().with_min_len(16).any(may_have))
     } else {
         inputs.objects.iter().enumerate().any(may_have)
     }
@@ -97,8 +93,9 @@ pub(crate) fn packaged<'a>(input_object: usize, origin: &Origin, data: &'a [u8])
 /// are ignored here: the scan reports them.
 pub fn default_libraries(inputs: &Inputs) -> Vec<String> {
     let objects: Vec<&InputObject> = inputs.objects.iter().filter(|input_object| input_object.kind == Magic::Coff).collect();
-    let each: Vec<Directives> =
-        objects.par_iter().map(|input_object| coff::directives(input_object.data()).unwrap_or_default()).collect();
+    let each: Vec<Directives> = threads::in_parallel(|| {
+        objects.par_iter().map(|input_object| coff::directives(input_object.data()).unwrap_or_default()).collect()
+    });
     let mut seen = HashSet::new();
     let mut names: Vec<String> = each.iter().flat_map(|directives| &directives.default_libraries).cloned().collect();
     names.retain(|name| seen.insert(name.to_ascii_lowercase()));
@@ -163,10 +160,10 @@ pub const PLAIN_BOUNDS: [&str; 4] = [
 
 /// The facts of every input object, by index. `wanted`: read those of archive members as well.
 pub fn host_facts(inputs: &Inputs, wanted: bool) -> Result<Vec<HostFacts<'_>>> {
-    let objects = inputs.objects.par_iter();
-    let each: Vec<Result<HostFacts<'_>>> = objects
-        .map(|input_object| if wanted || !input_object.lazy { facts_of(input_object) } else { Ok(HostFacts::default()) })
-        .collect();
+    let each: Vec<Result<HostFacts<'_>>> = threads::in_parallel(|| {
+        let objects = inputs.objects.par_iter();
+        objects.map(|object| if wanted || !object.lazy { facts_of(object) } else { Ok(HostFacts::default()) }).collect()
+    });
     each.into_iter().collect()
 }
 

@@ -11,6 +11,7 @@ use tokio::runtime::Handle;
 
 use super::service::{Failure, Kind};
 use super::{RemoteSettings, WarnFn};
+use crate::sys::threads;
 
 /// How long after a request's own time limit the caller gives up, because the thread itself may be delayed.
 const GRACE: Duration = Duration::from_millis(200);
@@ -193,8 +194,12 @@ impl Engine {
     }
 }
 
-/// Starts a thread that runs the futures that are spawned on it, until the process ends.
+/// Starts a thread that runs the futures that are spawned on it, until the process ends. None where there is no room for threads: this
+/// one starts others, to look up names.
 fn start() -> Option<Handle> {
+    if threads::is_short() {
+        return None;
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
     let handle = runtime.handle().clone();
     let run = move || runtime.block_on(std::future::pending::<()>());

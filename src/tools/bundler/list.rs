@@ -11,6 +11,7 @@ use crate::error::Malformed;
 use crate::formats::bundle;
 use crate::formats::compressed::{Header, Unpack};
 use crate::io::piece::{Piece, Spool};
+use crate::model::printable;
 use crate::sys::session::Session;
 
 /// Prints the ids.
@@ -45,7 +46,7 @@ pub(super) fn hint(layout: Layout) -> Hint {
 }
 
 fn print(ids: &[String]) -> Result<()> {
-    let text: String = ids.iter().flat_map(|id| [id.as_str(), "\n"]).collect();
+    let text: String = ids.iter().map(|id| format!("{}\n", printable(id))).collect();
     match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
         // The reader (`head`, say) has closed the pipe: it has what it wanted.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

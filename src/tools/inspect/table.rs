@@ -1,9 +1,11 @@
 //! The report as text for people: a table of the images of each file, the kernels below, and what the file registers with.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use super::report::{FileReport, Image, Registration, Report, Step, UNREADABLE};
 use crate::formats::kernels::Kernel;
+use crate::model::printable;
 
 /// How the text is formatted.
 #[derive(Debug, Clone, Copy, Default)]
@@ -27,7 +29,7 @@ pub(crate) fn text(report: &Report, style: Style) -> String {
 fn file_text(out: &mut String, file: &FileReport, style: Style) {
     let device = file.images.iter().filter(|image| image.is_device()).count();
     if file.kind == UNREADABLE {
-        let _ = writeln!(out, "{}: {UNREADABLE}", file.file);
+        let _ = writeln!(out, "{}: {UNREADABLE}", printable(&file.file));
         return;
     }
     let count = match (file.errors.is_empty(), device) {
@@ -36,7 +38,7 @@ fn file_text(out: &mut String, file: &FileReport, style: Style) {
         (_, 1) => "1 device image".to_owned(),
         (_, many) => format!("{many} device images"),
     };
-    let _ = writeln!(out, "{}: {}, {count}", file.file, file.kind);
+    let _ = writeln!(out, "{}: {}, {count}", printable(&file.file), file.kind);
     if !file.images.is_empty() {
         let title =
             ["#", "where", "container", "kind", "triple", "target", "format", "size", "packed", "sha256"].map(str::to_owned);
@@ -50,10 +52,10 @@ fn file_text(out: &mut String, file: &FileReport, style: Style) {
         }
     }
     for image in file.images.iter().filter(|image| image.extracted.is_some()) {
-        let _ = writeln!(out, "  {} -> {}", image.index, image.extracted.as_deref().unwrap_or_default());
+        let _ = writeln!(out, "  {} -> {}", image.index, printable(image.extracted.as_deref().unwrap_or_default()));
     }
     for registration in &file.registrations {
-        let _ = writeln!(out, "  {}", registers(registration));
+        let _ = writeln!(out, "  {}", printable(&registers(registration)));
     }
 }
 
@@ -158,14 +160,15 @@ fn kernel_table(out: &mut String, kernels: &[Kernel], style: Style) {
     columns(out, &rows, &(0..used.len()).collect::<Vec<_>>());
 }
 
-/// Appends rows as aligned columns; those in `right` are aligned to the right.
+/// Appends rows as aligned columns; those in `right` are aligned to the right. Most cells are names from the file.
 fn columns<R: AsRef<[String]>>(out: &mut String, rows: &[R], right: &[usize]) {
-    let count = rows.iter().map(|row| row.as_ref().len()).max().unwrap_or_default();
-    let width = |column: usize| rows.iter().filter_map(|row| row.as_ref().get(column)).map(|cell| cell.chars().count()).max();
+    let rows: Vec<Vec<Cow<'_, str>>> = rows.iter().map(|row| row.as_ref().iter().map(|cell| printable(cell)).collect()).collect();
+    let count = rows.iter().map(Vec::len).max().unwrap_or_default();
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
     let widths: Vec<usize> = (0..count).map(|column| width(column).unwrap_or_default()).collect();
-    for row in rows {
+    for row in &rows {
         let mut line = String::from("  ");
-        for (column, (cell, width)) in row.as_ref().iter().zip(&widths).enumerate() {
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
             let _ = match right.contains(&column) {
                 true => write!(line, "{cell:>width$}  "),
                 false => write!(line, "{cell:<width$}  "),

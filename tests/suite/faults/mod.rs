@@ -11,7 +11,7 @@ mod line;
 mod options;
 mod relocatable;
 mod steps;
-mod stopped;
+pub(crate) mod stopped;
 
 use libtest_mimic::Trial;
 

@@ -65,7 +65,8 @@ sh -c 'echo $$ > "$0"; exec sleep 60' "inner.$$"
 exit 0
 "#;
 
-fn stopped(signal: i32, stage: &'static str) -> Outcome {
+/// A link that is stopped by a signal in one of its stages.
+pub(crate) fn stopped(signal: i32, stage: &'static str) -> Outcome {
     let work = Work::new();
     work.fat("a.o", &[Image::amd("gfx90a", "A")])?;
     work.fat("b.o", &[Image::amd("gfx908", "B")])?;
@@ -105,7 +106,7 @@ fn stopped(signal: i32, stage: &'static str) -> Outcome {
 }
 
 /// With the signal a bit later each time, until the link is done before it comes: in stages of our own as well.
-fn at_any_time(signal: i32) -> Outcome {
+pub(crate) fn at_any_time(signal: i32) -> Outcome {
     let work = Work::new();
     let bytes = vec![7u8; 3 << 20];
     let hip = |arch| Image { triple: AMD, arch, kind: "hip", bytes: &bytes };
@@ -146,7 +147,7 @@ fn at_any_time(signal: i32) -> Outcome {
 }
 
 /// Waits until `count` tools run; the process ids of them and of what they started.
-fn started(folder: &Path, count: usize, link: &mut Child) -> Result<Vec<u32>, Failed> {
+pub(crate) fn started(folder: &Path, count: usize, link: &mut Child) -> Result<Vec<u32>, Failed> {
     let patience = Instant::now() + Duration::from_secs(60);
     loop {
         let mut pids = Vec::new();
@@ -171,7 +172,8 @@ fn started(folder: &Path, count: usize, link: &mut Child) -> Result<Vec<u32>, Fa
     }
 }
 
-fn tell(link: &Child, signal: i32) -> Result<(), Failed> {
+/// Sends a signal.
+pub(crate) fn tell(link: &Child, signal: i32) -> Result<(), Failed> {
     let pid = i32::try_from(link.id()).ok().and_then(Pid::from_raw).ok_or("no process id")?;
     let signal = Signal::from_named_raw(signal).ok_or("no such signal")?;
     kill_process(pid, signal).map_err(|error| format!("cannot send the signal: {error}").into())

@@ -3,6 +3,8 @@
 
 mod after_22;
 mod amd_names;
+mod limits;
+mod signals;
 mod stale;
 mod sycl_runtimes;
 
@@ -12,6 +14,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     trials.extend(after_22::trials());
     trials.extend(amd_names::trials());
+    trials.extend(limits::trials());
+    trials.extend(signals::trials());
     trials.extend(stale::trials());
     trials.extend(sycl_runtimes::trials());
     trials

@@ -17,6 +17,7 @@ use super::{DeviceCache, LinkQuery};
 use crate::store::{Digest, KeyBuilder};
 use crate::sys::run;
 use crate::sys::session::{self, Session};
+use crate::sys::threads;
 use crate::target::Target;
 
 /// The processor that is put into queries in place of any other of AMD's, so that one answer serves all of them.
@@ -78,17 +79,13 @@ impl DeviceCache<'_> {
             }
             (driver_probe_paths, run_query(path, args))
         } else {
-            std::thread::scope(|scope| {
-                let query = scope.spawn(|| run_query(path, args));
+            let look = || {
                 if for_cpu {
                     self.preload_linker();
                 }
-                let driver_probe_paths = driver_probe_paths::of(path, args, now);
-                (
-                    driver_probe_paths,
-                    query.join().unwrap_or_else(|_| Err("the thread that queries the compiler panicked".to_owned())),
-                )
-            })
+                driver_probe_paths::of(path, args, now)
+            };
+            threads::both(look, || run_query(path, args))
         };
         let outcome = self.tool(path).and_then(|compiler| Ok((compiler, outcome?)));
         if let (Ok((compiler, (command, said))), true) = (&outcome, driver_probe_paths.settled)

@@ -1,0 +1,296 @@
+//! Threads: one per core, as far as the limits on processes leave room for them. Linux counts threads and processes together
+//! (`ulimit -u`, `pids.max` of a control group), and a link needs some for its compilers and linkers, which cannot do with fewer. So near a
+//! limit everything runs on the thread that is there already. A thread that cannot be started is never an error.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use anyhow::Result;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use rustix::process::{Resource, getrlimit, getuid};
+
+use crate::sys::signals::Signals;
+
+/// What the children of one link need at once: a compiler, its linker with a few threads, the host linker and `offld-llvm`.
+const FOR_CHILDREN: usize = 12;
+/// A limit per user above this is taken for no limit: counting what the user runs takes a while.
+const FAR: u64 = 1024;
+
+/// Set once something could not be started.
+static SHORT: AtomicBool = AtomicBool::new(false);
+/// The threads that [`in_parallel`] uses. Unset before the first use; none where there is room for one thread only.
+static POOL: Mutex<Option<Option<Arc<ThreadPool>>>> = Mutex::new(None);
+
+/// Runs `work`, whose parallel iterators use all threads that can be had.
+pub(crate) fn in_parallel<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    let pool = {
+        let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+        pool.get_or_insert_with(|| start(count()).map(Arc::new)).clone()
+    };
+    match pool {
+        Some(pool) => pool.install(work),
+        None => alone(work),
+    }
+}
+
+/// Runs `turn` with the numbers below `count`, in order, and up to `most` of them at once; 0: as many as there are threads. The results are
+/// in any order. The calling thread is one of those that run them.
+pub(crate) fn turns<R: Send>(count: usize, most: usize, turn: impl Fn(usize) -> R + Sync) -> Vec<R> {
+    let threads = if most == 0 || is_short() { self::count() } else { most }.min(count);
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::with_capacity(count));
+    let work = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::SeqCst);
+            if at >= count {
+                return;
+            }
+            let result = turn(at);
+            done.lock().unwrap_or_else(PoisonError::into_inner).push(result);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            if Builder::new().spawn_scoped(scope, work).is_err() {
+                SHORT.store(true, Ordering::SeqCst);
+                break;
+            }
+        }
+        work();
+    });
+    done.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs `work` on a thread of its own, or now where none can be started.
+pub(crate) fn beside(work: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
+    // A thread that cannot be started takes what it should have run with it, so that is kept here.
+    let work = Arc::new(Mutex::new(Some(work)));
+    let taken = Arc::clone(&work);
+    let thread = if is_short() { None } else { Builder::new().spawn(move || run_once(&taken)).ok() };
+    if thread.is_none() {
+        run_once(&work);
+    }
+    thread
+}
+
+/// Runs `work`, unless that has been done.
+fn run_once(work: &Mutex<Option<impl FnOnce()>>) {
+    let work = work.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(work) = work {
+        work();
+    }
+}
+
+/// The results of both, of which `there` is run on a thread of its own, or after `here` where none can be started.
+pub(crate) fn both<A, B: Send>(here: impl FnOnce() -> A, there: impl FnOnce() -> B + Send) -> (A, B) {
+    let there = Mutex::new(Some(there));
+    let result = Mutex::new(None);
+    let run = || {
+        let work = there.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(work) = work {
+            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(work());
+        }
+    };
+    let first = std::thread::scope(|scope| {
+        if !is_short() {
+            let _ = Builder::new().spawn_scoped(scope, run);
+        }
+        here()
+    });
+    // The scope has waited for the thread, if there was one.
+    run();
+    match result.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some(second) => (first, second),
+        None => unreachable!("`run` has set the result, or has panicked and the scope with it"),
+    }
+}
+
+/// How many threads are worth having: one per core that this process may use, fewer near a limit.
+pub(crate) fn count() -> usize {
+    static COUNT: OnceLock<usize> = OnceLock::new();
+    if SHORT.load(Ordering::SeqCst) {
+        return 1;
+    }
+    *COUNT.get_or_init(|| {
+        let wanted = std::env::var("RAYON_NUM_THREADS").ok().and_then(|text| text.parse().ok()).filter(|count| *count > 0);
+        // This counts a control group's share of the processors as well.
+        let cores = wanted.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
+        cores.min(room().map_or(cores, |room| room.saturating_sub(FOR_CHILDREN) / 2)).max(1)
+    })
+}
+
+/// Whether there is no room for what only saves time: threads, and programs that are started before they are needed.
+pub(crate) fn is_short() -> bool {
+    SHORT.load(Ordering::SeqCst) || room().is_some_and(|room| room < FOR_CHILDREN + 4)
+}
+
+/// How many threads zstd may start. It fails where it cannot start them, so near a limit it gets none.
+pub(crate) fn for_compression() -> u32 {
+    if is_short() { 0 } else { u32::try_from(count()).unwrap_or(1) }
+}
+
+/// Starts something with `start`. While the system refuses because there are too many processes, gives up our own threads, waits for
+/// others to end, and tries again.
+pub(crate) fn retry<T>(signals: &Signals, mut start: impl FnMut() -> io::Result<T>) -> Result<io::Result<T>> {
+    const FIRST: Duration = Duration::from_millis(5);
+    const TRIES: u32 = 8;
+    static HOPELESS: AtomicBool = AtomicBool::new(false);
+    let mut pause = FIRST;
+    for _ in 0..if HOPELESS.load(Ordering::SeqCst) { 1 } else { TRIES } {
+        match start() {
+            Err(error) if is_refused(&error) => {
+                SHORT.store(true, Ordering::SeqCst);
+                *POOL.lock().unwrap_or_else(PoisonError::into_inner) = Some(None);
+            }
+            result => return Ok(result),
+        }
+        signals.pause(pause)?;
+        pause *= 2;
+    }
+    HOPELESS.store(true, Ordering::SeqCst);
+    Ok(start())
+}
+
+/// Whether `error` says that there are too many processes and threads.
+pub(crate) fn is_refused(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
+}
+
+/// A pool of `wanted` threads, or of fewer; none for less than two.
+fn start(wanted: usize) -> Option<ThreadPool> {
+    let mut wanted = wanted;
+    while wanted > 1 {
+        let mut started = Vec::new();
+        let spawn = |thread: rayon::ThreadBuilder| Builder::new().spawn(|| thread.run()).map(|handle| started.push(handle));
+        match ThreadPoolBuilder::new().num_threads(wanted).spawn_handler(spawn).build() {
+            Ok(pool) => return Some(pool),
+            Err(_) => {
+                SHORT.store(true, Ordering::SeqCst);
+                // Children need room as well, so not all are tried that there was room for.
+                wanted = started.len() / 2;
+                // They end because there is no pool.
+                for thread in started {
+                    let _ = thread.join();
+                }
+            }
+        }
+    }
+    None
+}
+
+/// Runs `work` on this thread alone, its parallel iterators as well.
+fn alone<R>(work: impl FnOnce() -> R) -> R {
+    // Outside of any pool, parallel iterators would start rayon's own one, and panic where that cannot be. An error says that this thread
+    // is in a pool already.
+    if let Ok(pool) = ThreadPoolBuilder::new().num_threads(1).use_current_thread().build() {
+        // The thread stays in it.
+        std::mem::forget(pool);
+    }
+    work()
+}
+
+/// How many more processes and threads the limits allowed when this was first asked; none if no limit is near.
+fn room() -> Option<usize> {
+    static ROOM: OnceLock<Option<usize>> = OnceLock::new();
+    *ROOM.get_or_init(|| [room_of_user(), room_of_group()].into_iter().flatten().min())
+}
+
+fn room_of_user() -> Option<usize> {
+    let limit = getrlimit(Resource::Nproc).current.filter(|limit| *limit <= FAR)?;
+    let user = format!("Uid:\t{}\t", getuid().as_raw());
+    let mut running = 0;
+    for process in std::fs::read_dir("/proc").ok()?.flatten() {
+        if process.file_name().as_encoded_bytes().first().is_some_and(u8::is_ascii_digit) {
+            // Processes end while this goes on.
+            let status = std::fs::read_to_string(process.path().join("status")).unwrap_or_default();
+            if status.contains(&user) {
+                let threads = status.lines().find_map(|line| line.strip_prefix("Threads:")?.trim().parse::<usize>().ok());
+                running += threads.unwrap_or(1);
+            }
+        }
+    }
+    Some(usize::try_from(limit).ok()?.saturating_sub(running))
+}
+
+/// The least room in this process's control group and those around it, of either version.
+fn room_of_group() -> Option<usize> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    groups.lines().filter_map(group_folder).filter_map(|(root, group)| room_below(&root, &group)).min()
+}
+
+/// Where the control group of a line of `/proc/self/cgroup` is mounted, and the group's folder, if its kind limits processes.
+fn group_folder(line: &str) -> Option<(PathBuf, PathBuf)> {
+    let mut fields = line.splitn(3, ':');
+    let (number, kinds, group) = (fields.next()?, fields.next()?, fields.next()?);
+    let root = match kinds {
+        "" if number == "0" => PathBuf::from("/sys/fs/cgroup"),
+        _ if kinds.split(',').any(|kind| kind == "pids") => PathBuf::from("/sys/fs/cgroup/pids"),
+        _ => return None,
+    };
+    let folder = root.join(group.trim_start_matches('/'));
+    Some((root, folder))
+}
+
+fn room_below(root: &Path, folder: &Path) -> Option<usize> {
+    let number = |folder: &Path, name: &str| std::fs::read_to_string(folder.join(name)).ok()?.trim().parse::<usize>().ok();
+    // `pids.max` may be `max`, which is no number. In a container the group's path may be that outside, which does not exist inside.
+    let folders = folder.ancestors().take_while(|folder| folder.starts_with(root));
+    folders.filter_map(|folder| Some(number(folder, "pids.max")?.saturating_sub(number(folder, "pids.current")?))).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_turn_is_taken_once_with_any_number_of_threads() {
+        for most in [0, 1, 2, 50] {
+            let mut done = turns(20, most, |at| at);
+            done.sort_unstable();
+            assert_eq!(done, (0..20).collect::<Vec<_>>(), "{most}");
+        }
+        assert!(turns(0, 0, |at| at).is_empty());
+    }
+
+    #[test]
+    fn parallel_iterators_run_on_one_thread_where_there_is_no_pool() {
+        use rayon::prelude::*;
+        // On a thread of its own, which stays without a pool.
+        let sum = std::thread::spawn(|| {
+            let here = std::thread::current().id();
+            alone(|| (0..1000).into_par_iter().map(|at| if std::thread::current().id() == here { at } else { 0 }).sum::<u32>())
+        });
+        assert_eq!(sum.join().unwrap(), 499_500);
+    }
+
+    #[test]
+    fn the_room_is_the_least_of_all_groups_around() {
+        let root = tempfile::tempdir().unwrap();
+        let inner = root.path().join("a/b");
+        std::fs::create_dir_all(&inner).unwrap();
+        assert_eq!(room_below(root.path(), &inner), None);
+        for (folder, max, current) in [("a", "40", "10"), ("a/b", "max", "5")] {
+            std::fs::write(root.path().join(folder).join("pids.max"), format!("{max}\n")).unwrap();
+            std::fs::write(root.path().join(folder).join("pids.current"), format!("{current}\n")).unwrap();
+        }
+        assert_eq!(room_below(root.path(), &inner), Some(30));
+        assert_eq!(room_below(root.path(), &root.path().join("not/there")), None);
+        let (mount, folder) = group_folder("8:pids:/x/y").unwrap();
+        assert_eq!((mount.as_path(), folder.as_path()), (Path::new("/sys/fs/cgroup/pids"), Path::new("/sys/fs/cgroup/pids/x/y")));
+        assert_eq!(group_folder("0::/").unwrap().1, Path::new("/sys/fs/cgroup/"));
+        assert!(group_folder("3:cpuset:/").is_none());
+    }
+
+    #[test]
+    fn work_beside_is_done_with_or_without_a_thread() {
+        let done = Arc::new(AtomicBool::new(false));
+        let tell = Arc::clone(&done);
+        let thread = beside(move || tell.store(true, Ordering::SeqCst));
+        thread.map(JoinHandle::join);
+        assert!(done.load(Ordering::SeqCst));
+    }
+}

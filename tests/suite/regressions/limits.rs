@@ -1,0 +1,323 @@
+//! Links where threads and processes cannot be had, or few.
+
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::kit::{Image, NVIDIA};
+use crate::support::{
+    OFFLOAD, Outcome, Work, ensure, expect_equal, llvm, missing, output, passed, run, run_offloaded, shown, text, with_llvm,
+};
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        with_llvm("regressions::g16a_a_link_under_any_limit_of_processes", || under_limits(&Way { cached: false, objects: 1 })),
+        with_llvm("regressions::g16b_the_same_with_the_cache", || under_limits(&Way { cached: true, objects: 1 })),
+        with_llvm("regressions::g16c_the_same_with_many_objects_and_large_ones", || {
+            under_limits(&Way { cached: true, objects: 40 })
+        }),
+        with_llvm("regressions::g16d_a_link_in_a_group_with_a_limit_of_processes", in_a_group),
+        with_llvm("regressions::g16e_tools_under_a_limit_of_one_process", tools),
+        with_llvm("regressions::g16f_a_groups_share_of_the_processors_counts", share_of_processors),
+    ]
+}
+
+const LINKERS: [&str; 2] = ["/usr/lib/llvm-22/bin/ld.lld", "/usr/bin/ld"];
+const PROGRAM: &str = "#include <stdio.h>\nint main(void) {\n  int out = 0;\n#pragma omp target map(from : out)\n  out = 42;\n  printf(\"%d\\n\", out);\n}\n";
+
+struct Way {
+    cached: bool,
+    objects: usize,
+}
+
+/// A user that nobody else is, because limits count all processes of a user.
+fn user() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    1_000_000 + (std::process::id() % 100_000) * 16 + NEXT.fetch_add(1, Ordering::SeqCst)
+}
+
+/// `command` as `user`, who may have so many processes and threads.
+fn limited(command: &Command, user: u32, limit: u32) -> Command {
+    let mut all = Command::new("prlimit");
+    all.arg(format!("--nproc={limit}")).args(["setpriv", "--clear-groups"]);
+    all.arg(format!("--reuid={user}")).arg(format!("--regid={user}")).arg("--inh-caps=-all");
+    all.arg(command.get_program()).args(command.get_args());
+    all.current_dir(command.get_current_dir().unwrap_or(Path::new("/")));
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => all.env(name, value),
+            None => all.env_remove(name),
+        };
+    }
+    all
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Lets `user` write all that is in the folder.
+fn give(folder: &Path, user: u32) -> Result<(), Failed> {
+    run(Command::new("chown").arg("-R").arg(format!("{user}:{user}")).arg(folder))?;
+    Ok(())
+}
+
+/// Runs `command`; a failure when it takes a minute.
+fn in_time(command: &mut Command) -> Result<Output, Failed> {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let until = Instant::now() + Duration::from_secs(60);
+    while child.try_wait()?.is_none() {
+        if Instant::now() > until {
+            child.kill()?;
+            return Err(format!("hangs: {}", shown(command, &child.wait_with_output()?)).into());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(child.wait_with_output()?)
+}
+
+/// Object files of a program with device code, and of as many others as are wanted; their names.
+fn objects(work: &Work, way: &Way) -> Result<Vec<String>, Failed> {
+    let source = work.file("main.c", PROGRAM);
+    run(work.command(llvm("clang")).args(OFFLOAD).args(["-c", "-O1"]).arg(source).args(["-o", "main.o"]))?;
+    let mut names = vec!["main.o".to_owned()];
+    for at in 1..way.objects {
+        // Large enough together that looking at them is worth threads.
+        let filler = work.file(&format!("f{at}.c"), format!("char filler_{at}[1 << 20] = {{1}};\n"));
+        let name = format!("f{at}.o");
+        run(work.command(llvm("clang")).arg("-c").arg(filler).args(["-o", &name]))?;
+        names.push(name);
+    }
+    Ok(names)
+}
+
+/// The line that clang gives its wrapper for these objects.
+fn link_line(work: &Work, objects: &[String], wrapper: &Path, linker: &str) -> Command {
+    let mut link = work.command(wrapper);
+    link.args(["--host-triple=x86_64-pc-linux-gnu", &format!("--linker-path={linker}"), "-m", "elf_x86_64", "-pie"]);
+    link.args(["-dynamic-linker", "/lib64/ld-linux-x86-64.so.2", "-o", "program"]);
+    let file = |name: &str| {
+        text(&output(Command::new("gcc").arg(format!("-print-file-name={name}"))).map(|told| told.stdout).unwrap_or_default())
+    };
+    for start in ["Scrt1.o", "crti.o", "crtbeginS.o"] {
+        link.arg(file(start).trim());
+    }
+    let gcc = PathBuf::from(file("libgcc.a").trim());
+    link.arg(format!("-L{}", gcc.parent().unwrap_or(Path::new("/")).display()));
+    link.args(["-L/usr/lib/llvm-22/lib", "-L/lib/x86_64-linux-gnu", "-L/usr/lib/x86_64-linux-gnu"]).args(objects);
+    link.args(["-lomp", "-lomptarget", "-lgcc", "-lgcc_s", "-lc"]);
+    for end in ["crtendS.o", "crtn.o"] {
+        link.arg(file(end).trim());
+    }
+    link.env("OFFLD_CLANG", llvm("clang"));
+    link
+}
+
+/// Links under each limit, as a user of its own, with either linker.
+fn under_limits(way: &Way) -> Outcome {
+    if !is_root() {
+        return missing("root, to become a user whose processes are counted");
+    }
+    let work = Work::new();
+    let objects = objects(&work, way)?;
+    let user = user();
+    open_up(&work)?;
+    let limit_of = |command: &Command, limit| {
+        give(work.path(), user)?;
+        Ok(limited(command, user, limit))
+    };
+    for linker in LINKERS {
+        for limit in 1..=12 {
+            let must_link = llvms_links(&work, &objects, linker, &|command| limit_of(command, limit))?;
+            let mut link = link_line(&work, &objects, &wrapper(), linker);
+            if way.cached {
+                link.env("OFFLD_CACHE", work.path().join(format!("cache{limit}")));
+            }
+            // The second link finds in the cache what the first has made.
+            for turn in 0..1 + u32::from(way.cached) {
+                let mut command = limit_of(&link, limit)?;
+                let ended = in_time(&mut command)?;
+                right_or_one_error(&work, &command, &ended, must_link).map_err(|failed| told(limit, turn, failed))?;
+            }
+        }
+    }
+    passed()
+}
+
+/// Whether LLVM's wrapper links where `enter` puts it. Its linker starts threads by itself, and dies where there are none.
+fn llvms_links(
+    work: &Work,
+    objects: &[String],
+    linker: &str,
+    enter: &dyn Fn(&Command) -> Result<Command, Failed>,
+) -> Result<bool, Failed> {
+    let ended = in_time(&mut enter(&link_line(work, objects, &llvm("clang-linker-wrapper"), linker))?)?;
+    let _ = std::fs::remove_file(work.path().join("program"));
+    std::fs::remove_dir_all(work.path().join("tmp"))?;
+    Ok(ended.status.success())
+}
+
+fn told(limit: u32, turn: u32, failed: Failed) -> Failed {
+    format!("limit {limit}, turn {turn}: {}", failed.message().unwrap_or_default()).into()
+}
+
+fn wrapper() -> PathBuf {
+    crate::support::made().links.join("clang-linker-wrapper")
+}
+
+/// Folders that temporary ones are in by default are their maker's alone.
+fn open_up(work: &Work) -> Result<(), Failed> {
+    for folder in [work.path(), wrapper().parent().and_then(Path::parent).unwrap_or(Path::new("/"))] {
+        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755))?;
+    }
+    Ok(())
+}
+
+/// The program is there and prints what it should, or there is one clear error of ours; nothing in between.
+fn right_or_one_error(work: &Work, command: &Command, ended: &Output, must_link: bool) -> Result<(), Failed> {
+    let stderr = text(&ended.stderr);
+    let all = || shown(command, ended);
+    ensure(!stderr.contains("panicked") && ended.status.code() != Some(101), all)?;
+    if ended.status.success() {
+        let printed = run_offloaded(work.command("./program").env("LD_LIBRARY_PATH", "/usr/lib/llvm-22/lib"))?;
+        return expect_equal("what the program prints", "42\n", &printed);
+    }
+    ensure(!must_link, all)?;
+    let ours = stderr.lines().filter(|line| line.contains("clang-linker-wrapper: error: ")).count();
+    ensure(ours == 1 && ended.status.code().is_some(), all)?;
+    work.expect_no_temps()
+}
+
+/// A control group of a kind with these settings, as long as it lives.
+struct Group(PathBuf);
+
+impl Group {
+    /// None where groups of this kind cannot be made.
+    fn new(kind: &str, settings: &[(&str, &str)]) -> Option<Group> {
+        let folder = Path::new("/sys/fs/cgroup").join(kind).join(format!("offld-test-{}", user()));
+        std::fs::create_dir(&folder).ok()?;
+        let group = Group(folder);
+        settings.iter().all(|(file, value)| std::fs::write(group.0.join(file), value).is_ok()).then_some(group)
+    }
+
+    /// `command`, in the group.
+    fn enter(&self, command: &Command) -> Command {
+        let mut all = Command::new("sh");
+        all.args(["-c", "echo $$ > \"$0\"/cgroup.procs && exec \"$@\""])
+            .arg(&self.0)
+            .arg(command.get_program())
+            .args(command.get_args());
+        all.current_dir(command.get_current_dir().unwrap_or(Path::new("/")));
+        all.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        all
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for _ in 0..100 {
+            if std::fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn in_a_group() -> Outcome {
+    let work = Work::new();
+    let objects = objects(&work, &Way { cached: false, objects: 40 })?;
+    for linker in LINKERS {
+        for limit in 1..=12 {
+            let Some(group) = Group::new("pids", &[("pids.max", &limit.to_string())]) else {
+                return missing("a control group that limits processes (/sys/fs/cgroup/pids, to be written by root)");
+            };
+            let must_link = llvms_links(&work, &objects, linker, &|command| Ok(group.enter(command)))?;
+            let mut command = group.enter(&link_line(&work, &objects, &wrapper(), linker));
+            let ended = in_time(&mut command)?;
+            right_or_one_error(&work, &command, &ended, must_link).map_err(|failed| told(limit, 0, failed))?;
+        }
+    }
+    passed()
+}
+
+/// Tools that run nothing need nothing but themselves.
+fn tools() -> Outcome {
+    if !is_root() {
+        return missing("root, to become a user whose processes are counted");
+    }
+    let work = Work::new();
+    let names: Vec<String> = (0..30).map(|at| format!("o{at}.o")).collect();
+    for name in &names {
+        work.fat(name, &[Image { triple: NVIDIA, arch: "sm_80", kind: "cuda", bytes: &[7; 300_000] }])?;
+    }
+    open_up(&work)?;
+    let user = user();
+    give(work.path(), user)?;
+    chown(work.path(), Some(user), Some(user))?;
+    let offld = env!("CARGO_BIN_EXE_offld");
+    let mut inspect = work.command(offld);
+    inspect.arg("inspect").args(&names);
+    run(&mut limited(&inspect, user, 1))?;
+    let mut bundle = work.command(offld);
+    bundle.args([
+        "clang-offload-bundler",
+        "-type=o",
+        "-compress",
+        "-targets=hip-amdgcn-amd-amdhsa--gfx906,hip-amdgcn-amd-amdhsa--gfx90a",
+    ]);
+    bundle.args(["-input=o0.o", "-input=o1.o", "-output=bundle"]);
+    run(&mut limited(&bundle, user, 1))?;
+    let mut unbundle = work.command(offld);
+    unbundle.args([
+        "clang-offload-bundler",
+        "-type=o",
+        "-unbundle",
+        "-targets=hip-amdgcn-amd-amdhsa--gfx906",
+        "-input=bundle",
+        "-output=back",
+    ]);
+    run(&mut limited(&unbundle, user, 1))?;
+    ensure(std::fs::read(work.path().join("o0.o"))? == std::fs::read(work.path().join("back"))?, || "another object came back")?;
+    passed()
+}
+
+/// A device compiler that notes how many of it run at once.
+const COUNTS: &str = r#"#!/bin/sh
+[ "$1" = -dumpversion ] && { echo 22.1.8; exit; }
+mkdir -p running; : > "running/$$"; ls running | wc -l >> at-once; sleep 0.3; rm "running/$$"
+while [ $# -gt 0 ]; do case $1 in -o) echo image > "$2" ;; esac; shift; done
+"#;
+
+fn share_of_processors() -> Outcome {
+    if std::thread::available_parallelism()?.get() < 2 {
+        return missing("a second processor");
+    }
+    let group = Group::new("cpu", &[("cpu.cfs_period_us", "100000"), ("cpu.cfs_quota_us", "100000")]);
+    let Some(group) = group else {
+        return missing("a control group that shares processors (/sys/fs/cgroup/cpu, to be written by root)");
+    };
+    let work = Work::new();
+    work.fat("a.o", &[Image::amd("gfx90a", "A"), Image::amd("gfx908", "B"), Image::amd("gfx906", "C")])?;
+    work.tool("tools/clang", COUNTS);
+    let link = work.wrapper(["-o", "x", "a.o"]);
+    let most = |command: &mut Command| -> Result<Option<u32>, Failed> {
+        let _ = std::fs::remove_file(work.path().join("at-once"));
+        run(command)?;
+        let counts = std::fs::read_to_string(work.path().join("at-once"))?;
+        Ok(counts.lines().filter_map(|line| line.trim().parse().ok()).max())
+    };
+    expect_equal(
+        "device links at once, with one processor's share",
+        "Some(1)",
+        &format!("{:?}", most(&mut group.enter(&link))?),
+    )?;
+    let mut link = link;
+    let without = most(&mut link)?;
+    ensure(without > Some(1), || format!("device links at once, with all processors: {without:?}"))?;
+    passed()
+}

@@ -1,0 +1,149 @@
+//! Signals that nobody sends on purpose, limits that end programs, and names that a terminal would obey.
+
+use std::process::{Command, Stdio};
+
+use libtest_mimic::Trial;
+
+use crate::early_linker::at_work;
+use crate::faults::stopped::{at_any_time, started, stopped, tell};
+use crate::kit::{AMD, Image};
+use crate::support::{
+    LLVM, Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, expect_not_in, made, output, passed, shown, test, text,
+    with_llvm,
+};
+
+const SIGNALS: [(&str, i32); 7] =
+    [("quit", 3), ("abrt", 6), ("usr1", 10), ("usr2", 12), ("alrm", 14), ("xcpu", 24), ("xfsz", 25)];
+
+pub(super) fn trials() -> Vec<Trial> {
+    let mut trials = vec![
+        with_llvm("regressions::g19b_waiting_linkers_are_gone_after_any_signal", waiting_linkers),
+        with_llvm("regressions::g19c_a_limit_on_the_size_of_files_leaves_nothing", size_of_files),
+        with_llvm("regressions::g19d_names_in_messages_are_escaped", messages),
+        with_llvm("regressions::g19e_names_in_reports_and_lists_are_escaped", reports),
+        test("regressions::g19f_names_of_damaged_archives_are_escaped", damaged_archives),
+    ];
+    for (name, signal) in SIGNALS {
+        for stage in ["device", "bundling", "host", "relocatable"] {
+            let test = format!("regressions::g19a_sig{name}_in_the_{stage}_link_leaves_nothing");
+            trials.push(with_llvm(&test, move || stopped(signal, stage)));
+        }
+    }
+    trials.push(with_llvm("regressions::g19a_sigusr1_at_any_time_leaves_nothing", || at_any_time(10)));
+    trials
+}
+
+/// A device compiler that takes its time.
+const SLOW: &str =
+    "#!/bin/sh\n[ \"$1\" = -dumpversion ] && { echo 22.1.8; exit; }\necho $$ > pid.1; echo $$ > inner.1\nexec sleep 60\n";
+
+fn waiting_linkers() -> Outcome {
+    for (name, signal) in SIGNALS {
+        let work = Work::new();
+        work.fat("a.o", &[Image::amd("gfx90a", "A")])?;
+        work.tool("tools/clang", SLOW);
+        let linker = format!("--linker-path={LLVM}/ld.lld");
+        let mut command = work.wrapper(["-m", "elf_x86_64", &linker, "-o", "x", "a.o"]);
+        let mut link = command.stderr(Stdio::piped()).spawn()?;
+        started(work.path(), 1, &mut link)?;
+        ensure(at_work(&work)? >= 2, || "no linker waits, so this test shows nothing")?;
+        tell(&link, signal)?;
+        let ended = link.wait_with_output()?;
+        let stderr = text(&ended.stderr);
+        expect_equal(name, &format!("Some({})", 128 + signal), &format!("{:?}", ended.status.code()))?;
+        expect_in(&stderr, &format!("error: stopped by signal {signal}\n"))?;
+        expect_not_in(&stderr, "no input files")?;
+        expect_equal("processes that are left", "0", &at_work(&work)?.to_string())?;
+        work.expect_no_temps()?;
+    }
+    passed()
+}
+
+fn size_of_files() -> Outcome {
+    let work = Work::new();
+    let bytes = vec![7u8; 3 << 20];
+    work.fat("a.o", &[Image { triple: AMD, arch: "gfx90a", kind: "hip", bytes: &bytes }])?;
+    let link = work.wrapper(["-o", "x", "a.o"]);
+    let mut limited = Command::new("prlimit");
+    limited.arg("--fsize=1000000").arg(link.get_program()).args(link.get_args()).current_dir(work.path());
+    limited.envs(link.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let ended = output(&mut limited)?;
+    ensure(ended.status.code().is_some_and(|code| code != 0), || shown(&limited, &ended))?;
+    expect_in(&text(&ended.stderr), "error: ")?;
+    work.expect_no_temps()?;
+    expect_no_file(&work.path().join("x"))?;
+    passed()
+}
+
+/// Colours, a bell, a title for the terminal, a line that looks like one of ours, C1's introducer and reversed writing.
+const ODD: &str = "gfx\u{1b}[31m\u{7}\u{1b}]0;title\u{7}\nerror: all is well\u{9b}31m\u{202e}";
+
+/// A failure if a terminal would obey something in `text`, or take a name for a line of ours.
+fn is_harmless(text: &str) -> Outcome {
+    let odd = text.chars().find(|c| (c.is_control() && *c != '\n') || *c == '\u{202e}');
+    ensure(odd.is_none(), || format!("{odd:?} is in {text:?}"))?;
+    ensure(!text.lines().any(|line| line.starts_with("error: all is well")), || text.to_owned())?;
+    passed()
+}
+
+fn messages() -> Outcome {
+    let work = Work::new();
+    work.fat("a.o", &[Image { triple: AMD, arch: ODD, kind: "hip", bytes: b"A" }])?;
+    work.fat("\u{1b}[1mb.o", &[Image { triple: "amdgcn-amd-\u{1b}[7mamdhsa", arch: "gfx90a", kind: "openmp", bytes: b"B" }])?;
+    work.archive("lib.a", &["\u{1b}[1mb.o"])?;
+    for words in [
+        &["--wrapper-verbose", "--wrapper-why", "-o", "x", "a.o", "--whole-archive", "lib.a"][..],
+        &["--dry-run", "-o", "x", "a.o", "\u{1b}[1mb.o"],
+        &["--wrapper-why", "--emit-fatbin-only", "-o", "x", "a.o", "lib.a"],
+    ] {
+        let mut command = work.wrapper(words.iter().copied());
+        let ended = output(&mut command)?;
+        is_harmless(&text(&ended.stderr))?;
+        is_harmless(&text(&ended.stdout))?;
+    }
+    // A link that fails names its inputs.
+    work.tool("tools/clang", "#!/bin/sh\n[ \"$1\" = -dumpversion ] && { echo 22.1.8; exit; }\nexit 1\n");
+    let ended = output(&mut work.wrapper(["-o", "x", "a.o", "--whole-archive", "lib.a"]))?;
+    expect_in(&text(&ended.stderr), "\\u{1b}[1mb.o")?;
+    is_harmless(&text(&ended.stderr))
+}
+
+fn reports() -> Outcome {
+    let work = Work::new();
+    work.fat("a.o", &[Image { triple: AMD, arch: ODD, kind: "hip", bytes: b"A" }])?;
+    std::fs::copy(work.path().join("a.o"), work.path().join("\u{1b}[1mb.o"))?;
+    work.archive("lib.a", &["\u{1b}[1mb.o"])?;
+    for words in [
+        &["inspect", "a.o", "lib.a", "\u{1b}[1mb.o"][..],
+        &["inspect", "--extract", "out", "lib.a"],
+        &["inspect", "\u{1b}[1mnone"],
+    ] {
+        let ended = output(work.command(env!("CARGO_BIN_EXE_offld")).args(words))?;
+        is_harmless(&(text(&ended.stdout) + &text(&ended.stderr)))?;
+        expect_in(&(text(&ended.stdout) + &text(&ended.stderr)), "\\u{1b}")?;
+    }
+    work.file("one", "1");
+    work.file("host", "0");
+    let id = format!("-targets=host-x86_64-unknown-linux-gnu,hip-{AMD}--gfx90a");
+    let mut bundle = work.command(made().links.join("clang-offload-bundler"));
+    output(bundle.args(["-type=bc", &id, "-input=host", "-input=one", "-output=bundle"]))?;
+    let mut bytes = std::fs::read(work.path().join("bundle"))?;
+    let at = bytes.windows(6).position(|window| window == b"gfx90a").ok_or("no id in the bundle")?;
+    bytes[at..at + 6].copy_from_slice(b"g\x1b[7m\x07");
+    work.file("bundle", bytes);
+    let ended = output(work.command(made().links.join("clang-offload-bundler")).args(["-type=bc", "-list", "-input=bundle"]))?;
+    expect_in(&text(&ended.stdout), "g\\u{1b}[7m\\u{7}")?;
+    is_harmless(&text(&ended.stdout))
+}
+
+fn damaged_archives() -> Outcome {
+    let work = Work::new();
+    let header = format!("{:<16}{:<12}{:<6}{:<6}{:<8}{:<10}`\n", "\u{1b}[1mx.o/", 0, 0, 0, 644, 4000);
+    work.file("short.a", format!("!<arch>\n{header}too short"));
+    for words in [&["inspect", "short.a"][..], &["clang-linker-wrapper", "--linker-path=/bin/true", "-o", "x", "short.a"]] {
+        let ended = output(work.command(env!("CARGO_BIN_EXE_offld")).args(words))?;
+        expect_in(&text(&ended.stderr), "\\u{1b}[1mx.o")?;
+        is_harmless(&text(&ended.stderr))?;
+    }
+    passed()
+}
