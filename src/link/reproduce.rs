@@ -2,8 +2,9 @@
 //! wrapper. It is written before the link starts, so that a link that fails can be reproduced, too. It does not change the link itself,
 //! and reads device code only to determine its compiler and CPU.
 //!
-//! In the tar: `root/`, every file by its absolute path; `needed/`, what a linker reads of the libraries that only libraries need;
-//! `response.txt`, the arguments with paths below `root/`; `original.txt`, the original command line; `run.sh`; `versions.txt`.
+//! In the tar is one folder, called like the tar, and in that: `root/`, every file by its absolute path; `needed/`, what a linker reads of
+//! the libraries that only libraries need; `response.txt`, the arguments with paths below `root/`; `original.txt`, the original command
+//! line; `run.sh`; `versions.txt`.
 
 mod archive;
 mod line;

@@ -35,30 +35,39 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// A tar, unpacked.
-struct Unpacked(Work);
+/// A tar, unpacked: where, and the one folder that is in it.
+struct Unpacked(Work, PathBuf);
 
 impl Unpacked {
     fn of(tar: &Path) -> Result<Unpacked, Failed> {
         let folder = Work::new();
         tar::Archive::new(std::fs::File::open(tar)?).unpack(folder.path())?;
-        Ok(Unpacked(folder))
+        let mut entries = std::fs::read_dir(folder.path())?;
+        let (Some(top), None) = (entries.next(), entries.next()) else { return Err("more than one entry in the tar".into()) };
+        let top = top?;
+        expect_equal(
+            "the folder in the tar",
+            &tar.file_stem().unwrap_or_default().to_string_lossy(),
+            &top.file_name().to_string_lossy(),
+        )?;
+        let top = top.path();
+        Ok(Unpacked(folder, top))
     }
 
     fn read(&self, name: &str) -> Result<String, Failed> {
-        let path = self.0.path().join(name);
+        let path = self.1.join(name);
         Ok(text(&std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?))
     }
 
     /// Where a file of the original link is.
     fn place(&self, original: &Path) -> PathBuf {
         let original = original.canonicalize().unwrap_or_else(|_| original.to_path_buf());
-        self.0.path().join("root").join(original.strip_prefix("/").unwrap_or(&original))
+        self.1.join("root").join(original.strip_prefix("/").unwrap_or(&original))
     }
 
     /// Every file below the folder, relative to it.
     fn files(&self) -> Result<Vec<String>, Failed> {
-        let listed = self.0.run("find", ["root", "-type", "f"])?;
+        let listed = run(self.0.command("find").args(["root", "-type", "f"]).current_dir(&self.1))?;
         let mut files: Vec<String> = listed.lines().map(str::to_owned).collect();
         files.sort();
         Ok(files)
@@ -66,15 +75,15 @@ impl Unpacked {
 
     /// Links again, and runs the program offloaded: its stdout. `libraries` is where the original's own libraries were.
     fn again(&self, tool: &Path, linker: &str, libraries: &Path) -> Result<String, Failed> {
-        let _ = std::fs::remove_dir_all(self.0.path().join("out"));
+        let _ = std::fs::remove_dir_all(self.1.join("out"));
         // From another folder, by a relative path: it is to find its own.
-        let folder = self.0.path().file_name().unwrap_or_default();
+        let folder = self.1.file_name().unwrap_or_default();
         let script = Path::new(folder).join("run.sh");
         let mut command = self.0.command(script);
-        command.current_dir(self.0.path().parent().unwrap_or(Path::new("/")));
         command.env("PATH", path_with_llvm()).args([tool.as_os_str(), linker.as_ref()]);
         run(&mut command)?;
         let mut program = self.0.command("out/program");
+        program.current_dir(&self.1);
         program.env("LD_LIBRARY_PATH", std::env::join_paths([libraries, &Release::newest().lib]).expect("no colons"));
         run_offloaded(&mut program)
     }

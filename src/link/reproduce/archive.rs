@@ -2,7 +2,6 @@
 //! links, because linkers and offld use an archive only once if it is named twice.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -43,25 +42,28 @@ pub(super) fn write(entries: &BTreeMap<PathBuf, Content>, destination: &Destinat
         Destination::File(path) => {
             let context = || format!("cannot write `{}`", path.display());
             let (mut file, pending) = AtomicFile::create(path).with_context(context)?;
-            fill(&mut file, entries)?;
+            fill(&mut file, entries, path.file_stem().unwrap_or_default().as_ref())?;
             pending.commit().with_context(context)
         }
         Destination::Folder(folder, name) => {
             std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder `{}`", folder.display()))?;
             let context = || format!("cannot write a file in `{}`", folder.display());
             let (mut file, pending) = AtomicFile::create_in(folder).with_context(context)?;
-            let hash = fill(&mut file, entries)?;
-            pending.commit_as(&folder.join(format!("{name}-{hash:016x}.tar"))).with_context(context)
+            // The name of the folder in it follows from what is in the folder.
+            let hash = fill(&mut io::sink(), entries, Path::new(""))?;
+            let name = format!("{name}-{hash:016x}");
+            fill(&mut file, entries, name.as_ref())?;
+            pending.commit_as(&folder.join(name + ".tar")).with_context(context)
         }
     }
 }
 
-/// Writes all entries and returns the hash of the tar.
-fn fill(file: &mut File, entries: &BTreeMap<PathBuf, Content>) -> Result<u64> {
+/// Writes all entries below the folder `top`, so that unpacking litters nobody's folder, and returns the hash of the tar.
+fn fill(file: &mut dyn Write, entries: &BTreeMap<PathBuf, Content>, top: &Path) -> Result<u64> {
     let hashed = Hashed { file: BufWriter::new(file), hash: Xxh3::new() };
     let mut writer = Writer { tar: Builder::new(hashed), seen: HashMap::new() };
     for (place, content) in entries {
-        writer.entry(place, content).with_context(|| format!("cannot add `{}`", place.display()))?;
+        writer.entry(&top.join(place), content).with_context(|| format!("cannot add `{}`", place.display()))?;
     }
     let mut hashed = writer.tar.into_inner()?;
     hashed.flush()?;
