@@ -31,6 +31,13 @@ pub(crate) struct ToolSpec {
     pub version: fn() -> String,
 }
 
+impl ToolSpec {
+    /// Every option as the help spells it, hidden ones and those of all tools as well, each with its help text.
+    pub(crate) fn listed(&self) -> Vec<(String, String)> {
+        help::listed(self)
+    }
+}
+
 /// One option.
 #[derive(Debug)]
 pub(crate) struct Opt {

@@ -67,6 +67,11 @@ static TOOL: cl::ToolSpec = cl::ToolSpec {
     version: || help::llvm_version(NAME),
 };
 
+/// The options, for the manual page.
+pub(super) fn options() -> Vec<(String, String)> {
+    TOOL.listed()
+}
+
 const TYPES: &str = "\
 Type of the files to be bundled/unbundled.
 Current supported types are:

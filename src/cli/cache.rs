@@ -17,7 +17,7 @@ use crate::tools::inspect::table::{self, Style};
 
 /// The text below the options in the help.
 pub(super) const AFTER_HELP: &str = "The cache is where a link would have it: in the folder OFFLD_CACHE, else in XDG_CACHE_HOME/offld, \
-    else in ~/.cache/offld.\nOFFLD_CACHE=off or --wrapper-cache=off turns it off, OFFLD_CACHE_SIZE says how large it may be (docs/cache.md).";
+    else in ~/.cache/offld.\nOFFLD_CACHE=off or --wrapper-cache=off turns it off, OFFLD_CACHE_SIZE says how large it may be.";
 
 /// How long to wait for another process that is removing files from the cache. That takes long only for very large caches.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -14,14 +14,27 @@ pub(super) fn linker(role: Role, hidden: bool) -> Result<()> {
         "OVERVIEW: {name} (offld): links the device code embedded in host objects, registers it with its runtime, and runs the host link.\n\n\
          USAGE: {name} [options] <the linker's arguments>\n\nOPTIONS:\n"
     );
-    for row in own_rows().iter().filter(|row| role == Role::Wrapper || row.scope == Scope::Everywhere) {
-        if hidden || !row.help.is_empty() {
-            text.push_str(&format!("  {:<40} {}\n", spelling(row), row.help));
-        }
+    for row in rows(role).filter(|row| hidden || !row.help.is_empty()) {
+        text.push_str(&format!("  {:<40} {}\n", spelling(row), row.help));
     }
     // A reader that has closed the pipe is not an error.
     let _ = std::io::stdout().write_all(text.as_bytes());
     Ok(())
+}
+
+/// Every option of this tool as its help spells it, with its help text, for the manual page.
+pub(super) fn options(role: Role) -> Vec<(String, String)> {
+    const EARLIER: &str = "An option of an earlier release of LLVM.";
+    let help = |row: &OptionRow| if row.help.is_empty() { EARLIER } else { row.help };
+    let mut all: Vec<(String, String)> = rows(role).map(|row| (spelling(row), help(row).to_owned())).collect();
+    all.sort();
+    all.dedup_by(|next, kept| next.0 == kept.0);
+    all
+}
+
+/// The options that this tool takes, those of earlier releases as well.
+fn rows(role: Role) -> impl Iterator<Item = &'static OptionRow> {
+    own_rows().iter().filter(move |row| role == Role::Wrapper || row.scope == Scope::Everywhere)
 }
 
 /// `--version`. `ld.offld` mentions `GNU ld` because build systems search for it to learn which options a linker takes.
@@ -48,7 +61,7 @@ fn name(role: Role) -> &'static str {
 }
 
 /// An option as the help shows it: `--opt=<value>`, or another form if it takes its value otherwise.
-fn spelling(row: &OptionRow) -> String {
+pub(super) fn spelling(row: &OptionRow) -> String {
     let dashes = if row.dashes == Dashes::One { "-" } else { "--" };
     let value = match row.shape {
         Shape::Flag => "",

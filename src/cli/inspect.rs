@@ -34,7 +34,7 @@ pub(super) struct Options {
     /// Show the kernels of ELF images: registers, shared memory, scratch memory, size of the code
     #[arg(long)]
     kernels: bool,
-    /// Write the report as JSON (docs/inspect-json.md)
+    /// Write the report as JSON
     #[arg(long)]
     json: bool,
     /// Write each image to a file in DIR; all of them or none, and never over a file that is there

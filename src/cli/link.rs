@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 
-use super::help;
+use super::{help, misspelled};
 use crate::args::{Ledger, Mode, Role};
 use crate::link::pipeline;
 use crate::sys::shell::Shell;
@@ -33,5 +33,6 @@ fn run(argv: &[OsString], shell: &Arc<Shell>, role: Role, ld_first: bool) -> Res
         Mode::Version => return help::version(role),
         Mode::Link => {}
     }
+    misspelled::warn(&ledger, shell);
     pipeline::run(&ledger, shell, ld_first, false)
 }

@@ -1,13 +1,15 @@
-//! `offld man DIR`: manual pages. Those of offld and its commands are generated from their command lines. Each personality gets a
-//! short page that says what it is and how to list its options.
+//! `offld man DIR`: manual pages. Those of offld and its commands are generated from their command lines; those of the other names from the
+//! tables that their command lines are read by. All say which environment variables count.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
+use super::environment::{VARIABLES, Variable};
 use super::{PERSONALITIES, Personality};
 
 /// Writes the pages to `folder`.
@@ -15,10 +17,17 @@ pub(super) fn write(command: clap::Command, folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make the folder `{}`", folder.display()))?;
     let mut command = command.disable_help_subcommand(true);
     command.build();
-    page(folder, "offld", |out| Man::new(command.clone()).render(out))?;
+    page(folder, "offld", |out| {
+        Man::new(command.clone()).render(out)?;
+        out.write_all(environment(&|_| true).to_roff().as_bytes())
+    })?;
     for own in command.get_subcommands() {
         let name = format!("offld-{}", own.get_name());
-        page(folder, &name, |out| Man::new(own.clone()).render(out))?;
+        let of_cache = |variable: &Variable| own.get_name() == "cache" && variable.name.contains("CACHE");
+        page(folder, &name, |out| {
+            Man::new(own.clone()).render(out)?;
+            out.write_all(environment(&of_cache).to_roff().as_bytes())
+        })?;
         for sub in own.get_subcommands().filter(|sub| sub.get_name() != "help") {
             page(folder, &format!("{name}-{}", sub.get_name()), |out| Man::new(sub.clone()).render(out))?;
         }
@@ -39,8 +48,26 @@ fn page(folder: &Path, name: &str, render: impl FnOnce(&mut Vec<u8>) -> std::io:
     fs::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))
 }
 
+/// The section about environment variables by itself.
+fn environment(wanted: &dyn Fn(&Variable) -> bool) -> Roff {
+    let mut section = Roff::new();
+    add_environment(&mut section, wanted);
+    section
+}
+
+/// The section about environment variables, if any are `wanted`.
+fn add_environment(section: &mut Roff, wanted: &dyn Fn(&Variable) -> bool) {
+    let mut variables = VARIABLES.iter().filter(|variable| wanted(variable)).peekable();
+    if variables.peek().is_some() {
+        section.control("SH", ["ENVIRONMENT"]);
+    }
+    for variable in variables {
+        section.control("TP", []).text([bold(variable.name)]).text([roman(variable.help)]);
+    }
+}
+
 fn of_personality(personality: &Personality, title: &str) -> Roff {
-    let Personality { name, about, .. } = personality;
+    let Personality { name, about, family, options, .. } = personality;
     let version = concat!("offld ", env!("CARGO_PKG_VERSION"));
     let mut page = Roff::new();
     page.control("TH", [title, "1", "", version]);
@@ -50,12 +77,21 @@ fn of_personality(personality: &Personality, title: &str) -> Roff {
         bold(*name),
         roman(" is one of the names that "),
         bold("offld"),
-        roman(" is called by. It takes the command line of the tool that it stands in for; "),
-        bold(format!("{name} --help")),
-        roman(" lists the options, "),
+        roman(" is called by. It takes the command line of the tool that it stands in for, and the options below; "),
         bold(format!("offld {name}")),
         roman(" is the same by another name."),
     ]);
+    page.control("SH", ["OPTIONS"]);
+    for (option, help) in options() {
+        page.control("TP", []).text([bold(option)]);
+        for (index, line) in help.lines().enumerate() {
+            if index > 0 {
+                page.control("br", []);
+            }
+            page.text([roman(line)]);
+        }
+    }
+    add_environment(&mut page, &|variable| variable.of.contains(family));
     page.control("SH", ["SEE ALSO"]).text([bold("offld"), roman("(1), "), bold("offld-links"), roman("(1)")]);
     page
 }

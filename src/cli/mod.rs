@@ -3,11 +3,13 @@
 
 mod bundler;
 mod cache;
+mod environment;
 mod help;
 mod inspect;
 mod link;
 mod links;
 mod manual;
+mod misspelled;
 mod own;
 mod packager;
 mod wrapper;
@@ -17,6 +19,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use crate::args::Role;
 use crate::args::cl::Refused;
 use crate::error;
 use crate::sys::shell::Shell;
@@ -32,7 +35,20 @@ pub(crate) struct Personality {
     pub about: &'static str,
     /// Whether `offld links` makes it only with `--as-ld`.
     pub only_as_ld: bool,
+    /// What kind of tool it is.
+    family: Family,
+    /// Its options as its help spells them, each with its help text.
+    options: fn() -> Vec<(String, String)>,
     run: RunFn,
+}
+
+/// A kind of tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Family {
+    Link,
+    Bundler,
+    Packager,
+    Wrapper,
 }
 
 /// All names, in the order the help text lists them.
@@ -41,48 +57,64 @@ pub(crate) const PERSONALITIES: [Personality; 8] = [
         name: "clang-linker-wrapper",
         about: "the drop-in for LLVM's, found by clang through -B DIR",
         only_as_ld: false,
+        family: Family::Link,
+        options: || help::options(Role::Wrapper),
         run: link::clang_linker_wrapper,
     },
     Personality {
         name: "ld.offld",
         about: "the linker, for -fuse-ld=offld, --ld-path= or by hand",
         only_as_ld: false,
+        family: Family::Link,
+        options: || help::options(Role::Ld),
         run: link::ld_offld,
     },
     Personality {
         name: "ld",
         about: "the linker, for drivers such as gcc that only know -B DIR",
         only_as_ld: true,
+        family: Family::Link,
+        options: || help::options(Role::Ld),
         run: link::ld,
     },
     Personality {
         name: "llvm-offload-binary",
         about: "packs device images into OffloadBinaries, and extracts them from any file",
         only_as_ld: false,
+        family: Family::Packager,
+        options: packager::options,
         run: packager::llvm_offload_binary,
     },
     Personality {
         name: "clang-offload-packager",
         about: "the same, by the name it had up to LLVM 21",
         only_as_ld: false,
+        family: Family::Packager,
+        options: packager::options,
         run: packager::clang_offload_packager,
     },
     Personality {
         name: "llvm-offload-wrapper",
         about: "registration code for device images, as LLVM 22 has it",
         only_as_ld: false,
+        family: Family::Wrapper,
+        options: wrapper::options_of_llvm,
         run: wrapper::llvm_offload_wrapper,
     },
     Personality {
         name: "clang-offload-wrapper",
         about: "the same, as LLVM 14 and 15 had it, with --offload-arch",
         only_as_ld: false,
+        family: Family::Wrapper,
+        options: wrapper::options_of_clang,
         run: wrapper::clang_offload_wrapper,
     },
     Personality {
         name: "clang-offload-bundler",
         about: "the drop-in for LLVM's: code objects of several targets in one file, and out of it",
         only_as_ld: false,
+        family: Family::Bundler,
+        options: bundler::options,
         run: bundler::run,
     },
 ];

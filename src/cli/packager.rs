@@ -39,6 +39,11 @@ static TOOL: cl::ToolSpec = cl::ToolSpec {
     version: || format!("offld {} LLVM version {LLVM_MAJOR} (compatible)\n", env!("CARGO_PKG_VERSION")),
 };
 
+/// The options, for the manual page.
+pub(super) fn options() -> Vec<(String, String)> {
+    TOOL.listed()
+}
+
 /// The release of LLVM that renamed the packager.
 const RENAMED_IN: u32 = 22;
 /// The first release of LLVM that stores kinds as bits, with 4 for HIP.

@@ -58,6 +58,16 @@ static CLANG_TOOL: ToolSpec = ToolSpec {
     version,
 };
 
+/// The options of `llvm-offload-wrapper`, for the manual page.
+pub(super) fn options_of_llvm() -> Vec<(String, String)> {
+    LLVM_TOOL.listed()
+}
+
+/// The options of `clang-offload-wrapper`, for the manual page.
+pub(super) fn options_of_clang() -> Vec<(String, String)> {
+    CLANG_TOOL.listed()
+}
+
 /// Runs as `llvm-offload-wrapper`, the tool of LLVM 22.
 pub(super) fn llvm_offload_wrapper(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
     let Some(line) = read(&LLVM_TOOL, argv, shell)? else { return Ok(()) };

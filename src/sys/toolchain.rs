@@ -50,10 +50,14 @@ pub(crate) struct Choice {
 /// candidate of that version, else the first newer one (with a warning); older ones cannot read the bitcode, so having only those is
 /// an error. A compiler that the user named is used whatever its version, unless it is too old.
 pub(crate) fn device_compiler(explicit: Option<&Path>, need: Option<u32>) -> Result<Choice> {
-    let named = explicit.map(Path::to_path_buf).or_else(|| Session::env(session::OFFLD_CLANG).map(PathBuf::from));
-    if let Some(named) = named {
-        let path = which::which(&named).with_context(|| format!("cannot find the device compiler `{}`", named.display()))?;
-        return fitting([Compiler::at(path)].into_iter(), need);
+    if let Some((named, by)) = named(explicit, "--offld-clang=", session::OFFLD_CLANG) {
+        let path =
+            which::which(&named).with_context(|| format!("{by}: cannot find the device compiler `{}`", named.display()))?;
+        let compiler = Compiler::at(path);
+        if !is_clang(&compiler) {
+            bail!("{by}: `{}` is not a clang: device code is linked by clang only", compiler.path.display());
+        }
+        return fitting([compiler].into_iter(), need).with_context(|| by.to_owned());
     }
     let calling = calling_clang().into_iter().chain(beside_us());
     let on_path = std::iter::once("clang".to_owned()).chain(VERSIONS.rev().map(|major| format!("clang-{major}")));
@@ -61,6 +65,20 @@ pub(crate) fn device_compiler(explicit: Option<&Path>, need: Option<u32>) -> Res
     let packaged = VERSIONS.rev().map(|major| PathBuf::from(format!("/usr/lib/llvm-{major}/bin/clang")));
     let all = calling.chain(on_path).chain(packaged.filter(|path| path.is_file()));
     fitting(all.map(Compiler::at), need)
+}
+
+/// The tool that the user named, by the option, else by the environment variable, and which of them it was.
+fn named<'n>(explicit: Option<&Path>, option: &'n str, variable: &'n str) -> Option<(PathBuf, &'n str)> {
+    let by_variable = || Some((PathBuf::from(Session::env(variable)?), variable));
+    explicit.map(|path| (path.to_path_buf(), option)).or_else(by_variable)
+}
+
+/// Whether `compiler` is a clang: by its name, or because it says so.
+fn is_clang(compiler: &Compiler) -> bool {
+    let real = compiler.path.canonicalize().unwrap_or_else(|_| compiler.path.clone());
+    let called = [&compiler.path, &real].map(|path| path.file_name().unwrap_or_default().to_string_lossy().into_owned());
+    let by_name = called.iter().any(|name| name.contains("clang"));
+    by_name || run::stdout_of(&compiler.path, &["--version"]).is_some_and(|text| text.contains("clang") || text.contains("LLVM"))
 }
 
 fn fitting(mut candidates: impl Iterator<Item = Compiler>, need: Option<u32>) -> Result<Choice> {
@@ -157,8 +175,7 @@ pub(crate) fn beside_us_or_on_path(name: &str) -> PathBuf {
 /// The linker that does the host link for `ld.offld`: `explicit` (`--offld-linker=`), `OFFLD_LINKER`, else `ld.lld`, else `ld`
 /// (the other way round if offld was called as `ld`, `ld_first`). Never offld itself under another name.
 pub(crate) fn host_linker(explicit: Option<&Path>, ld_first: bool) -> Result<PathBuf> {
-    let named = explicit.map(Path::to_path_buf).or_else(|| Session::env(session::OFFLD_LINKER).map(PathBuf::from));
-    if let Some(named) = named {
+    if let Some((named, by)) = named(explicit, "--offld-linker=", session::OFFLD_LINKER) {
         // `lld` means ld.lld, as in -fuse-ld=lld: the program `lld` only prints that it must be called as ld.lld.
         let found = if named.components().count() == 1 {
             let names = [PathBuf::from(format!("ld.{}", named.display())), named.clone()];
@@ -168,7 +185,7 @@ pub(crate) fn host_linker(explicit: Option<&Path>, ld_first: bool) -> Result<Pat
         } else {
             first_other(&named)
         };
-        return found.with_context(|| format!("cannot find the host linker `{}` (or it is offld itself)", named.display()));
+        return found.with_context(|| format!("{by}: cannot find the host linker `{}` (or it is offld itself)", named.display()));
     }
     let lld = || first_other(Path::new("ld.lld")).or_else(|| beside_clang(Path::new("ld.lld")));
     let ld = || first_other(Path::new("ld"));

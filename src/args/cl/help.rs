@@ -48,6 +48,25 @@ pub(super) fn text(tool: &ToolSpec, program: &str, hidden: bool, flat: bool) -> 
     text
 }
 
+/// Every option of `tool`, and the generic ones.
+pub(super) fn listed(tool: &ToolSpec) -> Vec<(String, String)> {
+    let generic = GENERIC.into_iter().map(|(name, help, _)| (format!("--{name}"), help.to_owned()));
+    let mut all: Vec<(String, String)> =
+        tool.options.iter().map(row).map(|row| (row.left, with_choices(row.help, row.choices))).collect();
+    all.extend(generic);
+    all.sort();
+    all
+}
+
+fn with_choices(help: &str, choices: &[(&str, &str)]) -> String {
+    let choices: String = choices.iter().map(|(name, help)| format!("\n{name}: {help}")).collect();
+    match format!("{help}{choices}") {
+        // LLVM's help does not have it.
+        text if text.is_empty() => "Accepted as LLVM's tool does.".to_owned(),
+        text => text,
+    }
+}
+
 fn row(option: &Opt) -> HelpRow {
     let (dashes, between) = if option.name.len() == 1 { ("-", " ") } else { ("--", "=") };
     let value = if option.value.is_empty() { String::new() } else { format!("{between}{}", option.value) };
