@@ -58,14 +58,7 @@ pub(super) fn arguments(
     if !target.is_nvptx() && !target.is_spirv() && complete {
         args.arg("-Wl,--no-undefined");
     }
-    for (at, path) in inputs.iter().enumerate() {
-        // By its name, bitcode in a file is an object, which only a linker would read.
-        if compiles_each(target, context) && job.inputs.get(at).is_some_and(|input| magic::is_bitcode(&input.bytes)) {
-            args.arg("-x").arg("ir").path(path).arg("-x").arg("none");
-        } else {
-            args.path(path);
-        }
-    }
+    input_files(&mut args, job, context, inputs);
     legacy_options(&mut args, context, job);
     if target.is_cpu() {
         if needs_lto(job, context) {
@@ -96,6 +89,18 @@ pub(super) fn arguments(
     }
     cuda_path(&mut args, context, target);
     Ok(args.finish())
+}
+
+/// The job's inputs, as the files that they are in.
+fn input_files(args: &mut ArgList, job: &DeviceJob<'_>, context: &DeviceContext<'_>, inputs: &[PathBuf]) {
+    for (at, path) in inputs.iter().enumerate() {
+        // By its name, bitcode in a file is an object, which only a linker would read.
+        if compiles_each(&job.target, context) && job.inputs.get(at).is_some_and(|input| magic::is_bitcode(&input.bytes)) {
+            args.arg("-x").arg("ir").path(path).arg("-x").arg("none");
+        } else {
+            args.path(path);
+        }
+    }
 }
 
 /// Whether bitcode for `target` is compiled, each input by itself, and only then linked (`--no-lto`, llvm/llvm-project#201135).
