@@ -36,6 +36,16 @@ impl OffloadKind {
             OffloadKind::Sycl => "sycl",
         }
     }
+
+    /// The name in messages: `OpenMP`, `CUDA`, `HIP`, `SYCL`.
+    pub fn title(self) -> &'static str {
+        match self {
+            OffloadKind::OpenMp => "OpenMP",
+            OffloadKind::Cuda => "CUDA",
+            OffloadKind::Hip => "HIP",
+            OffloadKind::Sycl => "SYCL",
+        }
+    }
 }
 
 /// A set of kinds: one linked image may be registered with several runtimes.

@@ -197,6 +197,12 @@ pub struct LinkRequest {
     pub emulation: Option<String>,
     /// Symbols that the command line requires: of `-e`, `-u`, `--require-defined`, and every name in the expression of a `--defsym`.
     pub undefined: Vec<String>,
+    /// Those of them that ld.lld looks for only after it has read all inputs: of `-e` and `--defsym`.
+    pub late_undefined: Vec<String>,
+    /// `--undefined-glob`: patterns for symbols whose definitions are linked.
+    pub undefined_globs: Vec<String>,
+    /// Linker scripts that options name (`-T`).
+    pub scripts: Vec<PathBuf>,
     /// `--wrap`.
     pub wrapped_symbols: Vec<String>,
     /// `-z` keywords in order.
@@ -331,11 +337,19 @@ impl LinkRequest {
         Ok(())
     }
 
+    fn late(&mut self, symbols: Vec<String>) {
+        self.undefined.extend(symbols.iter().cloned());
+        self.late_undefined.extend(symbols);
+    }
+
     fn host_option(&mut self, id: Id, value: &OsStr) {
         match id {
-            Id::Defsym => self.undefined.extend(expression_names(&text(value))),
+            Id::Defsym => self.late(expression_names(&text(value))),
             Id::Emulation => self.emulation = Some(text(value)),
-            Id::Entry | Id::Undefined => self.undefined.push(text(value)),
+            Id::Entry => self.late(vec![text(value)]),
+            Id::Script => self.scripts.push(PathBuf::from(value)),
+            Id::Undefined => self.undefined.push(text(value)),
+            Id::UndefinedGlob => self.undefined_globs.push(text(value)),
             Id::LibraryPath => self.library_dirs.push(PathBuf::from(value)),
             Id::Output => self.output = Some(PathBuf::from(value)),
             Id::Rpath => self.rpaths.push(value.to_owned()),

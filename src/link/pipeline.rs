@@ -152,7 +152,8 @@ fn device_images(
     session.signals.watch();
 
     // One device link for each image of the program, in the order in which they are registered.
-    let jobs = steps::select(request, &inputs, &found, &facts, session)?;
+    let host_code = steps::host_code(request, &inputs, &found, &facts)?;
+    let jobs = steps::select(request, linker, &inputs, &found, &host_code, &facts, session)?;
     if jobs.is_empty() {
         return Ok(None);
     }

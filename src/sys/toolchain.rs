@@ -2,6 +2,7 @@
 //! `clang -dumpversion`, and that only if the path does not contain the version.
 
 use std::ffi::OsStr;
+use std::io::Read;
 use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
 
@@ -199,6 +200,37 @@ pub(crate) fn is_ld_lld(path: &Path) -> bool {
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let real = path.canonicalize().map(|real| name(&real)).unwrap_or_default();
     name(path).contains("ld.lld") && (real == "lld" || real.starts_with("lld-") || real == "ld.lld")
+}
+
+/// A family of linkers for ELF, by how they read a command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LinkerFamily {
+    /// GNU ld and gold.
+    Gnu,
+    /// ld.lld.
+    Lld,
+    /// Any other, or one that is not known.
+    Other,
+}
+
+/// The family of the linker `path`, by the name of the program that symlinks lead to. A script under such a name may start any linker.
+pub(crate) fn linker_family(path: &Path) -> LinkerFamily {
+    let Ok(real) = path.canonicalize() else { return LinkerFamily::Other };
+    let mut start = [0; 2];
+    let is_script = std::fs::File::open(&real).and_then(|mut file| file.read_exact(&mut start)).is_err() || start == *b"#!";
+    let name = real.file_name().unwrap_or_default().to_string_lossy();
+    // `x86_64-linux-gnu-ld.bfd`.
+    let name = name
+        .rfind("-ld")
+        .filter(|at| name[at + 3..].chars().next().is_none_or(|c| c == '.'))
+        .map_or(&*name, |at| &name[at + 1..]);
+    match name {
+        _ if is_script => LinkerFamily::Other,
+        "ld" | "ld.bfd" | "ld.gold" | "gold" => LinkerFamily::Gnu,
+        "lld" | "ld.lld" => LinkerFamily::Lld,
+        _ if name.starts_with("lld-") && !name.starts_with("lld-link") => LinkerFamily::Lld,
+        _ => LinkerFamily::Other,
+    }
 }
 
 /// A linker in the folder of the clang that started offld, which need not be on `PATH`.

@@ -157,6 +157,11 @@ fn what_scanning_needs_of_the_host_line() {
     assert!(request.relocatable && request.shared && request.gc_sections && !request.static_link);
     assert_eq!(request.emulation.as_deref(), Some("elf_i386"));
     assert_eq!(request.undefined, ["start", "f", "g", "i", "SIZEOF", ".text"]);
+    assert_eq!(request.late_undefined, ["start", "i", "SIZEOF", ".text"]);
+    let scripts =
+        super::request("-T a.ld -Tb.ld --script=c.ld -dT d.ld --default-script e.ld --undefined-glob=f* --undefined-glob g? a.o");
+    assert_eq!(scripts.scripts, ["a.ld", "b.ld", "c.ld", "d.ld", "e.ld"].map(PathBuf::from));
+    assert_eq!((scripts.undefined_globs, scripts.inputs.len()), (vec!["f*".to_owned(), "g?".to_owned()], 1));
     assert_eq!((request.wrapped_symbols, request.z_keywords), (vec!["j".to_owned()], words("now defs")));
     assert!(!super::request("--gc-sections --no-gc-sections").gc_sections);
     assert!(super::request("-G a.o").shared && !super::request("-G 8 a.o").shared);

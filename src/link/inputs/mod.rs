@@ -4,6 +4,7 @@
 
 mod archive;
 mod script;
+mod script_symbols;
 pub mod search;
 
 use std::collections::HashMap;
@@ -24,6 +25,8 @@ use crate::model::Origin;
 use crate::sys::threads;
 use script::ScriptEntry;
 use search::Search;
+
+pub use script_symbols::ScriptSymbols;
 
 /// One host object: a file, or a member of an archive.
 #[derive(Debug)]
@@ -109,6 +112,21 @@ pub struct Inputs {
     pub objects: Vec<InputObject>,
     /// For each input of the command line, the index of its file, if it was found and is not a linker script.
     pub named: Vec<Option<usize>>,
+    /// Every mention of a file, by the command line or a script, in the order in which linkers read them.
+    pub loads: Vec<LoadedFile>,
+    /// What the linker scripts among the inputs need.
+    pub script_symbols: ScriptSymbols,
+}
+
+/// A mention of a file. Objects and scripts are read at each, archives and libraries are searched again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadedFile {
+    /// Its index in `Inputs::files`.
+    pub file: usize,
+    /// `--as-needed` is in effect.
+    pub as_needed: bool,
+    /// The `--start-group` that it is in, or the list of a script.
+    pub group: Option<usize>,
 }
 
 /// The files that a link reads, for reproductions.
@@ -199,6 +217,8 @@ struct Opener<'f> {
     seen: HashMap<(u64, u64), usize>,
     /// Libraries looked up already; drivers name libgcc and libc several times.
     libraries: HashMap<(OsString, bool), Option<usize>>,
+    /// How many scripts were read.
+    script_groups: usize,
     on_file: &'f mut dyn FnMut(Magic, &[u8]),
 }
 
@@ -206,7 +226,7 @@ impl<'f> Opener<'f> {
     fn all(specs: &[InputSpec], search: &Search, on_file: &'f mut dyn FnMut(Magic, &[u8])) -> Opener<'f> {
         let (inputs, files) = (Inputs::default(), OpenedFiles::default());
         let (search, seen, libraries) = (search.clone(), HashMap::new(), HashMap::new());
-        let mut opener = Opener { search, inputs, files, seen, libraries, on_file };
+        let mut opener = Opener { search, inputs, files, seen, libraries, script_groups: 0, on_file };
         for spec in specs {
             let named = opener.spec(spec);
             opener.inputs.named.push(named);
@@ -228,6 +248,7 @@ impl<'f> Opener<'f> {
         if let Some(&known) = self.libraries.get(&key)
             && !spec.whole_archive
         {
+            known.into_iter().for_each(|file| self.load(file, spec));
             return known;
         }
         let named = self.search.library(name, spec.prefer_static).and_then(|path| self.file(&path, spec, depth));
@@ -252,12 +273,18 @@ impl<'f> Opener<'f> {
             let first = *self.seen.entry(id).or_insert(index);
             if let Some(earlier) = self.inputs.files.get_mut(first) {
                 earlier.whole |= spec.whole_archive;
+                self.load(first, spec);
                 return Some(first);
             }
         }
+        self.load(index, spec);
         let (whole, lazy) = (spec.whole_archive, spec.lazy);
         self.inputs.files.push(InputFile { path: path.to_path_buf(), kind, contents, whole, lazy });
         Some(index)
+    }
+
+    fn load(&mut self, file: usize, spec: &InputSpec) {
+        self.inputs.loads.push(LoadedFile { file, as_needed: spec.as_needed, group: spec.group });
     }
 
     fn script(&mut self, path: &Path, bytes: &Bytes, spec: &InputSpec, depth: usize) {
@@ -266,6 +293,10 @@ impl<'f> Opener<'f> {
         if depth >= DEEPEST {
             return;
         }
+        script_symbols::add(bytes.as_slice(), &mut self.inputs.script_symbols);
+        // The files of a script's GROUP are searched again and again, like those of a group of the line.
+        self.script_groups += 1;
+        let spec = &InputSpec { group: spec.group.or(Some(usize::MAX - self.script_groups)), ..spec.clone() };
         for entry in script::entries(bytes.as_slice()) {
             match entry {
                 ScriptEntry::File(name) | ScriptEntry::Script(name) => {
@@ -286,6 +317,11 @@ impl<'f> Opener<'f> {
             }
         }
     }
+}
+
+/// Whether the file at `path` is a linker script, as far as its contents tell.
+pub fn is_script(path: &Path) -> bool {
+    open_regular(path).and_then(|(file, size, _)| contents(&file, size)).is_some_and(|(kind, _)| kind == Magic::Text)
 }
 
 /// A regular file that is not empty, with its size in bytes, and its device and inode numbers.

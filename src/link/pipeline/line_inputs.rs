@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use crate::args::link_exe;
-use crate::args::request::{InputSpec, LinkRequest};
+use crate::args::request::{InputName, InputSpec, LinkRequest};
 use crate::link::host;
 use crate::link::inputs;
 use crate::link::inputs::search::{Naming, Search};
@@ -14,10 +14,13 @@ use crate::link::scan;
 use crate::sys::session::{self, Session};
 use std::path::Path;
 
-/// The inputs of the command line, and for Windows the default libraries that objects name in turn, which linkers search after all
+/// The inputs of the command line, the scripts that its options name, and for Windows the default libraries that objects name in turn, which linkers search after all
 /// others. Inputs that cannot be read are ignored here: opening them later reports the error.
 pub(super) fn input_specs<'r>(request: &'r LinkRequest, search: &Search) -> Cow<'r, [InputSpec]> {
     let mut specs = Cow::Borrowed(request.inputs.as_slice());
+    if !request.scripts.is_empty() {
+        specs.to_mut().extend(request.scripts.iter().filter_map(|script| script_spec(script, search)));
+    }
     if host::naming(request) == Naming::Unix || request.no_default_libraries {
         return specs;
     }
@@ -34,6 +37,15 @@ pub(super) fn input_specs<'r>(request: &'r LinkRequest, search: &Search) -> Cow<
             return specs;
         }
     }
+}
+
+/// The script that an option names, as an input after all others: it stands in the current folder or in one that is searched for libraries.
+fn script_spec(script: &Path, search: &Search) -> Option<InputSpec> {
+    let exact: OsString = [OsStr::new(":"), script.as_os_str()].into_iter().collect();
+    let found = if script.is_file() { Some(script.to_path_buf()) } else { search.library(&exact, false) };
+    found
+        .filter(|path| inputs::is_script(path))
+        .map(|path| InputSpec { name: InputName::File(path), ..InputSpec::library(OsString::new()) })
 }
 
 /// The folders that are searched for libraries: those of the command line, for link.exe those of `LIB`, and the linkers' built-in ones.

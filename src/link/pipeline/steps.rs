@@ -12,15 +12,16 @@ use crate::args::{Ledger, link_exe};
 use crate::formats::{bitcode, offload_binary};
 use crate::io::bytes::Bytes;
 use crate::link::device::Linked;
-use crate::link::inputs::Inputs;
-use crate::link::scan::{self, DeviceImage, HostFacts, Machine};
-use crate::link::select::{self, DeviceJob, SelectOptions};
+use crate::link::inputs::{Inputs, LoadedFile};
+use crate::link::scan::{self, DeviceImage, HostFacts, Machine, SharedSymbols};
+use crate::link::select::{self, DeviceJob, Load, Reading, SelectOptions, SharedLibrary};
+
 use crate::link::{host, reproduce};
 use crate::model::{ObjectFormat, OffloadKind};
 use crate::registration::{self, sycl};
 use crate::sys::run::{Cmd, PreloadedLinker};
 use crate::sys::session::Session;
-use crate::sys::toolchain::{self, Compiler};
+use crate::sys::toolchain::{self, Compiler, LinkerFamily};
 use crate::sys::trace::span;
 
 /// Writes the tar that reproduces this link elsewhere, if it was requested.
@@ -160,29 +161,95 @@ pub(super) fn runtime(
     Ok(runtime.args)
 }
 
+/// The patterns of `--undefined-glob`, which in ld.lld's spelling may be quoted and negate with `^`.
+fn globs(request: &LinkRequest) -> Result<Vec<glob::Pattern>> {
+    let pattern = |text: &String| {
+        let quoted = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+        let mut plain = quoted.map_or_else(|| text.replace("[^", "[!"), glob::Pattern::escape);
+        while plain.contains("**") {
+            plain = plain.replace("**", "*");
+        }
+        glob::Pattern::new(&plain).with_context(|| format!("--undefined-glob={text}"))
+    };
+    request.undefined_globs.iter().map(pattern).collect()
+}
+
+/// The host code in archives that device code for the host's own CPU may call.
+pub(super) fn host_code<'a>(
+    request: &LinkRequest,
+    inputs: &'a Inputs,
+    found: &[DeviceImage<'_>],
+    facts: &[HostFacts<'_>],
+) -> Result<Vec<DeviceImage<'a>>> {
+    let triple = host::triple(request, facts)?;
+    Ok(scan::host_code(inputs, found, triple.split('-').next().unwrap_or_default()))
+}
+
+/// How the host linker reads its line.
+fn reading(linker: &Path) -> Reading {
+    match toolchain::linker_family(linker) {
+        LinkerFamily::Gnu => Reading::InTurn,
+        LinkerFamily::Lld => Reading::Remembering,
+        LinkerFamily::Other => Reading::AnyOrder,
+    }
+}
+
+/// The files in the order in which a linker reads them, and the symbols of the shared libraries among them.
+fn loads(inputs: &Inputs) -> (Vec<Load>, Vec<SharedLibrary>) {
+    let mut objects = vec![0..0; inputs.files.len()];
+    for (index, object) in inputs.objects.iter().enumerate() {
+        let own = &mut objects[object.file];
+        *own = if own.start == own.end { index..index + 1 } else { own.start..index + 1 };
+    }
+    let symbols = scan::shared_symbols(inputs);
+    let load = |load: &LoadedFile| Load {
+        objects: objects[load.file].clone(),
+        library: symbols.iter().position(|(file, _)| *file == load.file),
+        as_needed: load.as_needed,
+        group: load.group,
+    };
+    let library = |(file, symbols): &(usize, SharedSymbols)| SharedLibrary {
+        name: inputs.files[*file].path.display().to_string(),
+        defines: symbols.defines.clone(),
+        needs: symbols.needs.clone(),
+    };
+    (inputs.loads.iter().map(load).collect(), symbols.iter().map(library).collect())
+}
+
 /// One job for each image of the program; images without an offload kind are left out with a warning.
 pub(super) fn select<'a>(
     request: &LinkRequest,
+    linker: &Path,
     inputs: &Inputs,
     found: &'a [DeviceImage<'a>],
+    host_code: &'a [DeviceImage<'a>],
     facts: &[HostFacts<'_>],
     session: &Session,
 ) -> Result<Vec<DeviceJob<'a>>> {
     let lazy: Vec<bool> = inputs.objects.iter().map(|input_object| input_object.lazy).collect();
     let coff = facts.iter().any(|facts| matches!(facts.machine, Some(Machine::Coff(_))));
     let starts = (coff && !request.entry_is_named).then(link_exe::default_entries).into_iter().flatten();
+    let scripts = &inputs.script_symbols;
+    let late = request.late_undefined.iter().chain(&scripts.needed);
+    let (loads, shared) = if found.iter().any(|image| lazy[image.input_object]) { loads(inputs) } else { Default::default() };
     let options = SelectOptions {
         should_extract: request.should_extract.clone(),
-        roots: request.undefined.iter().cloned().chain(starts).collect(),
+        roots: request.undefined.iter().chain(&scripts.external).chain(&scripts.needed).cloned().chain(starts).collect(),
+        late_roots: late.cloned().collect(),
+        globs: globs(request)?,
         wrapped: request.wrapped_symbols.clone(),
-        alternate_names: request.alternate_names.clone(),
-        shared: if found.iter().any(|image| lazy[image.input_object]) { scan::shared_needs(inputs) } else { Vec::new() },
+        alternate_names: request.alternate_names.iter().chain(&scripts.provided).cloned().collect(),
+        // Without members of archives nothing depends on how the line is read.
+        reading: if loads.is_empty() || coff { Reading::AnyOrder } else { reading(linker) },
+        loads,
+        shared,
     };
     let origins: Vec<String> = inputs.objects.iter().map(|input_object| input_object.origin().to_string()).collect();
-    let selection = select::select(found, facts, &lazy, &origins, &options)?;
+    let selection = select::select(found, host_code, facts, &lazy, &origins, &options)?;
     if request.why {
         selection.why.iter().for_each(|line| session.shell.line(line));
     }
+    selection.warnings.iter().for_each(|warning| session.shell.warn(warning));
     let (registered, unknown): (Vec<_>, Vec<_>) = selection.jobs.into_iter().partition(|job| job.kinds.iter().next().is_some());
     for job in unknown {
         let names: Vec<String> = job.inputs.iter().map(|input| input.origin.to_string()).collect();

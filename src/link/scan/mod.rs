@@ -67,6 +67,30 @@ pub fn has_images(inputs: &Inputs) -> bool {
     }
 }
 
+/// The host code that device code for `host_arch`, the host's CPU, may call: the members of archives with such device code. They are given as
+/// images for the triple of that code, of no kind.
+pub fn host_code<'a>(inputs: &'a Inputs, found: &[DeviceImage<'_>], host_arch: &str) -> Vec<DeviceImage<'a>> {
+    let mut triples: Vec<Option<&str>> = vec![None; inputs.files.len()];
+    let is_host = |image: &&DeviceImage<'_>| image.triple.split('-').next() == Some(host_arch);
+    for image in found.iter().filter(is_host).filter(|image| inputs.objects[image.input_object].lazy) {
+        triples[inputs.objects[image.input_object].file] = Some(image.triple.trim_end_matches('-'));
+    }
+    let members = inputs.objects.iter().enumerate().filter(|(_, object)| object.lazy && object.kind == Magic::Elf);
+    let code = members.filter_map(|(input_object, object)| {
+        Some(DeviceImage {
+            input_object,
+            origin: object.origin(),
+            triple: triples[object.file]?.to_owned(),
+            arch: String::new(),
+            kinds: OffloadKinds::default(),
+            image_kind: ImageKind::Object,
+            raw_section: false,
+            bytes: Cow::Borrowed(object.data()),
+        })
+    });
+    code.collect()
+}
+
 fn images_of(index: usize, input_object: &InputObject) -> Result<Vec<DeviceImage<'_>>> {
     match input_object.kind {
         Magic::Elf => object::elf_images(index, input_object),
@@ -167,11 +191,19 @@ pub fn host_facts(inputs: &Inputs, wanted: bool) -> Result<Vec<HostFacts<'_>>> {
     each.into_iter().collect()
 }
 
-/// The undefined symbols of the shared libraries among the inputs, by library. Libraries that cannot be read are ignored here: the linker
-/// reports them.
-pub fn shared_needs(inputs: &Inputs) -> Vec<(String, Vec<Vec<u8>>)> {
-    let libraries = inputs.files.iter().filter(|file| file.kind == Magic::ElfShared);
-    libraries.map(|file| (file.path.display().to_string(), object::shared_needs(file.data()).unwrap_or_default())).collect()
+/// The symbols of the shared libraries among the inputs, by file. Libraries that cannot be read are ignored here: the linker reports them.
+pub fn shared_symbols(inputs: &Inputs) -> Vec<(usize, SharedSymbols)> {
+    let libraries = inputs.files.iter().enumerate().filter(|(_, file)| file.kind == Magic::ElfShared);
+    libraries.map(|(index, file)| (index, object::shared_symbols(file.data()).unwrap_or_default())).collect()
+}
+
+/// The dynamic symbols of a shared library.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SharedSymbols {
+    /// Those that it defines, without those of an old version, which only programs find that were linked with it.
+    pub defines: Vec<Vec<u8>>,
+    /// Those that it leaves undefined.
+    pub needs: Vec<Vec<u8>>,
 }
 
 fn facts_of(input_object: &InputObject) -> Result<HostFacts<'_>> {

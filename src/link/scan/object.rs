@@ -8,7 +8,7 @@ use object::Endianness;
 use object::elf::{self, FileHeader32, FileHeader64};
 use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
 
-use super::{Definition, DeviceImage, HostFacts, Machine, Need, PLAIN_BOUNDS, packaged};
+use super::{Definition, DeviceImage, HostFacts, Machine, Need, PLAIN_BOUNDS, SharedSymbols, packaged};
 use crate::formats::elf::SHT_LLVM_OFFLOADING;
 use crate::formats::elf::raw::Class;
 use crate::formats::magic;
@@ -207,20 +207,28 @@ fn cut_at_zero(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&bytes[..len], &bytes[len + 1..]))
 }
 
-/// The undefined symbols of a shared library.
-pub(super) fn shared_needs(data: &[u8]) -> Result<Vec<Vec<u8>>> {
-    fn read<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<Vec<Vec<u8>>> {
+/// The dynamic symbols of a shared library.
+pub(super) fn shared_symbols(data: &[u8]) -> Result<SharedSymbols> {
+    fn read<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<SharedSymbols> {
         let (endian, sections) = open::<Elf>(data)?;
         let symbols = sections.symbols(endian, data, elf::SHT_DYNSYM)?;
-        let open =
-            symbols.iter().filter(|symbol| symbol.st_bind() == elf::STB_GLOBAL && symbol.st_shndx(endian) == elf::SHN_UNDEF);
+        let versions = sections.versions(endian, data)?;
+        let mut found = SharedSymbols::default();
         let mut shares = Shares::of(data);
-        let names = open.map(|symbol| {
+        for (index, symbol) in symbols.enumerate() {
+            if symbol.st_bind() == elf::STB_LOCAL {
+                continue;
+            }
+            let undefined = symbol.st_shndx(endian) == elf::SHN_UNDEF;
+            let is_old = || versions.as_ref().is_some_and(|versions| versions.version_index(endian, index).is_hidden());
+            if if undefined { symbol.st_bind() != elf::STB_GLOBAL } else { is_old() } {
+                continue;
+            }
             let name = symbols.symbol_name(endian, symbol)?;
             shares.take(name)?;
-            Ok(name.to_vec())
-        });
-        names.collect()
+            if undefined { &mut found.needs } else { &mut found.defines }.push(name.to_vec());
+        }
+        Ok(found)
     }
     if Class::is_32_bit(data) { read::<FileHeader32<Endianness>>(data) } else { read::<FileHeader64<Endianness>>(data) }
 }

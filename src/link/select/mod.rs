@@ -1,7 +1,10 @@
 //! Selects the device images to link and groups them into device links: members of archives, grouping by target and LLVM release, and the
 //! final order. Reads symbol tables through `scan`; does not decide how to link.
 
+mod coverage;
 mod generation;
+mod host_code;
+mod line_order;
 mod resolve;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -11,6 +14,9 @@ use anyhow::{Result, bail};
 use crate::link::scan::{self, DeviceImage, HostFacts};
 use crate::model::{Generation, OffloadKind, OffloadKinds};
 use crate::target::Target;
+use coverage::Coverage;
+
+pub(crate) use line_order::{Load, Reading};
 
 /// One device link: the images that are linked into one.
 #[derive(Debug)]
@@ -21,7 +27,7 @@ pub(crate) struct DeviceJob<'a> {
     pub generation: Generation,
     /// The runtimes it is registered with.
     pub kinds: OffloadKinds,
-    /// Its inputs, in command-line order.
+    /// Its inputs, in the order in which the host linker reads the objects that they are in.
     pub inputs: Vec<&'a DeviceImage<'a>>,
 }
 
@@ -30,14 +36,33 @@ pub(crate) struct DeviceJob<'a> {
 pub(crate) struct SelectOptions {
     /// Architectures whose archive members are taken in any case (`--should-extract=`), compared as text.
     pub should_extract: Vec<String>,
-    /// Symbols that the command line requires (`-u`, `-e`, …).
+    /// Symbols that the command line and its scripts require (`-u`, `-e`, `EXTERN`, …).
     pub roots: Vec<String>,
-    /// Undefined symbols of shared libraries among the inputs, by library: linkers search archives for those, too.
-    pub shared: Vec<(String, Vec<Vec<u8>>)>,
+    /// Those of them that ld.lld looks for after it has read all files.
+    pub late_roots: Vec<String>,
+    /// Patterns for symbols whose definitions are required (`--undefined-glob`).
+    pub globs: Vec<glob::Pattern>,
+    /// The symbols of the shared libraries among the inputs.
+    pub shared: Vec<SharedLibrary>,
+    /// How the host linker reads its line, and the files in the order in which it does.
+    pub reading: Reading,
+    /// The files of the line, in order.
+    pub loads: Vec<Load>,
     /// Symbols redirected with `--wrap`.
     pub wrapped: Vec<String>,
-    /// Alternate names (`/alternatename:`): a symbol, and the one that it stands for if it is not defined.
+    /// Alternate names (`/alternatename:`, `PROVIDE`): a symbol, and the one that it stands for if it is not defined.
     pub alternate_names: Vec<(String, String)>,
+}
+
+/// What a shared library has to do with archives: linkers search these for what it leaves undefined, and not for what it defines.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct SharedLibrary {
+    /// Its path.
+    pub name: String,
+    /// The symbols that it exports.
+    pub defines: Vec<Vec<u8>>,
+    /// The symbols that it leaves undefined.
+    pub needs: Vec<Vec<u8>>,
 }
 
 /// The jobs in their final order, and a line for each archive member with device code that says why it is linked or not.
@@ -47,11 +72,15 @@ pub(crate) struct Selection<'a> {
     pub jobs: Vec<DeviceJob<'a>>,
     /// What `--wrapper-why` prints.
     pub why: Vec<String>,
+    /// What the user has to know of it.
+    pub warnings: Vec<String>,
 }
 
-/// Decides what is linked. `facts` are those of all objects, by index; `lazy` says which objects are archive members.
+/// Decides what is linked. `host_code`: host objects that device code for a CPU may call (`scan::host_code`); `facts` are those of all objects,
+/// by index; `lazy` says which objects are archive members.
 pub(crate) fn select<'a>(
     found: &'a [DeviceImage<'a>],
+    host_code: &'a [DeviceImage<'a>],
     facts: &[HostFacts<'_>],
     lazy: &[bool],
     origins: &[String],
@@ -60,59 +89,104 @@ pub(crate) fn select<'a>(
     let targets: Vec<Target> = found.iter().map(|image| Target::new(&image.triple, &image.arch)).collect();
     check_targets(found, &targets)?;
     let better = better_images(found, &targets)?;
-    let pulled = resolve::host_pulls(facts, lazy, origins, options);
-    let names = |arch: &str| options.should_extract.iter().any(|wanted| wanted == arch);
-    let named = |at: usize| names(&found[at].arch) || targets[at].target_id().is_some_and(|id| names(&id));
-    let (active, waiting): (Vec<usize>, Vec<usize>) =
-        (0..found.len()).partition(|&at| !lazy[found[at].input_object] || pulled[found[at].input_object].is_some() || named(at));
+    let line_order::Taken { order, pulled } = resolve::host_link(facts, lazy, origins, options);
+    // Members that only device code needs come last, in the order of the line.
+    let mut ranks = vec![usize::MAX; facts.len()];
+    order.iter().enumerate().for_each(|(rank, &object)| ranks[object] = rank);
+    let entry = |(at, image): (usize, &DeviceImage<'_>)| entry(at, image, lazy, &pulled, options);
+    let entries: Vec<Entry> = found.iter().enumerate().map(entry).collect();
+    let coverage = Coverage::of(entries.iter().zip(found).filter(|(entry, _)| entry.how == How::Regular).map(|(_, image)| image));
+    let active: Vec<usize> = entries.iter().filter(|entry| entry.how != How::Waiting).map(|entry| entry.at).collect();
     let host = (0..facts.len())
         .filter(|&input_object| !lazy[input_object] || pulled[input_object].is_some())
         .filter_map(|input_object| facts[input_object].generation);
     let generations = generation::of_images(found, facts, &active, host)?;
+
+    // The kinds that an image is registered with because of the input `at`, if the input is linked into it; none if it is not.
+    let joins = |at: usize, target: &Target| match entries[at].how {
+        How::Waiting => None,
+        How::Regular | How::Named => Some(found[at].kinds),
+        How::Pulled => coverage.kinds(&found[at], target),
+    };
     let mut groups: BTreeMap<(Target, Generation), BTreeSet<usize>> = BTreeMap::new();
-    for &at in &active {
+    for &at in active.iter().filter(|&&at| joins(at, &targets[at]).is_some()) {
         for &generation in &generations.of(at) {
             groups.entry((targets[at].clone(), generation)).or_default();
         }
     }
     drop_served_generic(&mut groups);
     let mut device_pulled: BTreeMap<usize, String> = BTreeMap::new();
-    for ((target, generation), members) in &mut groups {
+    let mut jobs: Vec<DeviceJob<'a>> = Vec::new();
+    // By image: the kinds that images it is linked into are registered with; none if it is linked into none.
+    let mut linked: Vec<Option<OffloadKinds>> = vec![None; found.len()];
+    for ((target, generation), mut members) in groups {
         let fits = |at: &usize| {
-            let outdone = || better[*at].iter().any(|&other| targets[other].serves(target));
-            targets[*at].serves(target) && generations.of(*at).contains(generation) && !outdone()
+            let outdone = || better[*at].iter().any(|&other| targets[other].serves(&target));
+            targets[*at].serves(&target) && generations.of(*at).contains(&generation) && !outdone()
         };
-        members.extend(active.iter().copied().filter(fits));
-        let waiting: Vec<usize> = waiting.iter().copied().filter(fits).collect();
+        members.extend(active.iter().copied().filter(|at| fits(at) && joins(*at, &target).is_some()));
+        let kinds = members.iter().filter_map(|&at| joins(at, &target)).fold(OffloadKinds::default(), OffloadKinds::union);
+        let waiting: Vec<usize> = (0..found.len()).filter(|at| fits(at) && joins(*at, &target).is_none()).collect();
         if !waiting.is_empty() {
-            device_pulled.extend(resolve::device_pulls(found, members, &waiting)?);
+            device_pulled.extend(resolve::device_pulls(found, &mut members, &waiting)?);
         }
-    }
-    let of_group = |((target, generation), members): ((Target, Generation), BTreeSet<usize>)| {
+        members.iter().for_each(|&at| linked[at] = Some(linked[at].unwrap_or_default().union(kinds)));
+        let mut inputs: Vec<&DeviceImage<'a>> = members.iter().map(|&at| &found[at]).collect();
+        inputs.sort_by_key(|image| ranks[image.input_object]);
+        inputs.extend(host_code::pulls(&inputs, host_code, facts, &target)?);
         let target = members.iter().fold(target, |target, &at| target.named_like(&targets[at]));
-        job(found, target, generation, &members)
-    };
-    let jobs: Vec<DeviceJob<'a>> = groups.into_iter().map(of_group).collect();
+        jobs.push(DeviceJob { target, generation, kinds, inputs });
+    }
     for job in &jobs {
         check_kinds(job)?;
     }
-    let why = found.iter().enumerate().filter(|(_, image)| lazy[image.input_object]);
-    let why = why.map(|(at, image)| {
-        let reason = match (&pulled[image.input_object], device_pulled.get(&at)) {
-            (Some(reason), _) => format!("taken: {reason}"),
-            (None, _) if named(at) => "taken: --should-extract names its target".to_owned(),
-            (None, Some(reason)) => format!("taken: {reason}"),
-            (None, None) => "not taken: neither the host link nor linked device code needs it".to_owned(),
+    let members = found.iter().zip(&entries).filter(|(image, _)| lazy[image.input_object]);
+    let why = members.map(|(image, entry)| {
+        let reason = match (device_pulled.get(&entry.at), &pulled[image.input_object], linked[entry.at]) {
+            (_, Some(reason), Some(_)) | (Some(reason), None, _) => format!("taken: {reason}"),
+            (_, Some(_), None) => "not taken: the program's own objects have no code for this target".to_owned(),
+            (None, None, Some(_)) => "taken: --should-extract names its target".to_owned(),
+            (None, None, None) => "not taken: neither the host link nor linked device code needs it".to_owned(),
         };
-        format!("{}: {}: {reason}", origins[image.input_object], targets[at])
+        format!("{}: {}: {reason}", origins[image.input_object], entry.target)
     });
-    Ok(Selection { jobs, why: why.collect() })
+    let why = why.collect();
+    let is_pulled = |input_object: usize| pulled[input_object].is_some() && facts[input_object].generation.is_some();
+    let warnings = coverage::left_out(found, &coverage, &linked, &is_pulled);
+    Ok(Selection { jobs, why, warnings })
 }
 
-fn job<'a>(found: &'a [DeviceImage<'a>], target: Target, generation: Generation, members: &BTreeSet<usize>) -> DeviceJob<'a> {
-    let inputs: Vec<&DeviceImage<'a>> = members.iter().map(|&at| &found[at]).collect();
-    let kinds = inputs.iter().fold(OffloadKinds::default(), |kinds, image| kinds.union(image.kinds));
-    DeviceJob { target, generation, kinds, inputs }
+/// How an image is part of the link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// It is in an object that is linked in any case.
+    Regular,
+    /// It is in an archive member, and `--should-extract` names its target.
+    Named,
+    /// It is in an archive member that the host link pulls.
+    Pulled,
+    /// It is in an archive member that the host link does not pull: linked if other device code needs it.
+    Waiting,
+}
+
+/// An image and how it is part of the link.
+struct Entry {
+    /// Its index.
+    at: usize,
+    target: Target,
+    how: How,
+}
+
+fn entry(at: usize, image: &DeviceImage<'_>, lazy: &[bool], pulled: &[Option<String>], options: &SelectOptions) -> Entry {
+    let target = Target::new(&image.triple, &image.arch);
+    let names = |arch: &str| options.should_extract.iter().any(|wanted| wanted == arch);
+    let how = match image.input_object {
+        object if !lazy[object] => How::Regular,
+        _ if names(&image.arch) || target.target_id().is_some_and(|id| names(&id)) => How::Named,
+        object if pulled[object].is_some() => How::Pulled,
+        _ => How::Waiting,
+    };
+    Entry { at, target, how }
 }
 
 /// An error if the triple of an image and its target id are of different devices.
@@ -191,5 +265,7 @@ fn symbols<'f>(image: &'f DeviceImage<'_>) -> Result<HostFacts<'f>> {
     scan::device_symbols(image)
 }
 
+#[cfg(test)]
+mod line_tests;
 #[cfg(test)]
 mod tests;

@@ -1,21 +1,31 @@
 //! Symbol resolution: which archive members the host link takes, by the host symbol tables, and which device images other device code
-//! needs. The result does not depend on the order of objects and archives; in doubt, a member is taken.
+//! needs. For a linker whose reading of a line is not known, the result does not depend on the order of objects and archives, and in doubt
+//! a member is taken.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use anyhow::Result;
 
+use super::line_order::{self, Reading, Taken, names};
 use super::{SelectOptions, symbols};
 use crate::link::scan::{DeviceImage, HostFacts};
 
+/// What the host link takes, and in which order.
+pub(super) fn host_link(facts: &[HostFacts<'_>], lazy: &[bool], origins: &[String], options: &SelectOptions) -> Taken {
+    match options.reading {
+        Reading::AnyOrder => {
+            let pulled = in_any_order(facts, lazy, origins, options);
+            let order = (0..facts.len()).filter(|&object| !lazy[object] || pulled[object].is_some()).collect();
+            Taken { order, pulled }
+        }
+        _ if !lazy.contains(&true) => Taken { order: (0..facts.len()).collect(), pulled: vec![None; facts.len()] },
+        _ => line_order::read(facts, lazy, origins, options),
+    }
+}
+
 /// For each lazy input object that the host link takes, the reason.
-pub(super) fn host_pulls(
-    facts: &[HostFacts<'_>],
-    lazy: &[bool],
-    origins: &[String],
-    options: &SelectOptions,
-) -> Vec<Option<String>> {
+fn in_any_order(facts: &[HostFacts<'_>], lazy: &[bool], origins: &[String], options: &SelectOptions) -> Vec<Option<String>> {
     let mut pulled = vec![None; facts.len()];
     if !lazy.contains(&true) {
         return pulled;
@@ -32,8 +42,14 @@ pub(super) fn host_pulls(
     for root in &options.roots {
         resolver.need(Cow::Borrowed(root.as_bytes()), LINE);
     }
-    for (library, symbols) in &options.shared {
-        symbols.iter().for_each(|symbol| resolver.need(Cow::Borrowed(symbol), library));
+    for library in &options.shared {
+        library.needs.iter().for_each(|symbol| resolver.need(Cow::Borrowed(symbol), &library.name));
+    }
+    for glob in &options.globs {
+        let offered = resolver.offered.keys().filter(|name| glob.matches(&String::from_utf8_lossy(name)));
+        for name in offered.cloned().collect::<Vec<_>>() {
+            resolver.need(name, LINE);
+        }
     }
     while let Some(Wanted { name, by, is_common }) = resolver.wanted.pop_front() {
         let offered = if is_common { &resolver.initialized } else { &resolver.offered };
@@ -58,10 +74,10 @@ pub(super) fn host_pulls(
 }
 
 /// The origin that is reported for symbols that the command line requires.
-const LINE: &str = "the command line";
+pub(super) const LINE: &str = "the command line";
 
 /// With `--wrap=s`, needing `s` means `__wrap_s`, and needing `__real_s` means `s`.
-fn aliases(name: &[u8], wrapped: &[String]) -> Vec<Vec<u8>> {
+pub(super) fn aliases(name: &[u8], wrapped: &[String]) -> Vec<Vec<u8>> {
     let mut also = Vec::new();
     for symbol in wrapped {
         if symbol.as_bytes() == name {
@@ -92,11 +108,11 @@ struct Resolver<'f> {
     /// Names that are common symbols in some object.
     common: HashSet<&'f [u8]>,
     /// The first lazy object that defines a symbol.
-    offered: HashMap<&'f [u8], usize>,
+    offered: HashMap<Cow<'f, [u8]>, usize>,
     /// The first lazy object that defines, with a value, a symbol that is common elsewhere.
-    initialized: HashMap<&'f [u8], usize>,
+    initialized: HashMap<Cow<'f, [u8]>, usize>,
     /// Strong definitions in linked objects.
-    strong: HashSet<&'f [u8]>,
+    strong: HashSet<Cow<'f, [u8]>>,
     /// The alternate names by symbol.
     alternates: HashMap<&'f [u8], Vec<Alternate<'f>>>,
     asked: HashSet<Cow<'f, [u8]>>,
@@ -106,15 +122,17 @@ struct Resolver<'f> {
 impl<'f> Resolver<'f> {
     fn offer(&mut self, input_object: usize, facts: &'f HostFacts<'_>) {
         for symbol in &facts.defined {
-            self.offered.entry(&symbol.name).or_insert(input_object);
-            if !symbol.common && self.common.contains(symbol.name.as_ref()) {
-                self.initialized.entry(&symbol.name).or_insert(input_object);
+            for name in names(&symbol.name) {
+                if !symbol.common && self.common.contains(name.as_ref()) {
+                    self.initialized.entry(name.clone()).or_insert(input_object);
+                }
+                self.offered.entry(name).or_insert(input_object);
             }
         }
     }
 
     fn include(&mut self, facts: &'f HostFacts<'_>, origin: &'f str) {
-        self.strong.extend(facts.defined.iter().filter(|symbol| !symbol.weak).map(|symbol| symbol.name.as_ref()));
+        self.strong.extend(facts.defined.iter().filter(|symbol| !symbol.weak).flat_map(|symbol| names(&symbol.name)));
         let common = facts.defined.iter().filter(|symbol| symbol.common);
         self.wanted.extend(common.map(|symbol| Wanted { name: Cow::Borrowed(&symbol.name), by: origin, is_common: true }));
         for symbol in facts.undefined.iter().filter(|symbol| !symbol.weak) {

@@ -19,7 +19,7 @@ fn image(input_object: usize, triple: &str, arch: &str) -> DeviceImage<'static> 
     }
 }
 
-fn facts(defined: &[&'static str], undefined: &[&'static str]) -> HostFacts<'static> {
+pub(super) fn facts(defined: &[&'static str], undefined: &[&'static str]) -> HostFacts<'static> {
     let name = |name: &&'static str| Cow::Borrowed(name.as_bytes());
     HostFacts {
         defined: defined.iter().map(|symbol| Definition { name: name(symbol), weak: false, common: false }).collect(),
@@ -32,7 +32,7 @@ fn facts(defined: &[&'static str], undefined: &[&'static str]) -> HostFacts<'sta
 /// What each job is made of, as `target: objects`.
 fn shown(found: &[DeviceImage<'_>], facts: &[HostFacts<'_>], lazy: &[bool], options: &SelectOptions) -> Vec<String> {
     let origins: Vec<String> = (0..facts.len()).map(|input_object| format!("{input_object}.o")).collect();
-    let selection = select(found, facts, lazy, &origins, options).unwrap();
+    let selection = select(found, &[], facts, lazy, &origins, options).unwrap();
     let job = |job: &DeviceJob<'_>| {
         let objects: Vec<String> = job.inputs.iter().map(|input| input.input_object.to_string()).collect();
         format!("{}: {}", job.target.arch, objects.join(" "))
@@ -111,7 +111,10 @@ fn alternate_names_are_followed() {
 fn a_shared_library_pulls_what_it_leaves_open() {
     let found = [image(1, AMD, "gfx90a"), image(2, AMD, "gfx90a")];
     let facts = [facts(&["main"], &[]), facts(&["callback"], &[]), facts(&["other"], &[])];
-    let options = SelectOptions { shared: vec![("libs.so".into(), vec![b"callback".to_vec()])], ..SelectOptions::default() };
+    let options = SelectOptions {
+        shared: vec![SharedLibrary { name: "libs.so".into(), needs: vec![b"callback".to_vec()], defines: Vec::new() }],
+        ..SelectOptions::default()
+    };
     assert_eq!(shown(&found, &facts, &[false, true, true], &options), ["gfx90a: 1"]);
 }
 
@@ -135,7 +138,7 @@ fn entries_without_images_tell_the_generation_of_images_without_entries() {
     let old = || HostFacts { generation: Some(Generation::Llvm15), ..facts(&[], &[]) };
     let of = |facts: &[HostFacts<'_>], lazy: &[bool]| {
         let origins: Vec<String> = (0..facts.len()).map(|input_object| format!("{input_object}.o")).collect();
-        select(&found, facts, lazy, &origins, &SelectOptions::default())
+        select(&found, &[], facts, lazy, &origins, &SelectOptions::default())
             .unwrap()
             .jobs
             .iter()
@@ -162,7 +165,8 @@ fn each_generation_is_registered_by_itself() {
     let shown = shown(&apart, &[old.clone(), twenty.clone()], &[false; 2], &SelectOptions::default());
     assert_eq!(shown, ["gfx90a: 0", "gfx90a: 1"], "tables of two kinds");
     let origins = ["0.o", "1.o"].map(str::to_owned);
-    let error = select(&found[..2], &[old, twenty], &[false; 2], &origins, &SelectOptions::default()).unwrap_err().to_string();
+    let error =
+        select(&found[..2], &[], &[old, twenty], &[false; 2], &origins, &SelectOptions::default()).unwrap_err().to_string();
     assert!(error.starts_with("1.o has entries of 56 bytes (LLVM 20) and 0.o entries of 32 bytes"), "{error}");
 }
 
@@ -172,6 +176,6 @@ fn sycl_mixes_with_nothing() {
     found[1].kinds = OffloadKinds::default().with(OffloadKind::Sycl);
     let origins = ["0.o", "1.o"].map(str::to_owned);
     let error =
-        select(&found, &[facts(&[], &[]), facts(&[], &[])], &[false; 2], &origins, &SelectOptions::default()).unwrap_err();
+        select(&found, &[], &[facts(&[], &[]), facts(&[], &[])], &[false; 2], &origins, &SelectOptions::default()).unwrap_err();
     assert!(error.to_string().starts_with("Linking images of SYCL offload kind with images of any other kind is not supported"));
 }

@@ -3,6 +3,8 @@
 
 mod after_22;
 mod amd_names;
+mod half_images;
+mod host_pulls;
 mod limits;
 mod signals;
 mod stale;
@@ -14,6 +16,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     trials.extend(after_22::trials());
     trials.extend(amd_names::trials());
+    trials.extend(half_images::trials());
+    trials.extend(host_pulls::trials());
     trials.extend(limits::trials());
     trials.extend(signals::trials());
     trials.extend(stale::trials());

@@ -1,0 +1,335 @@
+//! The order in which a linker reads the objects of a line, and so which archive members it takes and which of several weak definitions. GNU ld
+//! and gold read the line once, each archive for what is undefined at that point; ld.lld knows every archive that it has passed, and takes a
+//! member at the first reference. The device links take the same members in the same order, so that they choose the same definitions.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::resolve::{LINE, aliases};
+use super::{SelectOptions, SharedLibrary};
+use crate::link::scan::HostFacts;
+
+/// How the host linker reads its line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Reading {
+    /// GNU ld and gold: one file after the other.
+    InTurn,
+    /// ld.lld: members are remembered until something needs them.
+    Remembering,
+    /// Any other linker: members are taken whatever the order of the line, and files count in that order.
+    #[default]
+    AnyOrder,
+}
+
+/// A file that the linker reads, in the order of the line; a library may be read several times.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Load {
+    /// Its objects.
+    pub objects: Range<usize>,
+    /// The index in [`SelectOptions::shared`] of a shared library.
+    pub library: Option<usize>,
+    /// `--as-needed` is in effect.
+    pub as_needed: bool,
+    /// The group it is in: GNU ld reads its files again and again, until they bring nothing new.
+    pub group: Option<usize>,
+}
+
+/// What the host link takes.
+pub(super) struct Taken {
+    /// The objects in the order in which they are read.
+    pub order: Vec<usize>,
+    /// For each archive member among them, the reason.
+    pub pulled: Vec<Option<String>>,
+}
+
+/// What a linker takes that reads the line in the way of `options.reading`, which is not `AnyOrder`.
+pub(super) fn read(facts: &[HostFacts<'_>], lazy: &[bool], origins: &[String], options: &SelectOptions) -> Taken {
+    let mut line = Line {
+        facts,
+        lazy,
+        origins,
+        options,
+        in_turn: options.reading == Reading::InTurn,
+        symbols: HashMap::new(),
+        taken: Taken { order: Vec::new(), pulled: vec![None; facts.len()] },
+        read: vec![false; facts.len()],
+        changed: false,
+    };
+    let in_turn = line.in_turn;
+    for root in options.roots.iter().filter(|root| in_turn || !options.late_roots.contains(root)) {
+        line.refer(root.as_bytes(), false, By::Line);
+    }
+    let mut rest: &[Load] = &options.loads;
+    while let Some(first) = rest.first() {
+        let of_group = |load: &&Load| first.group.is_some() && load.group == first.group;
+        let (group, after) = rest.split_at(rest.iter().take_while(of_group).count().max(1));
+        rest = after;
+        loop {
+            line.changed = false;
+            group.iter().for_each(|load| line.load(load));
+            if !line.in_turn || group.len() == 1 || !line.changed {
+                break;
+            }
+        }
+    }
+    line.finish();
+    line.taken
+}
+
+/// Who refers to a symbol.
+#[derive(Clone, Copy)]
+enum By {
+    Line,
+    Object(usize),
+    Library(usize),
+}
+
+/// What is known of a symbol.
+#[derive(Clone, Copy)]
+enum Symbol {
+    Undefined(By),
+    /// Only weak references, which take no member.
+    WeakUndefined,
+    /// A member that has been passed defines it.
+    Lazy(usize),
+    Common,
+    Defined,
+}
+
+struct Line<'f> {
+    facts: &'f [HostFacts<'f>],
+    lazy: &'f [bool],
+    origins: &'f [String],
+    options: &'f SelectOptions,
+    in_turn: bool,
+    symbols: HashMap<Cow<'f, [u8]>, Symbol>,
+    taken: Taken,
+    /// The objects that are part of the link.
+    read: Vec<bool>,
+    /// Whether a member was taken.
+    changed: bool,
+}
+
+impl<'f> Line<'f> {
+    fn load(&mut self, load: &Load) {
+        if let Some(library) = load.library {
+            return self.library(library, load.as_needed);
+        }
+        if self.in_turn {
+            return self.in_turn(load.objects.clone());
+        }
+        for object in load.objects.clone().filter(|&object| !self.read[object]).collect::<Vec<_>>() {
+            if self.lazy[object] { self.remember(object) } else { self.take(object) }
+        }
+    }
+
+    /// Reads a file as GNU ld does: the members of an archive one after the other, as long as one of them is taken.
+    fn in_turn(&mut self, objects: Range<usize>) {
+        loop {
+            let mut again = false;
+            for object in objects.clone() {
+                if self.read[object] {
+                    continue;
+                }
+                if !self.lazy[object] {
+                    self.take(object);
+                } else if let Some((name, by)) = self.wanted_of(object) {
+                    self.pull(object, &name, by);
+                    again = true;
+                }
+            }
+            if !again {
+                return;
+            }
+        }
+    }
+
+    /// The first symbol that the member `object` would be taken for now.
+    fn wanted_of(&self, object: usize) -> Option<(Cow<'f, [u8]>, By)> {
+        self.facts[object].defined.iter().find_map(|symbol| {
+            names(&symbol.name).into_iter().find_map(|name| match self.symbols.get(&name) {
+                Some(Symbol::Undefined(by)) => Some((name, *by)),
+                Some(Symbol::Common) if !symbol.common => Some((name, By::Line)),
+                _ => None,
+            })
+        })
+    }
+
+    /// Passes the member `object` as ld.lld does.
+    fn remember(&mut self, object: usize) {
+        if let Some((name, by)) = self.wanted_of(object) {
+            return self.pull(object, &name, by);
+        }
+        for name in self.facts[object].defined.iter().flat_map(|symbol| names(&symbol.name)) {
+            let symbol = self.symbols.entry(name).or_insert(Symbol::Lazy(object));
+            if matches!(symbol, Symbol::WeakUndefined) {
+                *symbol = Symbol::Lazy(object);
+            }
+        }
+    }
+
+    fn pull(&mut self, object: usize, name: &[u8], by: By) {
+        let by = match by {
+            By::Line => LINE,
+            By::Object(object) => &self.origins[object],
+            By::Library(library) => &self.options.shared[library].name,
+        };
+        let name = String::from_utf8_lossy(name);
+        self.taken.pulled[object] = Some(format!("the host link pulls it for `{name}`, needed by {by}"));
+        self.changed = true;
+        self.take(object);
+    }
+
+    /// Makes `object` part of the link, and with ld.lld at once what it needs of members that were passed, and what these need. As in ld.lld, an
+    /// object's definitions count before its references.
+    fn take(&mut self, object: usize) {
+        let mut taking = vec![(object, 0)];
+        self.define(object);
+        while let Some((object, at)) = taking.pop() {
+            let facts: &'f HostFacts<'f> = &self.facts[object];
+            let Some(need) = facts.undefined.get(at) else { continue };
+            taking.push((object, at + 1));
+            for name in self.referred(&need.name) {
+                if self.in_turn {
+                    self.refer_to_provided(&name, By::Object(object));
+                }
+                if let Some(member) = self.note(name.clone(), need.weak, By::Object(object)) {
+                    self.explain(member, &name, object);
+                    self.define(member);
+                    taking.push((member, 0));
+                }
+            }
+        }
+    }
+
+    /// GNU ld needs what PROVIDE makes a symbol of as soon as something needs that.
+    fn refer_to_provided(&mut self, name: &[u8], by: By) {
+        let options: &'f SelectOptions = self.options;
+        for (_, to) in options.alternate_names.iter().filter(|(from, _)| from.as_bytes() == name) {
+            self.refer(to.as_bytes(), false, by);
+        }
+    }
+
+    fn explain(&mut self, member: usize, name: &[u8], by: usize) {
+        let (name, by) = (String::from_utf8_lossy(name), &self.origins[by]);
+        self.taken.pulled[member] = Some(format!("the host link pulls it for `{name}`, needed by {by}"));
+        self.changed = true;
+    }
+
+    fn define(&mut self, object: usize) {
+        self.read[object] = true;
+        self.taken.order.push(object);
+        let facts: &'f HostFacts<'f> = &self.facts[object];
+        for symbol in &facts.defined {
+            for name in names(&symbol.name) {
+                let known = self.symbols.get(&name);
+                if !symbol.common {
+                    self.symbols.insert(name, Symbol::Defined);
+                } else if !matches!(known, Some(Symbol::Defined)) {
+                    self.symbols.insert(name, Symbol::Common);
+                }
+            }
+        }
+    }
+
+    /// The symbols that a reference to `name` means: GNU ld puts those of `--wrap` in its place, ld.lld adds them at the end.
+    fn referred(&self, name: &'f [u8]) -> Vec<Cow<'f, [u8]>> {
+        let plain = Cow::Borrowed(name);
+        if !self.in_turn {
+            return vec![plain];
+        }
+        let others: Vec<Cow<'f, [u8]>> = aliases(name, &self.options.wrapped).into_iter().map(Cow::Owned).collect();
+        if others.is_empty() { vec![plain] } else { others }
+    }
+
+    /// Takes what a reference from outside of the objects needs.
+    fn refer(&mut self, name: &'f [u8], weak: bool, by: By) {
+        if let Some(member) = self.note(Cow::Borrowed(name), weak, by) {
+            self.pull(member, name, by);
+        }
+    }
+
+    /// Notes a reference; returns the member to be taken for it now.
+    fn note(&mut self, name: Cow<'f, [u8]>, weak: bool, by: By) -> Option<usize> {
+        let new = if weak { Symbol::WeakUndefined } else { Symbol::Undefined(by) };
+        match self.symbols.entry(name).or_insert(new) {
+            Symbol::Lazy(member) if !weak && !self.read[*member] => return Some(*member),
+            symbol @ Symbol::WeakUndefined if !weak => *symbol = new,
+            _ => {}
+        }
+        None
+    }
+
+    fn library(&mut self, library: usize, as_needed: bool) {
+        let options: &'f SelectOptions = self.options;
+        let SharedLibrary { defines, needs, .. } = &options.shared[library];
+        let is_wanted = |name: &Vec<u8>| matches!(self.symbols.get(name.as_slice()), Some(Symbol::Undefined(_)));
+        if self.in_turn && as_needed && !defines.iter().any(is_wanted) {
+            // GNU ld forgets a library that nothing has needed so far.
+            return;
+        }
+        for name in defines {
+            let symbol = self.symbols.entry(Cow::Borrowed(name)).or_insert(Symbol::Defined);
+            if !matches!(symbol, Symbol::Common) {
+                *symbol = Symbol::Defined;
+            }
+        }
+        for name in needs {
+            self.refer(name, false, By::Library(library));
+        }
+    }
+
+    /// What ld.lld looks for after it has read all files, and GNU ld not at all: it knows the symbols of `-e` and `-u` from the beginning.
+    fn finish(&mut self) {
+        let options: &'f SelectOptions = self.options;
+        if self.in_turn {
+            return;
+        }
+        for root in &options.late_roots {
+            self.refer(root.as_bytes(), false, By::Line);
+        }
+        for glob in &options.globs {
+            let is_lazy = |(name, symbol): (&Cow<'f, [u8]>, &Symbol)| match symbol {
+                Symbol::Lazy(member) if glob.matches(&String::from_utf8_lossy(name)) => Some((*member, name.to_vec())),
+                _ => None,
+            };
+            let mut members: Vec<(usize, Vec<u8>)> = self.symbols.iter().filter_map(is_lazy).collect();
+            members.sort();
+            for (member, name) in members {
+                if !self.read[member] {
+                    self.pull(member, &name, By::Line);
+                }
+            }
+        }
+        // What a symbol stands for is needed if the symbol is; one may bring in the next.
+        for _ in 0..=options.alternate_names.len() {
+            for (from, to) in &options.alternate_names {
+                if matches!(self.symbols.get(from.as_bytes()), Some(Symbol::Undefined(_) | Symbol::WeakUndefined)) {
+                    self.refer(to.as_bytes(), false, By::Line);
+                }
+            }
+        }
+        for symbol in &options.wrapped {
+            let known = |name: &[u8]| self.symbols.contains_key(name);
+            let real = known([b"__real_", symbol.as_bytes()].concat().as_slice());
+            if known(symbol.as_bytes()) {
+                let wrap = [b"__wrap_", symbol.as_bytes()].concat();
+                if let Some(member) = self.note(Cow::Owned(wrap.clone()), false, By::Line) {
+                    self.pull(member, &wrap, By::Line);
+                }
+            }
+            if real {
+                self.refer(symbol.as_bytes(), false, By::Line);
+            }
+        }
+    }
+}
+
+/// The names that a definition is found by: that of a default version, `f@@V`, by `f` and by `f@V`, too.
+pub(super) fn names<'n>(name: &'n [u8]) -> Vec<Cow<'n, [u8]>> {
+    match name.windows(2).position(|two| two == b"@@") {
+        Some(at) => vec![Cow::Borrowed(&name[..at]), Cow::Owned([&name[..at], &name[at + 1..]].concat())],
+        None => vec![Cow::Borrowed(name)],
+    }
+}

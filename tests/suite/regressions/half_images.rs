@@ -1,0 +1,193 @@
+//! An image holds the kernels of all objects of the program, or it is not made: which targets a member of an archive may open an image for.
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::kit::{AMD, Image};
+use crate::support::{
+    OFFLOAD, Outcome, Work, expect_equal, expect_in, expect_not_in, llvm, made, passed, run, run_offloaded, stderr_of, with_llvm,
+};
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        with_llvm("regressions::g12a_a_member_opens_no_image_that_the_program_lacks", no_half_image),
+        with_llvm("regressions::g12b_each_kind_is_counted_by_itself", kinds),
+        with_llvm("regressions::g12c_all_targets_where_no_regular_input_has_the_kind", only_in_archives),
+        with_llvm("regressions::g12d_should_extract_as_before", should_extract),
+        with_llvm("regressions::g12e_a_member_in_no_image_is_a_warning", warned),
+        with_llvm("regressions::g12f_every_form_of_an_input", forms),
+        with_llvm("regressions::g12g_more_specific_targets_that_all_objects_serve", specific),
+        with_llvm("regressions::g12h_a_plain_function_of_the_same_archive", plain_function),
+    ]
+}
+
+/// An entry of LLVM 22's table: the object has a kernel.
+const ENTRY: &str = "
+struct entry { unsigned long zero; unsigned short version, kind; unsigned flags; void *address; char *name; unsigned long size, data; void *more; };
+__attribute__((weak, section(\"llvm_offload_entries\"))) struct entry";
+
+fn hip<'a>(arch: &'a str, bytes: &'a str) -> Image<'a> {
+    Image { triple: AMD, arch, kind: "hip", bytes: bytes.as_bytes() }
+}
+
+/// A folder with `main.o`, which has the images of `program` and calls `member`, and `lib.a` of `member.o` with the images of `library`.
+fn program(program: &[Image<'_>], library: &[Image<'_>]) -> Result<Work, Failed> {
+    let work = Work::new();
+    work.fat_with("main.o", program, &format!("{ENTRY} of_main; int member(void); int main(void) {{ return member(); }}"))?;
+    work.fat_with("member.o", library, &format!("{ENTRY} of_member; int member(void) {{ return 11; }}"))?;
+    work.archive("lib.a", &["member.o"])?;
+    Ok(work)
+}
+
+/// The images that `words` link, as `target: contents` lines.
+fn images(work: &Work, words: &[&str]) -> Result<(String, String), Failed> {
+    work.forget();
+    let told = stderr_of(&mut work.wrapper([&["-o", "x"], words].concat()))?;
+    let target = |name: &str| name.trim_start_matches("x.").trim_end_matches(".img").to_owned();
+    let lines = work.images()?.into_iter().map(|(name, contents)| format!("{}: {contents}\n", target(&name)));
+    Ok((lines.collect(), told))
+}
+
+fn no_half_image() -> Outcome {
+    let library = [Image::amd("gfx90a", " member"), Image::amd("gfx906", " member"), Image::host(" member")];
+    let work = program(&[Image::amd("gfx90a", "main")], &library)?;
+    for (words, expected) in [(["main.o", "lib.a"], "main member"), (["lib.a", "main.o"], " membermain")] {
+        let (linked, told) = images(&work, &words)?;
+        expect_equal("images", &format!("amdgcn.gfx90a: {expected}\n"), &linked)?;
+        expect_equal("nothing to warn of", "", &told)?;
+    }
+    // Several targets on both sides: those of the program are the ones.
+    let work = program(&[Image::amd("gfx90a", "main"), Image::host("main")], &library)?;
+    expect_equal("images", "amdgcn.gfx90a: main member\nx86_64.: main member\n", &images(&work, &["main.o", "lib.a"])?.0)?;
+    passed()
+}
+
+fn kinds() -> Outcome {
+    let work =
+        program(&[Image::amd("gfx90a", "main")], &[hip("gfx906", "hip"), hip("gfx90a", " hip"), Image::amd("gfx906", "openmp")])?;
+    let (linked, told) = images(&work, &["main.o", "lib.a"])?;
+    // The OpenMP code for gfx906 stays out of the image that is HIP's.
+    expect_equal("images", "amdgcn.gfx906: hip\namdgcn.gfx90a: main hip\n", &linked)?;
+    expect_in(&told, "the OpenMP kernels of lib.a(member.o) are in no image")?;
+    expect_not_in(&told, "HIP")?;
+    passed()
+}
+
+fn only_in_archives() -> Outcome {
+    let work = program(&[], &[Image::amd("gfx90a", "a"), Image::host("h")])?;
+    let (linked, told) = images(&work, &["main.o", "lib.a"])?;
+    expect_equal("images", "amdgcn.gfx90a: a\nx86_64.: h\n", &linked)?;
+    expect_equal("nothing to warn of", "", &told)?;
+    passed()
+}
+
+fn should_extract() -> Outcome {
+    let work =
+        program(&[Image::amd("gfx90a", "main")], &[Image::amd("gfx90a", " a"), Image::amd("gfx908", "b"), Image::host("h")])?;
+    let (linked, _) = images(&work, &["main.o", "lib.a", "--should-extract=gfx908"])?;
+    expect_equal("images", "amdgcn.gfx908: b\namdgcn.gfx90a: main a\n", &linked)?;
+    passed()
+}
+
+fn warned() -> Outcome {
+    let work = program(&[Image::amd("gfx90a", "main")], &[Image::amd("gfx908", "member"), Image::host("member")])?;
+    let (linked, told) = images(&work, &["main.o", "lib.a"])?;
+    expect_equal("images", "amdgcn.gfx90a: main\n", &linked)?;
+    expect_in(
+        &told,
+        "warning: the OpenMP kernels of lib.a(member.o) are in no image: it has code for x86_64-pc-linux-gnu, amdgcn-amd-amdhsa (gfx908), and \
+         the program's own objects have OpenMP code for amdgcn-amd-amdhsa (gfx90a) only",
+    )?;
+    let why = images(&work, &["main.o", "lib.a", "--wrapper-why"])?.1;
+    expect_in(
+        &why,
+        "lib.a(member.o): amdgcn-amd-amdhsa (gfx908): not taken: the program's own objects have no code for this target",
+    )?;
+    // Without kernels nothing is lost.
+    work.fat_with("member.o", &[Image::amd("gfx908", "member")], "int member(void) { return 11; }")?;
+    work.archive("plain.a", &["member.o"])?;
+    expect_equal("no kernels", "", &images(&work, &["main.o", "plain.a"])?.1)?;
+    // A member that the host link does not pull is none of its business.
+    work.file("other.c", "int main(void) { return 0; }");
+    run(work.command(llvm("clang")).args(["-c", "other.c", "-o", "other.o"]))?;
+    expect_equal("not pulled", "", &images(&work, &["other.o", "lib.a"])?.1)?;
+    passed()
+}
+
+/// Objects and whole archives open what they like; archives and `--start-lib` do not, and neither do members that are bitcode.
+fn forms() -> Outcome {
+    let work = program(&[Image::amd("gfx90a", "main")], &[Image::amd("gfx90a", " member"), Image::host("member")])?;
+    let both = "amdgcn.gfx90a: main member\nx86_64.: member\n";
+    let one = "amdgcn.gfx90a: main member\n";
+    let start_lib = ["main.o", "--start-lib", "member.o", "--end-lib"];
+    let whole = ["main.o", "--whole-archive", "lib.a", "--no-whole-archive"];
+    for (words, expected) in [(&["main.o", "member.o"][..], both), (&whole, both), (&start_lib, one), (&["main.o", "lib.a"], one)]
+    {
+        expect_equal(&format!("{words:?}"), expected, &images(&work, words)?.0)?;
+    }
+    let embed = format!("-fembed-offload-object={}", work.path().join("member.o.pack").display());
+    work.run(llvm("clang"), ["-flto", "-c", "member.o.c", "-o", "bitcode.o", "-Xclang", &embed])?;
+    work.archive("bitcode.a", &["bitcode.o"])?;
+    expect_equal("bitcode", one, &images(&work, &["main.o", "bitcode.a"])?.0)?;
+    expect_equal("bitcode as an object", both, &images(&work, &["main.o", "bitcode.o"])?.0)?;
+    // The image of a target that another object brings is there anyway; whether it is whole is not the member's to say.
+    work.fat_with("second.o", &[Image::host("second")], &format!("{ENTRY} of_second;"))?;
+    let (linked, _) = images(&work, &["main.o", "second.o", "lib.a"])?;
+    expect_equal("two objects", "amdgcn.gfx90a: main member\nx86_64.: secondmember\n", &linked)?;
+    passed()
+}
+
+/// Code for all settings of a GPU serves each of them, so that an image for one is whole.
+fn specific() -> Outcome {
+    let work = program(&[Image::amd("gfx90a", "main")], &[Image::amd("gfx90a:xnack+", " member")])?;
+    let (linked, told) = images(&work, &["main.o", "lib.a"])?;
+    expect_equal("images", "amdgcn.gfx90a: main\namdgcn.gfx90a:xnack+: main member\n", &linked)?;
+    expect_equal("nothing to warn of", "", &told)?;
+    // The reverse: an image for all settings would lack the program's own.
+    let work = program(&[Image::amd("gfx90a:xnack+", "main")], &[Image::amd("gfx90a", " member")])?;
+    let (linked, _) = images(&work, &["main.o", "lib.a"])?;
+    expect_equal("images", "amdgcn.gfx90a:xnack+: main member\n", &linked)?;
+    passed()
+}
+
+/// Kernels of an archive that call a plain function of the same archive: of a member without device code, and of one with its own.
+fn plain_function() -> Outcome {
+    const MEMBER: &str = "
+int helper(int);
+int member(void) {
+  int x = 0;
+#pragma omp target map(tofrom : x)
+  x = helper(5);
+  return x;
+}
+";
+    const MAIN: &str = "
+#include <stdio.h>
+int member(void);
+int main(void) {
+  int device = 0;
+#pragma omp target map(from : device)
+  device = 1;
+  printf(\"device %d, %d\\n\", device, member());
+}
+";
+    let work = Work::new();
+    work.file("main.c", MAIN);
+    work.file("member.c", MEMBER);
+    work.file(
+        "helper.c",
+        "static int table[3] = {1, 2, 3}; int deeper(void); int helper(int x) { return x * table[1] + deeper(); }",
+    );
+    work.file("deeper.c", "int deeper(void) { return 1; }");
+    run(work.command(llvm("clang")).args(OFFLOAD).args(["-c", "main.c", "member.c", "deeper.c"]))?;
+    for offload in [&[][..], &OFFLOAD] {
+        run(work.command(llvm("clang")).args(offload).args(["-c", "helper.c"]))?;
+        work.archive("lib.a", &["member.o", "helper.o", "deeper.o"])?;
+        for linker in ["bfd", "lld"] {
+            let mut link = work.command(llvm("clang"));
+            link.args(OFFLOAD).arg(format!("-fuse-ld={linker}")).arg("-B").arg(&made().links);
+            run(link.args(["main.o", "lib.a", "-o", "program"]))?;
+            expect_equal("stdout", "device 1, 11\n", &run_offloaded(&mut work.command("./program"))?)?;
+        }
+    }
+    passed()
+}

@@ -1,0 +1,147 @@
+//! Members of archives that the host link pulls for symbols that no object of the line refers to by their names: those of options and scripts, and
+//! versioned ones. Each program runs offloaded; a member that was missed leaves its kernel out, and the program dies.
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::support::{LLVM, OFFLOAD, Outcome, Work, expect_equal, expect_in, llvm, made, passed, run, run_offloaded, with_llvm};
+
+pub(super) fn trials() -> Vec<Trial> {
+    let pulled = |name: &str, case: Case| with_llvm(&format!("regressions::{name}"), move || check(&case));
+    let (extern_f, alias, provide) = ("EXTERN(f)", "alias = f;", "PROVIDE(alias = f);");
+    let both: &[&str] = &["bfd", "lld"];
+    vec![
+        pulled("g10a_undefined_glob", Case { linkers: &["lld"], words: &["-Wl,--undefined-glob=[^a-e]", "LIB"], ..CONSTRUCTED }),
+        pulled("g10b_extern_of_a_script", Case { script: extern_f, words: &["s.ld", "LIB"], ..CONSTRUCTED }),
+        pulled(
+            "g10b_extern_of_a_script_by_option",
+            Case { script: extern_f, words: &["-Wl,-T,s.ld", "LIB"], linkers: &["bfd"], ..CONSTRUCTED },
+        ),
+        pulled("g10c_assignment_of_a_script", Case { script: alias, words: &["s.ld", "LIB"], linkers: both, ..ALIASED }),
+        pulled(
+            "g10c_assignment_before_the_objects",
+            Case { script: alias, words: &["LIB", "s.ld"], linkers: &["lld"], ..ALIASED },
+        ),
+        pulled("g10d_provide_of_a_script", Case { script: provide, words: &["s.ld", "LIB"], linkers: both, ..ALIASED }),
+        pulled("g10e_versioned_definitions", Case { linkers: both, ..VERSIONED }),
+        pulled("g10f_symver_without_a_default", Case { version: "f@V1", linkers: both, main: OLD_VERSION, ..VERSIONED }),
+        with_llvm("regressions::g10g_what_a_script_provides_to_nobody_pulls_nothing", not_provided),
+    ]
+}
+
+/// A program of `main` and `f.c`, the latter in an archive and, with ld.lld, between `--start-lib` and `--end-lib`.
+#[derive(Clone, Copy)]
+struct Case {
+    linkers: &'static [&'static str],
+    main: &'static str,
+    script: &'static str,
+    /// The words of the link after the main object; `LIB` stands for the archive.
+    words: &'static [&'static str],
+    /// The symbol version of `f`, if it has one.
+    version: &'static str,
+}
+
+/// Nobody calls `f`: a constructor beside it prints.
+const CONSTRUCTED: Case =
+    Case { linkers: &["bfd", "lld"], main: "int main(void) { return 0; }", script: "", words: &["LIB"], version: "" };
+/// The program calls it by another name.
+const ALIASED: Case = Case { main: "int alias(void); int main(void) { return alias() != 7; }", ..CONSTRUCTED };
+const VERSIONED: Case = Case { main: "int f(void); int main(void) { return f() != 7; }", version: "f@@V1", ..CONSTRUCTED };
+const OLD_VERSION: &str = "int g(void); __asm__(\".symver g, f@V1\"); int main(void) { return g() != 7; }";
+
+const LIBRARY: &str = "
+#include <omp.h>
+#include <stdio.h>
+VERSION
+int NAME(void) {
+  int x = 0, host = 1;
+#pragma omp target map(from : host) map(tofrom : x)
+  { host = omp_is_initial_device(); x = 7; }
+  printf(\"device %d\\n\", !host);
+  return x;
+}
+__attribute__((constructor)) static void first(void) { if (NAME() != 7) printf(\"wrong\\n\"); }
+";
+
+fn compile(work: &Work, case: &Case) -> Result<(), Failed> {
+    work.file(
+        "main.c",
+        format!("int used(void) {{\n int y;\n#pragma omp target map(from : y)\n y = 1;\n return y; }}\n{}", case.main),
+    );
+    let (name, version) = match case.version {
+        "" => ("f", String::new()),
+        version => ("real", format!("__asm__(\".symver real, {version}\");")),
+    };
+    work.file("f.c", LIBRARY.replace("NAME", name).replace("VERSION", &version));
+    for source in ["main.c", "f.c"] {
+        run(work.command(llvm("clang")).args(OFFLOAD).args(["-O1", "-fPIC", "-c", source]))?;
+    }
+    work.file(
+        "s.ld",
+        if case.words.contains(&"-Wl,-T,s.ld") { default_script(work, case.script)? } else { case.script.to_owned() },
+    );
+    work.file("v.map", "V1 { f; };");
+    work.archive("libf.a", &["f.o"])?;
+    Ok(())
+}
+
+/// GNU ld's own script, with `more`: one of `-T` is in its place.
+fn default_script(work: &Work, more: &str) -> Result<String, Failed> {
+    let told = work.run("ld.bfd", ["-pie", "--verbose"])?;
+    let script = told.split("==================================================").nth(1).ok_or("no script")?;
+    Ok(format!("{script}\n{more}\n"))
+}
+
+fn check(case: &Case) -> Outcome {
+    let work = Work::new();
+    compile(&work, case)?;
+    for linker in case.linkers {
+        let start_lib = ["-Wl,--start-lib", "f.o", "-Wl,--end-lib"];
+        let forms: &[&[&str]] = if *linker == "lld" { &[&["libf.a"], &start_lib] } else { &[&["libf.a"]] };
+        for form in forms {
+            for as_linker in [false, true] {
+                let mut link = driver(&work, linker, as_linker);
+                link.arg("main.o");
+                if !case.version.is_empty() {
+                    link.args(["-Wl,--version-script=v.map", "-rdynamic"]);
+                }
+                for word in case.words {
+                    if *word == "LIB" {
+                        link.args(*form)
+                    } else {
+                        link.arg(word)
+                    };
+                }
+                run(link.args(["-o", "program"]))?;
+                let printed = run_offloaded(&mut work.command("./program"))?;
+                expect_in(&printed, "device 1\n")?;
+                work.expect_no_temps()?;
+            }
+        }
+    }
+    passed()
+}
+
+fn driver(work: &Work, linker: &str, as_linker: bool) -> std::process::Command {
+    let mut link = work.command(llvm("clang"));
+    if as_linker {
+        let real = if linker == "lld" { format!("{LLVM}/ld.lld") } else { format!("ld.{linker}") };
+        link.arg("-fopenmp").arg(format!("--ld-path={}", made().links.join("ld.offld").display())).env("OFFLD_LINKER", real);
+    } else {
+        link.args(OFFLOAD).arg(format!("-fuse-ld={linker}")).arg("-B").arg(&made().links);
+    }
+    link
+}
+
+/// A member with a device symbol that nobody defines would not link.
+fn not_provided() -> Outcome {
+    let work = Work::new();
+    let case = Case { script: "PROVIDE(alias = f);", ..CONSTRUCTED };
+    compile(&work, &case)?;
+    for linker in ["bfd", "lld"] {
+        let mut link = driver(&work, linker, false);
+        let told = crate::support::stderr_of(link.args(["main.o", "s.ld", "libf.a", "-Wl,--wrapper-why", "-o", "program"]))?;
+        expect_in(&told, "libf.a(f.o): x86_64-pc-linux-gnu: not taken: ")?;
+        expect_equal("not in the program", "", &run_offloaded(&mut work.command("./program"))?)?;
+    }
+    passed()
+}
