@@ -1,5 +1,6 @@
 //! Where the cache is and how large it may be, by the command line, else the environment, else in the user's own cache folder. What a cache
-//! holds becomes part of programs, so the default folder is used only where it belongs to the user and others cannot write to it.
+//! holds becomes part of programs, so the default folder is used only where it belongs to the user and others
+//! cannot write to it, and root's only where the way to it is root's alone.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::MetadataExt;
@@ -79,20 +80,61 @@ fn default_folder(env: &dyn Fn(&str) -> Option<OsString>) -> Result<PathBuf, Str
     }
 }
 
-/// Why `user` should not use `folder`, if it exists: others could put their code into what is linked. Root may use folders of other users,
-/// because containers often run as root with another user's home.
+/// Why `user` should not use `folder`: others could put their code into what is linked. Root, whose links could also be made to write
+/// where others want it, uses a folder only where nobody else can change the way there: `sudo make` has another user's home.
 fn distrust(folder: &Path, user: u32) -> Option<String> {
+    let why = if user == 0 { way_of_others(folder) } else { own_folder(folder, user) };
+    why.map(|why| format!("{why} (name a folder with {OFFLD_CACHE}=)"))
+}
+
+fn own_folder(folder: &Path, user: u32) -> Option<String> {
     let meta = std::fs::metadata(folder).ok()?;
     let why = if !meta.is_dir() {
-        "is not a folder"
-    } else if meta.uid() != user && user != 0 {
-        "belongs to another user"
+        "is not a folder".to_owned()
+    } else if meta.uid() != user {
+        format!("belongs to {}", user_name(meta.uid()))
     } else if meta.mode() & 0o002 != 0 {
-        "can be written to by everybody"
+        "can be written to by everybody".to_owned()
     } else {
         return None;
     };
-    Some(format!("`{}` {why} (name a folder with {OFFLD_CACHE}=)", folder.display()))
+    Some(format!("`{}` {why}", folder.display()))
+}
+
+/// What on the way to `folder` is not root's alone, as far as it exists: the folders that the path names, and those that it leads to.
+fn way_of_others(folder: &Path) -> Option<String> {
+    let exists = folder.ancestors().find(|path| path.exists());
+    let real = exists.and_then(|path| path.canonicalize().ok());
+    let named = folder.ancestors().map(Path::to_owned);
+    let mut way: Vec<PathBuf> = named.chain(real.iter().flat_map(|real| real.ancestors()).map(Path::to_owned)).collect();
+    way.reverse();
+    let why = way.iter().find_map(|path| {
+        let meta = path.symlink_metadata().ok()?;
+        let why = not_roots(meta.uid(), meta.mode(), meta.is_symlink())?;
+        Some(format!("`{}` {why}, and root's cache must be root's alone", path.display()))
+    });
+    why.or_else(|| (folder.exists() && !folder.is_dir()).then(|| format!("`{}` is not a folder", folder.display())))
+}
+
+/// Why somebody else could change what a folder or symbolic link with this owner and mode leads to.
+fn not_roots(owner: u32, mode: u32, is_link: bool) -> Option<String> {
+    if owner != 0 {
+        return Some(format!("belongs to {}", user_name(owner)));
+    }
+    // The mode of a link says nothing.
+    (!is_link && mode & 0o022 != 0).then(|| "can be written to by others".to_owned())
+}
+
+/// The name of a user, as far as the system's own list has it, and the number.
+fn user_name(user: u32) -> String {
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let number = user.to_string();
+    let name = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == number).then(|| name.to_owned())
+    });
+    name.map_or_else(|| format!("user {user}"), |name| format!("{name} (user {user})"))
 }
 
 /// Parses a size: a number of bytes, or of `K`, `M`, `G` or `T`, which are powers of 1024: `5G`, `1.5g`, `500MB`, `2GiB`.
@@ -167,22 +209,38 @@ mod tests {
     #[test]
     fn a_folder_of_strangers_is_not_taken_unnamed() {
         let dir = tempfile::tempdir().unwrap();
-        let (home, folder) = (dir.path().to_str().unwrap(), dir.path().join("offld"));
-        let env = [("XDG_CACHE_HOME", home)];
+        let folder = dir.path().join("offld");
         std::fs::create_dir(&folder).unwrap();
+        let owner = std::fs::metadata(&folder).unwrap().uid();
         let mode = |mode| std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(mode)).unwrap();
         mode(0o775);
-        assert_eq!(setting(None, &env), Ok(folder.clone()));
+        assert_eq!(own_folder(&folder, owner), None);
+        assert_eq!(setting(folder.to_str(), &[]), Ok(folder.clone()), "one that is named is taken");
         mode(0o777);
-        assert!(setting(None, &env).unwrap_err().contains("can be written to by everybody"));
-        assert_eq!(setting(folder.to_str(), &env), Ok(folder.clone()));
+        assert!(own_folder(&folder, owner).unwrap().contains("can be written to by everybody"));
+        assert_eq!(setting(folder.to_str(), &[]), Ok(folder.clone()));
         mode(0o755);
-        let owner = std::fs::metadata(&folder).unwrap().uid();
-        assert!(distrust(&folder, owner + 1).unwrap().contains("belongs to another user"));
-        assert_eq!([distrust(&folder, owner), distrust(&folder, 0)], [None, None]);
+        let why = distrust(&folder, owner + 1).unwrap();
+        assert!(why.contains("belongs to ") && why.contains(&format!("user {owner}")), "{why}");
         std::fs::remove_dir(&folder).unwrap();
+        assert_eq!(own_folder(&folder, owner), None, "it need not exist");
         std::fs::write(&folder, "").unwrap();
-        assert!(setting(None, &env).unwrap_err().contains("is not a folder"));
+        assert!(own_folder(&folder, owner).unwrap().contains("is not a folder"));
+    }
+
+    #[test]
+    fn root_takes_what_is_roots_alone() {
+        assert_eq!(not_roots(0, 0o40755, false), None);
+        assert_eq!(not_roots(0, 0o120777, true), None);
+        for (owner, mode) in [(0, 0o40775), (0, 0o41777), (0, 0o40757)] {
+            assert_eq!(not_roots(owner, mode, false).as_deref(), Some("can be written to by others"), "{mode:o}");
+        }
+        assert_eq!(not_roots(4_000_000_000, 0o40700, false).as_deref(), Some("belongs to user 4000000000"));
+        assert_eq!(not_roots(4_000_000_000, 0o120777, true).as_deref(), Some("belongs to user 4000000000"));
+        assert_eq!(user_name(0), "root (user 0)");
+        // /tmp is everybody's, also for a folder in it that does not exist.
+        let why = distrust(Path::new("/tmp/nowhere/offld"), 0).unwrap();
+        assert!(why.starts_with("`/tmp` ") && why.contains("name a folder with OFFLD_CACHE="), "{why}");
     }
 
     #[test]

@@ -124,6 +124,11 @@ pub(crate) fn have_spirv_link() -> bool {
     release_line("spirv").is_some_and(|line| word_of(&line, "link").is_some_and(|link| Path::new(&link).is_file()))
 }
 
+/// The program under test: this build's, or the one that `OFFLD_BIN` names.
+pub(crate) fn offld() -> PathBuf {
+    std::env::var_os("OFFLD_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_offld").into()).into()
+}
+
 /// The root of the project.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -149,12 +154,10 @@ static MADE: OnceLock<Made> = OnceLock::new();
 pub(crate) fn made() -> &'static Made {
     MADE.get_or_init(|| {
         let folder = tempfile::Builder::new().prefix("offld-suite-").tempdir().expect("a temporary folder");
-        // Another build of the program may be tested in place of this one's.
-        let offld = std::env::var_os("OFFLD_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_offld").into());
-        let offld = Path::new(&offld);
+        let offld = offld();
         let (links, as_ld) = (folder.path().join("links"), folder.path().join("as-ld"));
-        run(Command::new(offld).arg("links").arg(&links)).expect("offld links");
-        run(Command::new(offld).args(["links", "--as-ld"]).arg(&as_ld)).expect("offld links --as-ld");
+        run(Command::new(&offld).arg("links").arg(&links)).expect("offld links");
+        run(Command::new(&offld).args(["links", "--as-ld"]).arg(&as_ld)).expect("offld links --as-ld");
         let stub = folder.path().join("stub");
         std::fs::create_dir(&stub).expect("a folder");
         let source = root().join("runtime-stubs/openmp.c");

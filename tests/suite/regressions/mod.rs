@@ -3,6 +3,7 @@
 
 mod after_22;
 mod amd_names;
+mod cache_folder;
 mod half_images;
 mod host_pulls;
 mod limits;
@@ -16,6 +17,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     trials.extend(after_22::trials());
     trials.extend(amd_names::trials());
+    trials.extend(cache_folder::trials());
     trials.extend(half_images::trials());
     trials.extend(host_pulls::trials());
     trials.extend(limits::trials());

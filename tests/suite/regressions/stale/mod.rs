@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
@@ -37,7 +38,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-const BOTH: &[&str] = &["ld.lld", "ld.bfd"];
+pub(super) const BOTH: &[&str] = &["ld.lld", "ld.bfd"];
 const LLD: &[&str] = &["ld.lld"];
 const GNU: &[&str] = &["ld.bfd"];
 
@@ -55,8 +56,8 @@ struct Scenario {
 }
 
 /// A folder, a linker, a cache.
-struct Hunt {
-    work: Work,
+pub(super) struct Hunt {
+    pub(super) work: Work,
     linker: PathBuf,
 }
 
@@ -94,7 +95,7 @@ fn make_pieces() -> Result<PathBuf, Failed> {
 }
 
 impl Hunt {
-    fn new(linker: &str, folder: &Path) -> Result<Option<Hunt>, Failed> {
+    pub(super) fn new(linker: &str, folder: &Path) -> Result<Option<Hunt>, Failed> {
         let linker = if linker == "ld.lld" { Some(Path::new(LLVM).join("ld.lld")) } else { which::which(linker).ok() };
         let Some(linker) = linker else { return Ok(None) };
         let hunt = Hunt { work: Work::within(folder), linker };
@@ -102,7 +103,7 @@ impl Hunt {
         Ok(Some(hunt))
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub(super) fn at(&self, name: &str) -> PathBuf {
         self.work.path().join(name)
     }
 
@@ -124,7 +125,7 @@ impl Hunt {
         Ok(fs::File::options().append(true).open(path)?.set_modified(SystemTime::UNIX_EPOCH)?)
     }
 
-    fn archive(&self, answer: u32, name: &str) -> Result<(), Failed> {
+    pub(super) fn archive(&self, answer: u32, name: &str) -> Result<(), Failed> {
         self.put("libhelper.a", answer, name)
     }
 
@@ -150,8 +151,27 @@ impl Hunt {
         Ok(fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755))?)
     }
 
+    /// Files that were written a moment ago may be written again without a trace: links that read them are not kept.
+    pub(super) fn rest(&self) {
+        std::thread::sleep(Duration::from_millis(60));
+    }
+
     /// Links with or without the cache; the output, and what was said.
-    fn link(&self, line: &[&str], environment: &[(&str, &str)], cached: bool) -> Result<(Vec<u8>, String), Failed> {
+    pub(super) fn link(&self, line: &[&str], environment: &[(&str, &str)], cached: bool) -> Result<(Vec<u8>, String), Failed> {
+        let mut command = self.command(line);
+        for (name, folders) in environment {
+            let own = folders.split(':').map(|folder| self.at(folder));
+            let path = std::env::var_os("PATH").filter(|_| *name == "PATH").unwrap_or_default();
+            let all: Vec<PathBuf> = own.chain(std::env::split_paths(&path)).collect();
+            command.env(name, std::env::join_paths(all)?);
+        }
+        let cache = if cached { self.at("cache").into_os_string() } else { "off".into() };
+        let said = stderr_of(command.env("OFFLD_CACHE", cache))?;
+        Ok((fs::read(self.at("out.so"))?, said))
+    }
+
+    /// The link with `line` besides the program's own object.
+    pub(super) fn command(&self, line: &[&str]) -> Command {
         let mut command = self.work.command(made().links.join("clang-linker-wrapper"));
         let linker = format!("--linker-path={}", self.linker.display());
         command.args([
@@ -166,21 +186,9 @@ impl Hunt {
         let short = self.linker_name().trim_start_matches("ld.");
         command
             .args(line.iter().map(|word| word.replace("{}", &self.work.path().display().to_string()).replace("{linker}", short)));
-        for (name, folders) in environment {
-            let own = folders.split(':').map(|folder| self.at(folder));
-            let path = std::env::var_os("PATH").filter(|_| *name == "PATH").unwrap_or_default();
-            let all: Vec<PathBuf> = own.chain(std::env::split_paths(&path)).collect();
-            command.env(name, std::env::join_paths(all)?);
-        }
-        let cache = if cached { self.at("cache").into_os_string() } else { "off".into() };
-        let said = stderr_of(command.env("OFFLD_CLANG", llvm("clang")).env("OFFLD_CACHE", cache))?;
-        Ok((fs::read(self.at("out.so"))?, said))
+        command.env("OFFLD_CLANG", llvm("clang"));
+        command
     }
-}
-
-/// Files that were written a moment ago may be written again without a trace: links that read them are not kept.
-fn rest() {
-    std::thread::sleep(Duration::from_millis(60));
 }
 
 fn hunt_in(scenario: &Scenario, linker: &str, folder: &str) -> Outcome {
@@ -195,7 +203,7 @@ fn hunt_in(scenario: &Scenario, linker: &str, folder: &str) -> Outcome {
 
 fn hunted(hunt: &Hunt, scenario: &Scenario) -> Outcome {
     (scenario.before)(hunt)?;
-    rest();
+    hunt.rest();
     let link = |cached| hunt.link(scenario.line, scenario.environment, cached);
     let (first, said) = link(true)?;
     expect_in(&said, "not in the cache: it is linked here for the first time")?;

@@ -1,0 +1,183 @@
+//! The folder of a cache that others may write to, or that belongs to another user: no symbolic link leads out of it, and root's own cache
+//! is root's alone.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::SystemTime;
+
+use libtest_mimic::{Failed, Trial};
+
+use super::stale::{BOTH, Hunt};
+use crate::support::{
+    Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, missing, offld, passed, run, run_failing, stderr_of, test,
+    with_llvm,
+};
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        test("regressions::g17a_collections_follow_no_link_out_of_the_cache", collections),
+        with_llvm("regressions::g17b_links_follow_no_link_out_of_the_cache", links),
+        with_llvm("regressions::g17c_root_uses_the_default_cache_only_where_it_is_roots", roots_default),
+        test("regressions::g17d_collecting_what_is_another_users_is_an_error_that_names_the_owner", names_owner),
+        with_llvm("regressions::g17e_new_files_get_the_owner_of_a_folder_that_was_named", new_files),
+    ]
+}
+
+/// The user and group `nobody` of every Linux.
+const NOBODY: u32 = 65534;
+const NAME: &str = "0123456789abcdef0123456789abcdef";
+
+fn is_root() -> Result<bool, Failed> {
+    Ok(fs::metadata("/proc/self")?.uid() == 0)
+}
+
+fn command(work: &Work, words: &[&str]) -> Command {
+    let mut command = work.command(offld());
+    command.args(words);
+    command
+}
+
+/// A folder with files that look like a cache's, long unused.
+fn theirs(work: &Work) -> Result<PathBuf, Failed> {
+    for name in [format!("theirs/{NAME}"), "theirs/stats".to_owned(), format!("theirs/b/01/{NAME}")] {
+        let file = work.file(&name, "theirs");
+        File::open(file)?.set_modified(SystemTime::UNIX_EPOCH)?;
+    }
+    Ok(work.path().join("theirs"))
+}
+
+fn unharmed(folder: &Path) -> Result<(), Failed> {
+    for name in [NAME.to_owned(), "stats".to_owned(), format!("b/01/{NAME}")] {
+        expect_equal(&name, "theirs", &fs::read_to_string(folder.join(&name)).unwrap_or_else(|error| error.to_string()))?;
+    }
+    expect_equal("files", "3", &fs::read_dir(folder)?.count().to_string())
+}
+
+fn collections() -> Outcome {
+    // A folder of files by their first digits, all of them, temporary files, an earlier release's folder, everything.
+    for link in ["v2/b/01", "v2/b", "v2/r", "v2/tmp", "v1", "v2"] {
+        for words in [&["cache", "gc", "--max-size=0"][..], &["cache", "clear"]] {
+            let work = Work::new();
+            let theirs = theirs(&work)?;
+            let place = work.path().join("cache").join(link);
+            fs::create_dir_all(place.parent().ok_or("no folder")?)?;
+            symlink(&theirs, &place)?;
+            // Whether it says that it cannot is not the question here.
+            let _ = command(&work, words).env("OFFLD_CACHE", "cache").output()?;
+            unharmed(&theirs).map_err(|failed| format!("{link}, {words:?}: {}", failed.message().unwrap_or_default()))?;
+        }
+    }
+    passed()
+}
+
+fn links() -> Outcome {
+    for link in ["v2", "v2/tmp", "v2/b", "v2/r", "v2/stats", "v2/lock", "CACHEDIR.TAG"] {
+        let Some(hunt) = Hunt::new(BOTH[0], &std::env::temp_dir())? else { return missing("ld.lld") };
+        hunt.archive(1, "lib/libhelper.a")?;
+        hunt.rest();
+        let place = hunt.at("cache").join(link);
+        fs::create_dir_all(place.parent().ok_or("no folder")?)?;
+        let theirs = hunt.at("theirs");
+        if link.contains("stats") || link.contains("lock") || link.contains("TAG") {
+            fs::write(&theirs, "theirs")?;
+        } else {
+            fs::create_dir(&theirs)?;
+        }
+        symlink(&theirs, &place)?;
+        let (first, _) = hunt.link(&["-Llib", "-lhelper"], &[], true)?;
+        let (second, _) = hunt.link(&["-Llib", "-lhelper"], &[], true)?;
+        ensure(first == second, || format!("{link}: another program"))?;
+        if theirs.is_dir() {
+            expect_equal(&format!("files by {link}"), "0", &fs::read_dir(&theirs)?.count().to_string())?;
+        } else {
+            expect_equal(&format!("the file by {link}"), "theirs", &fs::read_to_string(&theirs)?)?;
+        }
+    }
+    passed()
+}
+
+fn roots_default() -> Outcome {
+    if !is_root()? {
+        return missing("the rights of root");
+    }
+    let Some(hunt) = Hunt::new(BOTH[0], &std::env::temp_dir())? else { return missing("ld.lld") };
+    hunt.archive(1, "lib/libhelper.a")?;
+    hunt.rest();
+    let own = Work::within(Path::new("/root"));
+    let link = |home: &Path| -> Result<String, Failed> {
+        let mut command = hunt.command(&["-Llib", "-lhelper"]);
+        stderr_of(command.env("OFFLD_CACHE", "on").env("XDG_CACHE_HOME", home))
+    };
+    let said = link(own.path())?;
+    expect_not_in(&said, "not cached")?;
+    ensure(own.path().join("offld/v2").is_dir(), || "root's own cache is not used")?;
+    // Another user's home; a folder that everybody can write to; a home that does not exist yet.
+    let home = own.path().join("home");
+    fs::create_dir(&home)?;
+    chown(&home, Some(NOBODY), Some(NOBODY))?;
+    let open = own.path().join("open");
+    fs::create_dir(&open)?;
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o1777))?;
+    let led = own.path().join("led");
+    symlink(&home, &led)?;
+    for (home, why) in [
+        (home.join(".cache"), "belongs to nobody (user 65534)"),
+        (led, "belongs to nobody (user 65534)"),
+        (open.join("cache"), "can be written to by others"),
+    ] {
+        let said = link(&home)?;
+        expect_in(&said, "device links are not cached: ")?;
+        expect_in(&said, why)?;
+        ensure(!home.join("offld").exists(), || format!("{} was made", home.display()))?;
+    }
+    passed()
+}
+
+fn names_owner() -> Outcome {
+    if !is_root()? {
+        return missing("the rights of root");
+    }
+    let home = Work::within(Path::new("/root"));
+    chown(home.path(), Some(NOBODY), Some(NOBODY))?;
+    let file = home.file(&format!("offld/v2/b/01/{NAME}"), "an image");
+    for words in [&["cache", "gc", "--max-size=0"][..], &["cache", "clear"]] {
+        let said = run_failing(command(&home, words).env("OFFLD_CACHE", "on").env("XDG_CACHE_HOME", home.path()))?;
+        expect_in(&said, "belongs to nobody (user 65534)")?;
+        ensure(file.exists(), || "another user's cache was cleared")?;
+    }
+    passed()
+}
+
+fn new_files() -> Outcome {
+    if !is_root()? {
+        return missing("the rights of root");
+    }
+    let Some(hunt) = Hunt::new(BOTH[0], &std::env::temp_dir())? else { return missing("ld.lld") };
+    hunt.archive(1, "lib/libhelper.a")?;
+    hunt.rest();
+    let cache = hunt.at("cache");
+    fs::create_dir(&cache)?;
+    chown(&cache, Some(NOBODY), Some(NOBODY))?;
+    let (first, _) = hunt.link(&["-Llib", "-lhelper"], &[], true)?;
+    let (second, said) = hunt.link(&["-Llib", "-lhelper"], &[], true)?;
+    expect_in(&said, "found in the cache")?;
+    ensure(first == second, || "another program")?;
+    let mut waiting = vec![cache.clone()];
+    let mut files = 0;
+    while let Some(path) = waiting.pop() {
+        let meta = path.symlink_metadata()?;
+        expect_equal(&path.display().to_string(), "65534 65534", &format!("{} {}", meta.uid(), meta.gid()))?;
+        if meta.is_dir() {
+            waiting.extend(fs::read_dir(&path)?.flatten().map(|entry| entry.path()));
+        } else {
+            // The owner could change a file after root has looked at it.
+            expect_equal(&format!("names of {}", path.display()), "1", &meta.nlink().to_string())?;
+            files += 1;
+        }
+    }
+    ensure(files > 4, || format!("only {files} files"))?;
+    run(command(&hunt.work, &["cache", "gc", "--max-size=4K"]).env("OFFLD_CACHE", &cache))?;
+    passed()
+}
