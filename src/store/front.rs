@@ -130,7 +130,7 @@ impl Cache {
         if self.store.fetch_blob(name, to)? {
             return Ok(true);
         }
-        if !self.remote().is_some_and(|remote| remote.fetch_blob(name, to)) {
+        if !self.remote().is_some_and(|remote| remote.fetch_blob(name, to, self.store.limit())) {
             return Ok(false);
         }
         self.store.count(Event::RemoteHit);

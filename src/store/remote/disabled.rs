@@ -25,7 +25,7 @@ impl Remote {
     }
 
     /// Never called: there is no value of this type.
-    pub(crate) fn fetch_blob(&self, _name: Digest, _to: &Path) -> bool {
+    pub(crate) fn fetch_blob(&self, _name: Digest, _to: &Path, _limit: u64) -> bool {
         match self.0 {}
     }
 

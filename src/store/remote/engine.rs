@@ -30,6 +30,15 @@ pub(super) struct Engine {
     waits: Mutex<Waits>,
 }
 
+/// See [`Engine::waiting`].
+pub(super) struct Waiting<'e>(&'e Engine);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.stop_waiting();
+    }
+}
+
 /// How long the link has waited so far. Callers that wait at the same time count once.
 struct Waits {
     waiting: usize,
@@ -62,6 +71,12 @@ impl Engine {
     /// Whether the remote is still written.
     pub(super) fn writes(&self) -> bool {
         self.reads() && !self.no_writes.load(Ordering::SeqCst)
+    }
+
+    /// Counts all that is done until the value is dropped as waiting: what arrives is inflated and compared while the link waits.
+    pub(super) fn waiting(&self) -> Waiting<'_> {
+        self.start_waiting();
+        Waiting(self)
     }
 
     /// Runs a request that the link waits for. `None` where the remote does not have what is asked for, or is not used any more. After a

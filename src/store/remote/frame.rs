@@ -27,6 +27,14 @@ const ZSTD: u8 = 1;
 /// The level of zstd: at this one it is faster than networks.
 const LEVEL: i32 = 1;
 
+/// How many times as long as what arrives its contents may be, beyond one part. What would become shorter than that is sent as it is.
+const MOST_INFLATED: u64 = 64;
+
+/// Whether a blob may have `written` bytes so far of which `arrived` came over the network: few bytes cannot have a disk filled.
+pub(super) fn is_plausible(written: u64, arrived: u64) -> bool {
+    written <= arrived.saturating_mul(MOST_INFLATED).saturating_add(PART as u64)
+}
+
 /// The name of the object of a record.
 pub(super) fn record_name(key: Digest) -> String {
     format!("r/{key}")
@@ -39,7 +47,8 @@ pub(super) fn part_name(blob: Digest, part: u64) -> String {
 
 /// The object `name` for `bytes`, a part of a record or blob of `whole` bytes.
 pub(super) fn encode(name: &str, whole: u64, bytes: &[u8]) -> Vec<u8> {
-    let packed = zstd::bulk::compress(bytes, LEVEL).ok().filter(|packed| packed.len() < bytes.len());
+    let worth = |packed: &Vec<u8>| packed.len() < bytes.len() && (packed.len() as u64) * MOST_INFLATED >= bytes.len() as u64;
+    let packed = zstd::bulk::compress(bytes, LEVEL).ok().filter(worth);
     let (packing, body) = packed.as_deref().map_or((PLAIN, bytes), |packed| (ZSTD, packed));
     let mut object = Vec::with_capacity(HEAD + body.len());
     object.extend_from_slice(MAGIC);

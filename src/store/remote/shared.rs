@@ -35,34 +35,41 @@ impl Remote {
 
     /// The record under `key`; `None` where there is none or it is damaged.
     pub(crate) fn record(&self, key: Digest) -> Option<Vec<u8>> {
-        self.object(&record_name(key)).map(|(_, bytes)| bytes)
+        let _waiting = self.engine.waiting();
+        self.object(&record_name(key)).map(|object| object.bytes)
     }
 
-    /// Writes the blob `name` to the new file `to`; returns whether it was found. One that is incomplete or damaged leaves no file.
-    pub(crate) fn fetch_blob(&self, name: Digest, to: &Path) -> bool {
-        let Some((whole, first)) = self.object(&part_name(name, 0)) else { return false };
-        let fetched = self.write_blob(name, whole, first, to);
+    /// Writes the blob `name` to the new file `to`; returns whether it was found. One that is incomplete or damaged leaves no file; one of
+    /// more than `limit` bytes is not looked at.
+    pub(crate) fn fetch_blob(&self, name: Digest, to: &Path, limit: u64) -> bool {
+        let _waiting = self.engine.waiting();
+        let Some(first) = self.object(&part_name(name, 0)).filter(|first| first.whole <= limit) else { return false };
+        let fetched = self.write_blob(name, first, to);
         if !matches!(fetched, Ok(true)) {
             let _ = std::fs::remove_file(to);
         }
         fetched.unwrap_or(false)
     }
 
-    fn write_blob(&self, name: Digest, whole: u64, first: Vec<u8>, to: &Path) -> io::Result<bool> {
+    fn write_blob(&self, name: Digest, first: Object, to: &Path) -> io::Result<bool> {
         let mut file = File::create(to)?;
         let mut hash = Xxh3::new();
-        let mut written = 0;
-        let (size, mut bytes) = (first.len(), first);
-        for part in 1.. {
-            hash.update(&bytes);
-            file.write_all(&bytes)?;
-            written += bytes.len() as u64;
-            // A part that is shorter than the first must be the last one; else the blob is incomplete.
-            if written >= whole || bytes.len() < size || size == 0 {
+        let (mut written, mut arrived) = (0, 0);
+        let (whole, size, mut part) = (first.whole, first.bytes.len(), first);
+        for number in 1.. {
+            written += part.bytes.len() as u64;
+            arrived += part.arrived;
+            if !frame::is_plausible(written, arrived) {
                 break;
             }
-            match self.object(&part_name(name, part)) {
-                Some((again, next)) if again == whole => bytes = next,
+            hash.update(&part.bytes);
+            file.write_all(&part.bytes)?;
+            // A part that is shorter than the first must be the last one; else the blob is incomplete.
+            if written >= whole || part.bytes.len() < size || size == 0 {
+                break;
+            }
+            match self.object(&part_name(name, number)) {
+                Some(next) if next.whole == whole => part = next,
                 _ => return Ok(false),
             }
         }
@@ -103,7 +110,7 @@ impl Remote {
         self.engine.troubled()
     }
 
-    fn object(&self, name: &str) -> Option<(u64, Vec<u8>)> {
+    fn object(&self, name: &str) -> Option<Object> {
         if !self.engine.reads() {
             return None;
         }
@@ -113,6 +120,16 @@ impl Remote {
         if decoded.is_none() {
             self.engine.wrong(name);
         }
-        decoded
+        decoded.map(|(whole, bytes)| Object { whole, bytes, arrived: object.len() as u64 })
     }
+}
+
+/// An object that has arrived.
+struct Object {
+    /// How many bytes the whole record or blob has, by its own account.
+    whole: u64,
+    /// Those of this object.
+    bytes: Vec<u8>,
+    /// How many came over the network for them.
+    arrived: u64,
 }

@@ -1,6 +1,7 @@
 //! The cache that machines share: two of them (two empty folders) with one remote, in a real Redis, on a real web server, in a folder;
 //! and remotes that are dead, silent, slow, closed or damaged, which cost a bounded wait and one line.
 
+mod claims;
 mod damage;
 mod links;
 mod registration;
@@ -19,6 +20,7 @@ use servers::{PASSWORD, Server, Strange, program};
 /// The tests.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = trouble::trials();
+    trials.extend(claims::trials());
     trials.extend(damage::trials());
     trials.extend(links::trials());
     trials.extend(registration::trials());
@@ -43,7 +45,12 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 /// A test that takes the feature, and these programs.
 fn shared(name: &str, programs: &'static [&'static str], run: impl FnOnce() -> Outcome + Send + 'static) -> Trial {
-    test(format!("cache_remote::{name}"), move || {
+    with_feature(format!("cache_remote::{name}"), programs, run)
+}
+
+/// The same by its full name.
+fn with_feature(name: String, programs: &'static [&'static str], run: impl FnOnce() -> Outcome + Send + 'static) -> Trial {
+    test(name, move || {
         if !cfg!(feature = "remote-cache") {
             return missing("the feature `remote-cache` in this build (--features remote-cache)");
         }

@@ -1,0 +1,120 @@
+//! Remotes whose objects claim to be large: what they cost is bounded by what arrives, by the cache's limit, and by the time that a link
+//! waits.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use libtest_mimic::{Failed, Trial};
+use offld::programs::{Digest, RemoteSettings};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::super::support::{Outcome, ensure, passed};
+use super::{Machine, noise, with_feature};
+
+/// The most bytes in one object.
+const PART: usize = 4 << 20;
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        claims("regressions::g18a_few_bytes_do_not_fill_the_disk", few_bytes),
+        claims("regressions::g18b_nothing_larger_than_the_caches_limit_is_fetched", larger_than_the_cache),
+        claims("regressions::g18c_inflating_counts_as_waiting", inflating),
+        claims("regressions::g18d_what_is_mostly_zeros_is_shared_all_the_same", zeros),
+    ]
+}
+
+fn claims(name: &str, run: impl FnOnce() -> Outcome + Send + 'static) -> Trial {
+    with_feature(name.to_owned(), &[], run)
+}
+
+/// A web server that has every object of every blob: each part is `bytes`, and each claims to be of a blob of `whole` bytes.
+struct Claims {
+    url: String,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Claims {
+    fn new(whole: u64, bytes: Vec<u8>) -> Result<Claims, Failed> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let url = format!("http://{}/", listener.local_addr()?);
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let packed = zstd::bulk::compress(&bytes, 1)?;
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let mut request = [0; 4096];
+                let read = stream.read(&mut request).unwrap_or(0);
+                let text = String::from_utf8_lossy(&request[..read]).into_owned();
+                let name = text.split(' ').nth(1).unwrap_or_default().trim_start_matches('/');
+                count.fetch_add(1, Ordering::SeqCst);
+                let object = object(name, whole, &bytes, &packed);
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", object.len());
+                let _ = stream.write_all(head.as_bytes());
+                if text.starts_with("GET") {
+                    let _ = stream.write_all(&object);
+                }
+            }
+        });
+        Ok(Claims { url, asked })
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+/// An object as docs/cache.md has it: whoever can write to the remote can make one.
+fn object(name: &str, whole: u64, bytes: &[u8], packed: &[u8]) -> Vec<u8> {
+    let mut digest = Xxh3::new();
+    for part in [name.as_bytes(), &whole.to_le_bytes(), bytes] {
+        digest.update(&(part.len() as u64).to_le_bytes());
+        digest.update(part);
+    }
+    [b"offld-r1", &[1][..], &whole.to_le_bytes(), &digest.digest128().to_le_bytes(), packed].concat()
+}
+
+fn few_bytes() -> Outcome {
+    let server = Claims::new(200 * PART as u64, vec![0; PART])?;
+    let machine = Machine::new(&server.url)?;
+    ensure(machine.fetch(Digest(1))?.is_none(), || "a blob that is none")?;
+    ensure(server.asked() <= 4, || format!("{} parts of zeros were fetched", server.asked()))?;
+    machine.one_line(&["holds wrong or incomplete data as `b/0"])?;
+    passed()
+}
+
+fn larger_than_the_cache() -> Outcome {
+    let server = Claims::new(1 << 40, noise(PART))?;
+    let machine = Machine::new(&server.url)?;
+    ensure(machine.fetch(Digest(1))?.is_none(), || "a blob that is none")?;
+    ensure(server.asked() <= 2, || format!("{} parts were fetched", server.asked()))?;
+    passed()
+}
+
+fn inflating() -> Outcome {
+    const PARTS: usize = 200;
+    let mut bytes = noise(PART / 50);
+    bytes.resize(PART, 0);
+    let server = Claims::new((PARTS * PART) as u64, bytes)?;
+    let (each, whole) = (Duration::from_secs(30), Duration::from_millis(300));
+    let machine = Machine::with(RemoteSettings { each, whole, ..RemoteSettings::new(&server.url) })?;
+    let begun = Instant::now();
+    ensure(machine.fetch(Digest(1))?.is_none(), || "a blob that is none")?;
+    ensure(server.asked() < PARTS / 2, || format!("{} parts, in {:?}", server.asked(), begun.elapsed()))?;
+    machine.one_line(&["this link has waited 300ms for it in all"])?;
+    passed()
+}
+
+fn zeros() -> Outcome {
+    let folder = super::Work::new();
+    let url = format!("file://{}", folder.path().display());
+    let (writer, reader) = (Machine::new(&url)?, Machine::new(&url)?);
+    let image = vec![0; 3 * PART + 5];
+    let name = writer.put(Digest(1), b"record", &image)?;
+    writer.cache.finish();
+    ensure(reader.fetch(name)?.as_ref() == Some(&image), || "it is not there")?;
+    reader.quiet()?;
+    passed()
+}
