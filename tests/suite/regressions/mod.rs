@@ -10,6 +10,7 @@ mod limits;
 mod signals;
 mod stale;
 mod sycl_runtimes;
+mod usage;
 
 use libtest_mimic::Trial;
 
@@ -24,5 +25,6 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(signals::trials());
     trials.extend(stale::trials());
     trials.extend(sycl_runtimes::trials());
+    trials.extend(usage::trials());
     trials
 }
