@@ -2,24 +2,27 @@
 # make check     before each commit: format, lints, unit tests, hygiene, and a few tests of the suite; some two minutes
 # make test      what needs LLVM 22 alone          make test-releases   what needs LLVM 14, 15, 16 and 19, or NVIDIA's tools, too
 # make test-long the same with the longest tests in full (hundreds of processes and kills)   make test-no-llvm   an offld without LLVM
-# make install   PREFIX=/usr/local DESTDIR=         make lint clean
+# make install   PREFIX=/usr/local DESTDIR=         make uninstall   the same settings        make lint clean
 # make bench     BENCH=--check: fail beyond the bounds   make bench-large    memory, with code objects of 2 GiB
 # make fuzz      FUZZ_SECONDS=1200 for each target, or TARGET=name: one of them
 #
-# Everything brings what it needs (Debian packages) by itself, once. REQUIRE_TOOLS=1: a missing tool is an error, not a skip.
+# Needs Rust 1.90 or later (https://rustup.rs). Everything else brings what it needs (Debian packages) by itself, once. REQUIRE_TOOLS=1: a missing tool is an error, not a skip.
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
 DESTDIR ?=
 BIN := $(or $(CARGO_TARGET_DIR),target)/release/offld
 LINKS := $(CURDIR)/target/demo/links
-# What is tested: all there is.
-ALL := --features remote-cache
+# The Rust that Cargo.toml asks for (rust-version).
+RUST := 1.90
+# An offld without the cache that machines share.
+WITHOUT_REMOTE := --no-default-features --features llvm
 SETUP := target/setup.stamp
+SETUP_DEMO := target/setup-demo.stamp
 SETUP_RELEASES := target/setup-releases.stamp
 SETUP_CUDA := target/setup-cuda.stamp
 
-.PHONY: all build setup setup-releases setup-cuda demo check test test-long test-no-llvm test-releases lint bench bench-large fuzz install clean
+.PHONY: all build setup setup-releases setup-cuda demo check test test-long test-no-llvm test-releases lint bench bench-large fuzz install uninstall clean
 
 all: build
 
@@ -28,13 +31,17 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 # Cargo knows what is out of date; make does not try to.
 build:
-	@command -v $(CARGO) >/dev/null || { echo 'no cargo here: install Rust from https://rustup.rs' >&2; exit 1; }
+	@command -v $(CARGO) >/dev/null || { echo 'no cargo here: install Rust $(RUST) or later from https://rustup.rs' >&2; exit 1; }
+	@scripts/rust.sh $(RUST) $(CARGO)
 	$(CARGO) build --release
 
 # The scripts write the stamp themselves, and only when nothing is missing.
 setup: $(SETUP)
 $(SETUP): scripts/setup.sh scripts/packages.sh
 	@scripts/setup.sh $@
+
+$(SETUP_DEMO): scripts/setup.sh scripts/packages.sh
+	@scripts/setup.sh --demo $@
 
 setup-releases: $(SETUP_RELEASES)
 $(SETUP_RELEASES): scripts/setup-releases.sh scripts/packages.sh | $(SETUP)
@@ -44,7 +51,8 @@ setup-cuda: $(SETUP_CUDA)
 $(SETUP_CUDA): scripts/setup-cuda.sh scripts/packages.sh
 	@scripts/setup-cuda.sh $@
 
-demo: $(SETUP)
+# What building needs and what the demo compiles with, and nothing of the tests.
+demo: $(SETUP_DEMO)
 	@$(MAKE) --no-print-directory build
 	$(BIN) links $(LINKS)
 	$(MAKE) --no-print-directory -C examples/zaxpy run LINKS=$(LINKS)
@@ -55,11 +63,11 @@ check: $(SETUP)
 	$(CARGO) fmt --check
 	$(CARGO) clippy --no-default-features --all-targets -- -D warnings
 	$(CARGO) test --no-default-features --lib --test hygiene
-	OFFLD_TEST_CHECK=1 $(CARGO) test --test suite
+	OFFLD_TEST_CHECK=1 $(CARGO) test $(WITHOUT_REMOTE) --test suite
 
 # Only tests/suite.rs knows these names; it is the harness for everything that is not a unit test. Last an offld that holds no LLVM.
 test: $(SETUP)
-	$(CARGO) test $(ALL) --no-fail-fast -- --skip releases::
+	$(CARGO) test --no-fail-fast -- --skip releases::
 	@$(MAKE) --no-print-directory test-no-llvm
 
 # The same with the longest tests in full: what `make test` cuts short it tells at the end.
@@ -71,12 +79,12 @@ test-no-llvm: $(SETUP)
 	$(CARGO) test --no-default-features --test suite -- without_llvm::
 
 test-releases: $(SETUP_RELEASES) $(SETUP_CUDA)
-	$(CARGO) test $(ALL) --test suite -- releases::
+	$(CARGO) test --test suite -- releases::
 
 lint: $(SETUP)
 	$(CARGO) fmt --check
 	$(CARGO) clippy --all-targets -- -D warnings
-	$(CARGO) clippy $(ALL) --all-targets -- -D warnings
+	$(CARGO) clippy $(WITHOUT_REMOTE) --all-targets -- -D warnings
 	$(CARGO) clippy --no-default-features --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --no-default-features
 	@scripts/msrv.sh
@@ -126,6 +134,14 @@ install:
 	@echo
 	@echo 'Instead of LLVM'\''s wrapper:    clang++ -fopenmp --offload-arch=... -B$(NAMES) ...'
 	@echo 'As the linker of any driver:   clang++ --ld-path=$(PREFIX)/bin/ld.offld ...   (or -fuse-ld=offld, where it is in PATH)'
+
+# Takes away what `make install` has put there with the same PREFIX and DESTDIR, and no folder that others may use.
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/offld $(DESTDIR)$(PREFIX)/bin/ld.offld
+	rm -rf $(DESTDIR)$(NAMES)
+	rm -f $(DESTDIR)$(MAN)/offld.1 $(DESTDIR)$(MAN)/offld-*.1 $(DESTDIR)$(MAN)/ld.offld.1
+	rm -f $(DESTDIR)$(COMPLETIONS)/bash-completion/completions/offld $(DESTDIR)$(COMPLETIONS)/zsh/site-functions/_offld \
+	    $(DESTDIR)$(COMPLETIONS)/fish/vendor_completions.d/offld.fish
 
 clean:
 	$(CARGO) clean

@@ -51,7 +51,7 @@ enum Command {
 
 /// Runs `offld cache`.
 pub(super) fn run(options: &Options) -> Result<()> {
-    let Setting { root, limit, why_off } = settings::resolve(None);
+    let Setting { root, limit, why_off, .. } = settings::resolve(None);
     let root = root.ok_or_else(|| anyhow!("the cache is off: {}", why_off.unwrap_or_default()))?;
     let store = Store::open(&root, limit)?;
     match &options.command {

@@ -50,6 +50,9 @@ pub(crate) fn run(ledger: &Ledger, shell: &Arc<Shell>, ld_first: bool, embedded:
 fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first: bool) -> Result<()> {
     let background = Background::new(request, session);
     let result = stages(ledger, request, &background, session, ld_first);
+    if request.dry_run && result.is_ok() {
+        session.tell_of_removed_files();
+    }
     background.finish();
     result
 }
@@ -157,6 +160,7 @@ fn device_images(
     if jobs.is_empty() {
         return Ok(None);
     }
+    background.warn_of_setting();
     let host_triple = host::triple(request, &facts)?;
     steps::check_host(request, &host_triple)?;
     drop(extract);

@@ -35,6 +35,8 @@ use crate::sys::session::{OFFLD_CACHE_REMOTE, OFFLD_CACHE_REMOTE_READONLY, OFFLD
 /// Where warnings go.
 pub(crate) type WarnFn = Arc<dyn Fn(&str) + Send + Sync>;
 
+/// What URLs of remotes begin with.
+const SCHEMES: [&str; 6] = ["redis", "rediss", "s3", "http", "https", "file"];
 /// The time limit of one request, unless the user sets another.
 const EACH: Duration = Duration::from_secs(2);
 /// The time that a link may wait in all, as a multiple of that of one request.
@@ -66,18 +68,25 @@ impl RemoteSettings {
     /// The settings in the environment; `None` where it names no remote.
     pub fn from_environment() -> Option<Self> {
         let mut settings = RemoteSettings::new(Session::env(OFFLD_CACHE_REMOTE)?);
-        settings.read_only = Session::env(OFFLD_CACHE_REMOTE_READONLY).is_some_and(|value| value == "1");
+        let mut doubts = Vec::new();
+        if let Some(value) = Session::env(OFFLD_CACHE_REMOTE_READONLY) {
+            // Whoever sets it to something does not want this machine's results on the remote.
+            settings.read_only = value != "0";
+            if value != "0" && value != "1" {
+                doubts.push(format!("{OFFLD_CACHE_REMOTE_READONLY} is neither 0 nor 1: `{}`; taking 1", value.to_string_lossy()));
+            }
+        }
         if let Some(value) = Session::env(OFFLD_CACHE_REMOTE_TIMEOUT) {
             match seconds(&value) {
                 Some(each) => (settings.each, settings.whole) = (each, each * WHOLE),
                 None => {
                     let (value, taken) = (value.to_string_lossy(), EACH.as_secs());
-                    let doubt =
-                        format!("{OFFLD_CACHE_REMOTE_TIMEOUT} is no number of seconds above 0: `{value}`; taking {taken}");
-                    settings.doubt = Some(doubt);
+                    doubts
+                        .push(format!("{OFFLD_CACHE_REMOTE_TIMEOUT} is no number of seconds above 0: `{value}`; taking {taken}"));
                 }
             }
         }
+        settings.doubt = (!doubts.is_empty()).then(|| doubts.join("; "));
         Some(settings)
     }
 
@@ -87,9 +96,11 @@ impl RemoteSettings {
     }
 }
 
-/// The URL of the remote that the environment names, without credentials; `None` where it names none.
+/// The URL of the remote that the environment names, without credentials; `None` where it names none that this build can reach.
 pub(crate) fn shown_of_environment() -> Option<String> {
-    Session::env(OFFLD_CACHE_REMOTE).map(|url| shown(&url))
+    let url = Session::env(OFFLD_CACHE_REMOTE).filter(|_| cfg!(feature = "remote-cache"))?;
+    let scheme = url.to_str()?.split_once("://")?.0.to_ascii_lowercase();
+    SCHEMES.contains(&scheme.as_str()).then(|| shown(&url))
 }
 
 fn seconds(text: &OsStr) -> Option<Duration> {

@@ -25,11 +25,13 @@ pub(crate) struct Setting {
     pub limit: u64,
     /// Why the cache is off, where it is: `OFFLD_CACHE=off`.
     pub why_off: Option<String>,
+    /// Whether it is off because a setting is wrong, which the user should be told.
+    pub is_wrong: bool,
 }
 
 impl Setting {
     fn off(why: impl Into<String>) -> Setting {
-        Setting { root: None, limit: 0, why_off: Some(why.into()) }
+        Setting { root: None, limit: 0, why_off: Some(why.into()), is_wrong: false }
     }
 }
 
@@ -45,7 +47,7 @@ fn resolve_in(option: Option<&OsStr>, env: &dyn Fn(&str) -> Option<OsString>) ->
         None => DEFAULT_LIMIT,
         Some(Ok(0)) => return Setting::off(format!("{OFFLD_CACHE_SIZE}=0")),
         Some(Ok(limit)) => limit,
-        Some(Err(error)) => return Setting::off(format!("{OFFLD_CACHE_SIZE}: {error}")),
+        Some(Err(error)) => return Setting { is_wrong: true, ..Setting::off(format!("{OFFLD_CACHE_SIZE}: {error}")) },
     };
     let named = option.map(|value| ("--wrapper-cache", value.to_owned()));
     let named = named.or_else(|| env(OFFLD_CACHE).map(|value| (OFFLD_CACHE, value)));
@@ -58,7 +60,7 @@ fn resolve_in(option: Option<&OsStr>, env: &dyn Fn(&str) -> Option<OsString>) ->
         _ => default_folder(env),
     };
     match root {
-        Ok(root) => Setting { root: Some(root), limit, why_off: None },
+        Ok(root) => Setting { root: Some(root), limit, why_off: None, is_wrong: false },
         Err(why) => Setting::off(why),
     }
 }

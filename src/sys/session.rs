@@ -140,6 +140,15 @@ impl Session {
         Session { shell, runner, scratch, signals, trace }
     }
 
+    /// After commands have been shown: that the files which they name are gone, where they are.
+    pub(crate) fn tell_of_removed_files(&self) {
+        if let Some(folder) = self.scratch.folder() {
+            let folder = folder.display();
+            self.shell
+                .note(&format!("these commands cannot be run: what is in `{folder}` is removed now, and kept with --save-temps"));
+        }
+    }
+
     /// The value of an environment variable, unless it is unset or empty.
     pub fn env(name: &str) -> Option<OsString> {
         std::env::var_os(name).filter(|value| !value.is_empty())

@@ -11,7 +11,8 @@ use crate::formats::magic::Magic;
 use crate::link::host;
 use crate::link::scan;
 use crate::llvm::Llvm;
-use crate::store::{Cache, settings};
+use crate::store::Cache;
+use crate::store::settings::{self, Setting};
 use crate::sys::run::PreloadedLinker;
 use crate::sys::session::Session;
 use crate::sys::threads;
@@ -20,6 +21,8 @@ use crate::sys::threads;
 pub(super) struct Background<'s> {
     /// The cache, or why there is none.
     pub(super) cache: Result<Arc<Cache>, String>,
+    /// What is wrong with what the user has set for it.
+    wrong_setting: Option<String>,
     /// Generates registration code.
     pub(super) llvm: Llvm<'s>,
     /// The host linker, started early.
@@ -31,7 +34,17 @@ pub(super) struct Background<'s> {
 impl<'s> Background<'s> {
     /// For one link; nothing is started yet.
     pub(super) fn new(request: &'s LinkRequest, session: &'s Session) -> Self {
-        Background { cache: open_cache(request, session), llvm: Llvm::new(session), linker: Mutex::new(None), request, session }
+        let setting = settings::resolve(request.cache.as_deref());
+        let wrong_setting = setting.why_off.clone().filter(|_| setting.is_wrong);
+        let cache = open_cache(setting, session);
+        Background { cache, wrong_setting, llvm: Llvm::new(session), linker: Mutex::new(None), request, session }
+    }
+
+    /// Warns of a wrong setting of the cache. Called once there is device code: other links need no cache.
+    pub(super) fn warn_of_setting(&self) {
+        if let Some(wrong) = &self.wrong_setting {
+            self.session.shell.warn(&format!("{wrong}; device links are not cached"));
+        }
     }
 
     /// What starts the host linker `linker` for the link of `ledger` before its whole line is known.
@@ -101,8 +114,7 @@ impl LinkerStarter<'_> {
 }
 
 /// The cache that the options and the environment select, or why there is none.
-fn open_cache(request: &LinkRequest, session: &Session) -> Result<Arc<Cache>, String> {
-    let setting = settings::resolve(request.cache.as_deref());
+fn open_cache(setting: Setting, session: &Session) -> Result<Arc<Cache>, String> {
     let root = setting.root.ok_or_else(|| setting.why_off.unwrap_or_default())?;
     let shell = Arc::clone(&session.shell);
     let cache = Cache::open(&root, setting.limit, Arc::new(move |warning| shell.warn(warning)));

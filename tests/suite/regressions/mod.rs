@@ -7,6 +7,7 @@ mod cache_folder;
 mod half_images;
 mod host_pulls;
 mod limits;
+mod setup;
 mod signals;
 mod stale;
 mod sycl_runtimes;
@@ -22,6 +23,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(half_images::trials());
     trials.extend(host_pulls::trials());
     trials.extend(limits::trials());
+    trials.extend(setup::trials());
     trials.extend(signals::trials());
     trials.extend(stale::trials());
     trials.extend(sycl_runtimes::trials());

@@ -18,6 +18,11 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("regressions::g23d_a_misspelled_option_of_ours_is_told", misspelled),
         with_llvm("regressions::g23e_an_error_names_the_variable_that_was_wrong", wrong_variables),
         with_llvm("regressions::g23f_a_compiler_that_is_not_a_clang_is_told", not_a_clang),
+        with_llvm("regressions::g25a_a_dry_run_says_that_its_files_are_gone", dry_run_note),
+        with_llvm("regressions::g25a_printed_commands_run_when_pasted", pasted),
+        with_llvm("regressions::g25d_a_bad_setting_of_the_cache_warns_once", bad_settings),
+        with_llvm("regressions::g25e_stats_claim_no_remote_that_cannot_be_reached", stats_without_remote),
+        test("regressions::g25f_the_build_by_default_has_the_remote_cache", default_features),
         with_llvm("regressions::g25b_a_reproduction_has_one_folder_at_its_top", top_folder),
     ]
 }
@@ -158,5 +163,98 @@ fn top_folder() -> Outcome {
         ensure(listed.lines().all(|entry| entry.starts_with(&top)), || listed.clone())?;
         expect_in(&listed, &format!("{top}run.sh\n"))?;
     }
+    passed()
+}
+
+fn dry_run_note() -> Outcome {
+    let work = Work::new();
+    work.fat("a.o", &[Image::amd("gfx90a", "A")])?;
+    work.fat("plain.o", &[])?;
+    let told = stderr_of(&mut work.wrapper(["--dry-run", "-o", "x", "a.o"]))?;
+    expect_in(told.lines().last().unwrap_or_default(), "note: these commands cannot be run: ")?;
+    expect_in(&told, "kept with --save-temps")?;
+    for words in [&["--dry-run", "--save-temps", "-o", "x", "a.o"][..], &["--dry-run", "-o", "x", "plain.o"]] {
+        expect_not_in(&stderr_of(&mut work.wrapper(words.iter().copied()))?, "note:")?;
+    }
+    passed()
+}
+
+/// Odd names, in commands of a dry run that a shell runs: the tools get what they would have got.
+fn pasted() -> Outcome {
+    let work = Work::new();
+    let odd = "o u't\t$x\u{1b}.o";
+    work.fat(odd, &[Image::amd("gfx90a", "A")])?;
+    let words = ["--dry-run", "--save-temps", "-o", "my x", odd, "-rpath=a`b\"c"];
+    let told = stderr_of(&mut work.wrapper(words))?;
+    let commands: Vec<&str> = told.lines().filter(|line| line.starts_with(" \"")).collect();
+    // What is done in process may be shown as commands of other tools.
+    let of_tools = |line: &&str| ["tools/clang\"", "tools/linker\""].iter().any(|tool| line.contains(tool));
+    let commands: Vec<&str> = commands.into_iter().filter(of_tools).collect();
+    expect_equal("commands", "2", &commands.len().to_string())?;
+    for command in &commands {
+        run(work.command("bash").arg("-c").arg(command))?;
+    }
+    let pasted = (work.device_lines()?, work.host_line()?);
+    ensure(pasted.1.iter().any(|word| word == "-rpath=a`b\"c"), || format!("{:?}", pasted.1))?;
+    work.forget();
+    run(&mut work.wrapper(words[1..].iter().copied()))?;
+    let linked = (work.device_lines()?, work.host_line()?);
+    expect_equal("what the tools got", &format!("{linked:#?}"), &format!("{pasted:#?}"))?;
+    passed()
+}
+
+fn bad_settings() -> Outcome {
+    let work = Work::new();
+    work.fat("a.o", &[Image::amd("gfx90a", "A"), Image::amd("gfx908", "B")])?;
+    work.fat("plain.o", &[])?;
+    let warnings = |input: &str, name: &str, value: &str| -> Result<String, Failed> {
+        let mut link = work.wrapper(["-o", "x", input]);
+        let told = stderr_of(link.env("OFFLD_CACHE", work.path().join("cache")).env(name, value))?;
+        Ok(told)
+    };
+    let told = warnings("a.o", "OFFLD_CACHE_SIZE", "many")?;
+    expect_in(&told, "warning: OFFLD_CACHE_SIZE: `many` is no size")?;
+    expect_equal("warnings", "1", &told.matches("warning: ").count().to_string())?;
+    expect_equal("without device code", "", &warnings("plain.o", "OFFLD_CACHE_SIZE", "many")?)?;
+    expect_equal("a good value", "", &warnings("a.o", "OFFLD_CACHE_SIZE", "500M")?)?;
+    if cfg!(feature = "remote-cache") {
+        std::fs::create_dir(work.path().join("remote"))?;
+        let remote = format!("file://{}", work.path().join("remote").display());
+        for (name, value) in [("OFFLD_CACHE_REMOTE_TIMEOUT", "soon"), ("OFFLD_CACHE_REMOTE_READONLY", "perhaps")] {
+            let mut link = work.command(made().links.join("clang-linker-wrapper"));
+            // Device links that are cached need a real clang and linker.
+            link.args(["--host-triple=x86_64-unknown-linux-gnu", "--linker-path=/bin/true", "-o", "x", "a.o"]);
+            link.env("OFFLD_CLANG", crate::support::llvm("clang")).env("OFFLD_CACHE", work.path().join("cache"));
+            let told = crate::support::output(link.env("OFFLD_CACHE_REMOTE", &remote).env(name, value))?;
+            let told = String::from_utf8_lossy(&told.stderr).into_owned();
+            expect_equal(&format!("warnings of {name}\n{told}"), "1", &told.matches(name).count().to_string())?;
+        }
+    }
+    passed()
+}
+
+fn stats_without_remote() -> Outcome {
+    let work = Work::new();
+    let stats = |remote: &str| -> Result<String, Failed> {
+        let mut stats = work.command(offld());
+        let text =
+            run(stats.args(["cache", "stats"]).env("OFFLD_CACHE", work.path().join("cache")).env("OFFLD_CACHE_REMOTE", remote))?;
+        let mut json = work.command(offld());
+        json.args(["cache", "stats", "--json"]).env("OFFLD_CACHE", work.path().join("cache")).env("OFFLD_CACHE_REMOTE", remote);
+        Ok(text + &run(&mut json)?)
+    };
+    for unreachable in ["ftp://machine/cache", "machine:6379"] {
+        expect_not_in(&stats(unreachable)?, "shared at")?;
+        expect_not_in(&stats(unreachable)?, "\"remote\"")?;
+    }
+    let reachable = stats("redis://machine")?.contains("shared at");
+    expect_equal("a remote by redis is shown", &cfg!(feature = "remote-cache").to_string(), &reachable.to_string())?;
+    passed()
+}
+
+fn default_features() -> Outcome {
+    let manifest = std::fs::read_to_string(crate::support::root().join("Cargo.toml"))?;
+    let default = manifest.lines().find(|line| line.starts_with("default = ")).unwrap_or_default();
+    expect_in(default, "\"remote-cache\"")?;
     passed()
 }

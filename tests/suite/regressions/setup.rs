@@ -1,0 +1,135 @@
+//! What `make` brings, asks for and takes away again.
+
+use std::path::Path;
+use std::process::Command;
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::support::{Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, passed, root, run, run_failing, test};
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        test("regressions::g21a_the_demo_asks_for_what_it_needs_and_not_again", demo_packages),
+        test("regressions::g21b_the_readme_names_the_packages_of_the_build", readme_packages),
+        test("regressions::g21c_an_old_rust_is_told_which_one_is_needed", old_rust),
+        test("regressions::g25c_make_uninstall_takes_away_what_was_installed", uninstall),
+    ]
+}
+
+/// The packages of the list `name` in scripts/setup.sh.
+fn packages(name: &str) -> Result<Vec<String>, Failed> {
+    let script = std::fs::read_to_string(root().join("scripts/setup.sh"))?;
+    let list = script.split(&format!("\n{name}=(\n")).nth(1).and_then(|rest| rest.split("\n)").next());
+    let lines = list.ok_or_else(|| format!("no list `{name}` in setup.sh"))?.lines();
+    let lines = lines.map(str::trim).filter(|line| !line.starts_with('#'));
+    Ok(lines.flat_map(str::split_whitespace).map(str::to_owned).collect())
+}
+
+/// A system where nothing is installed, whose apt writes down what it is asked for and installs it.
+fn demo_packages() -> Outcome {
+    let work = Work::new();
+    work.tool(
+        "bin/dpkg-query",
+        "#!/bin/sh\nfor package; do :; done\ngrep -qx \"$package\" \"${0%/bin/*}/installed\" && printf installed\n",
+    );
+    work.tool("bin/apt-cache", "#!/bin/sh\necho '  Candidate: 1.0'\n");
+    work.tool(
+        "bin/apt-get",
+        "#!/bin/sh\necho \"$@\" >> \"${0%/bin/*}/asked\"\nfor word; do case $word in -*|*=*|install|update) ;; *) echo \"$word\" >> \"${0%/bin/*}/installed\" ;; esac; done\n",
+    );
+    work.tool("bin/sudo", "#!/bin/sh\n[ \"$1\" = -n ] && shift\nexec \"$@\"\n");
+    work.tool("bin/cargo", "#!/bin/sh\necho 'cargo 1.95.0'\n");
+    work.file("installed", "");
+    let path = format!("{}:{}", work.path().join("bin").display(), std::env::var("PATH").unwrap_or_default());
+    let setup = || {
+        let mut setup = work.command(root().join("scripts/setup.sh"));
+        setup.args(["--demo", "stamp"]).env("PATH", &path);
+        setup
+    };
+    run(&mut setup())?;
+    ensure(work.path().join("stamp").is_file(), || "no stamp where everything is there")?;
+    let installed = std::fs::read_to_string(work.path().join("installed"))?;
+    expect_equal("what the demo installs", &packages("build")?.join("\n"), installed.trim())?;
+    for of_tests in packages("tests")?.iter().map(String::as_str).chain(["redis-server", "nginx-light"]) {
+        expect_not_in(&format!("\n{installed}"), &format!("\n{of_tests}\n"))?;
+    }
+    std::fs::remove_file(work.path().join("asked"))?;
+    run(&mut setup())?;
+    ensure(!work.path().join("asked").exists(), || "apt was asked again")?;
+    // The demo depends on that, and not on what tests need.
+    let shown = run(Command::new("make").args(["-n", "demo", "SETUP_DEMO=/no/stamp", "SETUP=/no/other"]).current_dir(root()))?;
+    expect_in(&shown, "setup.sh --demo")?;
+    expect_not_in(&shown, "/no/other")?;
+    passed()
+}
+
+fn readme_packages() -> Outcome {
+    let readme = std::fs::read_to_string(root().join("README.md"))?;
+    let named: Vec<&str> = readme.lines().filter(|line| line.trim_start().starts_with("apt install")).collect();
+    let named: Vec<&str> = named.iter().flat_map(|line| line.split('#').next().unwrap_or_default().split_whitespace()).collect();
+    for package in packages("build")? {
+        ensure(named.contains(&package.as_str()), || format!("{package} is not in the README's `apt install` lines: {named:?}"))?;
+    }
+    passed()
+}
+
+fn old_rust() -> Outcome {
+    let work = Work::new();
+    let manifest = std::fs::read_to_string(root().join("Cargo.toml"))?;
+    let wanted = manifest.lines().find_map(|line| line.strip_prefix("rust-version = \"")?.strip_suffix('"')).unwrap_or("none");
+    for (version, is_old) in [("1.85.1", true), ("1.89.0", true), ("1.90.0", false), ("1.100.0", false), ("2.0.0", false)] {
+        let cargo = work.tool(
+            "cargo",
+            &format!("#!/bin/sh\n[ \"$1\" = --version ] && {{ echo 'cargo {version} (abc 2025-01-01)'; exit; }}\nexit 0\n"),
+        );
+        let mut build = Command::new("make");
+        build.arg("build").arg(format!("CARGO={}", cargo.display())).current_dir(root()).env_remove("MAKEFLAGS");
+        if is_old {
+            let told = run_failing(&mut build)?;
+            expect_in(&told, &format!("offld needs Rust {wanted} or later"))?;
+        } else {
+            run(&mut build)?;
+        }
+    }
+    for file in ["README.md", "Makefile"] {
+        expect_in(&std::fs::read_to_string(root().join(file))?, &format!("Rust {wanted}"))?;
+    }
+    passed()
+}
+
+fn files(folder: &Path) -> Result<String, Failed> {
+    run(Command::new("find").arg(".").args(["-not", "-type", "d"]).current_dir(folder))
+}
+
+fn uninstall() -> Outcome {
+    let work = Work::new();
+    // What `make install` finds built already.
+    let offld = Path::new(env!("CARGO_BIN_EXE_offld"));
+    work.file("built/release/none", "");
+    std::fs::hard_link(offld, work.path().join("built/release/offld"))
+        .or_else(|_| std::fs::copy(offld, work.path().join("built/release/offld")).map(drop))?;
+    work.tool("built/release/offld-llvm", "#!/bin/sh\n");
+    for other in ["bin/ld.lld", "share/man/man1/ls.1", "libexec/other/tool"] {
+        work.file(&format!("to/usr/{other}"), "");
+    }
+    let before = files(&work.path().join("to"))?;
+    let make = |what: &str| {
+        let mut make = Command::new("make");
+        make.arg(what).arg("PREFIX=/usr").arg(format!("DESTDIR={}", work.path().join("to").display())).current_dir(root());
+        make.env("CARGO_TARGET_DIR", work.path().join("built")).env_remove("MAKEFLAGS");
+        make
+    };
+    run(&mut make("install"))?;
+    let installed = files(&work.path().join("to"))?;
+    for file in ["./usr/bin/offld\n", "./usr/share/man/man1/ld.offld.1\n", "./usr/libexec/offld/clang-linker-wrapper\n"] {
+        expect_in(&installed, file)?;
+    }
+    run(&mut make("uninstall"))?;
+    let sorted = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines.join("\n")
+    };
+    expect_equal("what is left", &sorted(&before), &sorted(&files(&work.path().join("to"))?))?;
+    passed()
+}
