@@ -32,8 +32,10 @@ pub struct ModuleSymbols<'a> {
     pub defined: Vec<Symbol<'a>>,
     /// Symbols that are used but not defined here.
     pub undefined: Vec<Symbol<'a>>,
-    /// The generation of its offload entries, if it has any.
+    /// The generation of its offload entries, the newest if it has several.
     pub entries: Option<Generation>,
+    /// The oldest generation of its entries, if it has entries of several: modules of several compilers were linked.
+    pub older_entries: Option<Generation>,
     /// Whether it refers to the bounds of an entry table, as only registration code made by a wrapper does.
     pub refers_to_bounds: bool,
 }
@@ -112,7 +114,7 @@ impl<'a> ModuleSymbols<'a> {
 
     /// Finds the generation by the size of the offload entries among the variables.
     fn note_entries(&mut self, module: &Module<'_>, layout: &Layout) -> Result<(), Malformed> {
-        let mut types = None;
+        let (mut types, mut oldest) = (None, None);
         for global in module.values.iter().filter(|value| value.kind == Kind::Variable) {
             // On COFF the part after the `$` is only for sorting by the linker.
             let table = module.section(global).split(|byte| *byte == b'$').next().unwrap_or_default();
@@ -129,7 +131,9 @@ impl<'a> ModuleSymbols<'a> {
                 _ => Generation::Llvm15,
             };
             self.entries = self.entries.max(Some(generation));
+            oldest = Some(oldest.map_or(generation, |oldest: Generation| oldest.min(generation)));
         }
+        self.older_entries = oldest.filter(|_| oldest != self.entries);
         Ok(())
     }
 }

@@ -64,7 +64,9 @@ impl Id {
         }
         let mut parts = rest.splitn(5, '-');
         let triple: Vec<&str> = parts.by_ref().take(4).collect();
-        Id::new(kind, &triple.join("-"), parts.next().unwrap_or_default())
+        // LLVM writes a dash after the triple, and scripts that add one of their own still find the entry.
+        let target_id = parts.next().unwrap_or_default();
+        Id::new(kind, &triple.join("-"), if target_id.trim_matches('-').is_empty() { "" } else { target_id })
     }
 
     /// The triple and the target id under the name that all names of one device have in common: AMD's may say the processor in the
@@ -84,16 +86,12 @@ impl Id {
         (processor, parts.map(|feature| feature.trim_end_matches(['+', '-'])).collect())
     }
 
-    /// The kind, with `hipv4` replaced by `hip`: both are the same kind of code.
-    fn family(&self) -> &str {
-        if self.kind == "hipv4" { "hip" } else { &self.kind }
-    }
-
-    /// Whether both are for one processor, so that a runtime chooses between them, and one fixes a feature that the other leaves open.
+    /// Whether both are of one kind and for one processor, so that a runtime chooses between them, and one fixes a feature that the other
+    /// leaves open. `hip` and `hipv4` are two kinds here, as for LLVM.
     fn is_in_conflict(&self, other: &Id) -> bool {
         let ((triple, id), (other_triple, other_id)) = (self.device(), other.device());
         let ((processor, features), (other_processor, other_features)) = (Id::parts(&id), Id::parts(&other_id));
-        let same = self.family() == other.family() && triple == other_triple && processor == other_processor;
+        let same = self.kind == other.kind && triple == other_triple && processor == other_processor;
         same && !processor.is_empty() && features != other_features
     }
 }

@@ -45,6 +45,7 @@ pub(super) fn facts(data: &[u8]) -> Result<HostFacts<'_>> {
         defined: defined.collect(),
         undefined: undefined.collect(),
         generation: module.entries,
+        older_generation: module.older_entries,
         refers_to_bounds: module.refers_to_bounds,
         alternate_names: Vec::new(),
         machine: None,

@@ -119,7 +119,12 @@ fn symbols<'a, C: CoffHeader>(file: &CoffFile<'a, &'a [u8], C>, data: &'a [u8]) 
             facts.undefined.push(Need { name, weak });
         }
     }
-    facts.generation = tables.iter().find_map(|(table, entries)| generation(table, *entries, machine));
+    let mut generations: Vec<Generation> =
+        tables.iter().filter_map(|(table, entries)| generation(table, *entries, machine)).collect();
+    // The newest, and the oldest where there are two.
+    generations.sort_by(|one, other| other.cmp(one));
+    facts.generation = generations.first().copied();
+    facts.older_generation = generations.last().copied().filter(|oldest| Some(*oldest) != facts.generation);
     Ok(facts)
 }
 

@@ -137,12 +137,22 @@ pub struct HostFacts<'a> {
     pub undefined: Vec<Need<'a>>,
     /// The generation of its entry table, if it has one.
     pub generation: Option<Generation>,
+    /// The generation of its table with a name of LLVM 20 and before, if it has one with today's as well: a relocatable link has merged
+    /// objects of several compilers.
+    pub older_generation: Option<Generation>,
     /// Whether it refers to the plain bounds of an entry table: another wrapper's object, which has registered the images.
     pub refers_to_bounds: bool,
     /// What symbols stand for that nobody defines (COFF's `/alternatename:`).
     pub alternate_names: Vec<(Vec<u8>, Vec<u8>)>,
     /// The ELF machine or COFF machine of the object, where it has one.
     pub machine: Option<Machine>,
+}
+
+impl HostFacts<'_> {
+    /// The generations of all its entry tables.
+    pub fn generations(&self) -> impl Iterator<Item = Generation> {
+        self.generation.into_iter().chain(self.older_generation)
+    }
 }
 
 /// A symbol that an object defines.

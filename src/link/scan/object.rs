@@ -148,8 +148,9 @@ fn facts<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<HostFacts<
     let machine = Machine::Elf(header.e_machine(endian), header.is_class_64(), endian == Endianness::Little);
     let mut facts = HostFacts { machine: Some(machine), ..HostFacts::default() };
     let symbols = sections.symbols(endian, data, elf::SHT_SYMTAB)?;
-    let tables = entry_tables(endian, &sections);
-    facts.generation = tables.iter().find(|table| table.new_name).map(|_| Generation::Llvm21);
+    let (new, old): (Vec<EntryTable>, Vec<EntryTable>) =
+        entry_tables(endian, &sections).into_iter().partition(|table| table.new_name);
+    let mut older = None;
     for (index, symbol) in symbols.enumerate() {
         if symbol.st_bind() == elf::STB_LOCAL {
             continue;
@@ -159,8 +160,8 @@ fn facts<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<HostFacts<
             continue;
         }
         let section = symbols.symbol_section(endian, symbol, index)?;
-        if facts.generation.is_none() && section.is_some_and(|section| tables.iter().any(|table| table.section == section.0)) {
-            facts.generation = generation_of_entry(symbol.st_size(endian).into());
+        if older.is_none() && section.is_some_and(|section| old.iter().any(|table| table.section == section.0)) {
+            older = generation_of_entry(symbol.st_size(endian).into());
         }
         let weak = symbol.st_bind() == elf::STB_WEAK;
         if symbol.st_shndx(endian) == elf::SHN_UNDEF {
@@ -180,9 +181,8 @@ fn facts<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<HostFacts<
             gcc_symbols(table, &mut facts);
         }
     }
-    if facts.generation.is_none() {
-        facts.generation = tables.first().and_then(|table| generation_of_size(table.size, header.is_class_64()));
-    }
+    let older = older.or_else(|| old.first().and_then(|table| generation_of_size(table.size, header.is_class_64())));
+    (facts.generation, facts.older_generation) = if new.is_empty() { (older, None) } else { (Some(Generation::Llvm21), older) };
     Ok(facts)
 }
 

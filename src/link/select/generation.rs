@@ -10,17 +10,15 @@ use crate::model::{Generation, OffloadKind};
 
 /// The generations of the images of one link.
 pub(super) struct Generations {
-    each: Vec<Option<Generation>>,
+    /// Those of the entry tables of the image's object, mostly one.
+    each: Vec<Vec<Generation>>,
     all: Vec<Generation>,
 }
 
 impl Generations {
     /// The generations that image `at` is registered with: its own, or all if its object has no entry table.
-    pub(super) fn of(&self, at: usize) -> Vec<Generation> {
-        match self.each[at] {
-            Some(generation) => vec![generation],
-            None => self.all.clone(),
-        }
+    pub(super) fn of(&self, at: usize) -> &[Generation] {
+        if self.each[at].is_empty() { &self.all } else { &self.each[at] }
     }
 }
 
@@ -32,17 +30,18 @@ pub(super) fn of_images(
     active: &[usize],
     host: impl Iterator<Item = Generation>,
 ) -> Result<Generations> {
-    let own =
-        |image: &DeviceImage<'_>| if image.raw_section { Some(Generation::Llvm14) } else { facts[image.input_object].generation };
-    let mut each: Vec<Option<Generation>> = found.iter().map(own).collect();
-    let mut all: Vec<Generation> = active.iter().filter_map(|&at| each[at]).collect();
+    let own = |image: &DeviceImage<'_>| match image.raw_section {
+        true => vec![Generation::Llvm14],
+        false => facts[image.input_object].generations().collect(),
+    };
+    let mut each: Vec<Vec<Generation>> = found.iter().map(own).collect();
+    let mut all: Vec<Generation> = active.iter().flat_map(|&at| each[at].iter().copied()).collect();
     all.sort();
     all.dedup();
     if all.contains(&Generation::Llvm15) && all.contains(&Generation::Llvm14) {
         // Both use one table with the same entries, so they are registered together, as LLVM 15 does it.
-        each.iter_mut()
-            .filter(|generation| **generation == Some(Generation::Llvm14))
-            .for_each(|generation| *generation = Some(Generation::Llvm15));
+        let oldest = each.iter_mut().flatten().filter(|generation| **generation == Generation::Llvm14);
+        oldest.for_each(|generation| *generation = Generation::Llvm15);
         all.retain(|generation| *generation != Generation::Llvm14);
     }
     check_tables(found, &each, active)?;
@@ -58,10 +57,10 @@ pub(super) fn of_images(
 
 /// An error if entries of different sizes would be in one table: each kind had its own table before LLVM 21, with one name in releases
 /// whose entries differ.
-fn check_tables(found: &[DeviceImage<'_>], each: &[Option<Generation>], active: &[usize]) -> Result<()> {
+fn check_tables(found: &[DeviceImage<'_>], each: &[Vec<Generation>], active: &[usize]) -> Result<()> {
     for kind in OffloadKind::ALL {
         let first = |wide: bool| {
-            let is_it = |at: usize| each[at].is_some_and(|own| own != Generation::Llvm21 && own.wide_entries() == wide);
+            let is_it = |at: usize| each[at].iter().any(|own| *own != Generation::Llvm21 && own.wide_entries() == wide);
             active.iter().copied().find(|&at| found[at].kinds.contains(kind) && is_it(at))
         };
         if let (Some(wide), Some(narrow)) = (first(true), first(false)) {

@@ -99,7 +99,7 @@ pub(crate) fn select<'a>(
     let active: Vec<usize> = entries.iter().filter(|entry| entry.how != How::Waiting).map(|entry| entry.at).collect();
     let host = (0..facts.len())
         .filter(|&input_object| !lazy[input_object] || pulled[input_object].is_some())
-        .filter_map(|input_object| facts[input_object].generation);
+        .flat_map(|input_object| facts[input_object].generations());
     let generations = generation::of_images(found, facts, &active, host)?;
 
     // The kinds that an image is registered with because of the input `at`, if the input is linked into it; none if it is not.
@@ -110,7 +110,7 @@ pub(crate) fn select<'a>(
     };
     let mut groups: BTreeMap<(Target, Generation), BTreeSet<usize>> = BTreeMap::new();
     for &at in active.iter().filter(|&&at| joins(at, &targets[at]).is_some()) {
-        for &generation in &generations.of(at) {
+        for &generation in generations.of(at) {
             groups.entry((targets[at].clone(), generation)).or_default();
         }
     }

@@ -11,6 +11,7 @@ mod setup;
 mod signals;
 mod stale;
 mod sycl_runtimes;
+mod tables_and_ids;
 mod usage;
 
 use libtest_mimic::Trial;
@@ -27,6 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(signals::trials());
     trials.extend(stale::trials());
     trials.extend(sycl_runtimes::trials());
+    trials.extend(tables_and_ids::trials());
     trials.extend(usage::trials());
     trials
 }

@@ -1,0 +1,114 @@
+//! Objects that a relocatable link has merged from several compilers', and ids of bundles that LLVM takes.
+
+use libtest_mimic::Trial;
+
+use crate::support::{
+    OFFLOAD, Outcome, Release, Work, expect_equal, ledger, llvm, made, missing, passed, run, run_failing, run_offloaded, test,
+    with_llvm,
+};
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        test("regressions::g15a_one_object_with_both_entry_tables_registers_both", both_tables),
+        with_llvm("regressions::g15b_hip_and_hipv4_are_two_kinds_in_a_bundle", two_kinds),
+        with_llvm("regressions::g15c_dashes_after_an_id_are_no_target_id", dashes),
+    ]
+}
+
+const PART: &str = "
+int part_RELEASE(int x) {
+  int y = 0;
+#pragma omp target map(from : y)
+  y = x * RELEASE;
+  return y;
+}
+";
+
+const MAIN: &str = "
+#include <stdio.h>
+int part_19(int), part_22(int);
+int main(void) { printf(\"%d %d\\n\", part_19(2), part_22(3)); }
+";
+
+/// LLVM 19 and 22 compile a part each, and `ld -r` makes one object of both, with an entry table of either sort.
+fn both_tables() -> Outcome {
+    let (Some(old), Some(new)) = (Release::of(19), Release::of(22)) else { return missing("LLVM 19 (make setup-releases)") };
+    let work = Work::new();
+    work.file("main.c", MAIN);
+    run(work.command(llvm("clang")).args(["-c", "main.c"]))?;
+    for release in [&old, &new] {
+        let name = format!("part{}", release.major);
+        work.file(&format!("{name}.c"), PART.replace("RELEASE", &release.major.to_string()));
+        let mut compile = work.command(release.tool("clang"));
+        compile.args(["-O1", "-c"]).args(OFFLOAD).args(&release.compile);
+        run(compile.arg(format!("{name}.c")).args(["-o", &format!("{name}.o")]))?;
+    }
+    for order in [["part19.o", "part22.o"], ["part22.o", "part19.o"]] {
+        run(work.command("ld").args(["-r", "-o", "both.o"]).args(order))?;
+        let mut link = work.command(llvm("clang"));
+        link.args(OFFLOAD).arg("-B").arg(&made().links).arg(format!("-L{}", new.lib.display()));
+        run(link.args(["main.o", "both.o", "-o", "program"]))?;
+        let printed = run_offloaded(work.command("./program").env("LD_LIBRARY_PATH", &new.lib))?;
+        expect_equal("stdout of the program", "38 66\n", &printed)?;
+        let ledger = ledger(&work, &mut work.command("./program"), &new)?;
+        let registered = ledger.lines().filter(|line| line.contains(" register "));
+        let mut layouts: Vec<&str> = registered.filter_map(|line| line.rsplit("layout=").next()).collect();
+        layouts.sort_unstable();
+        expect_equal("the tables", "[\"32\", \"56\"]", &format!("{layouts:?}"))?;
+    }
+    work.expect_no_temps()?;
+    passed()
+}
+
+const HOST: &str = "host-x86_64-unknown-linux-gnu-";
+const PLAIN: &str = "hip-amdgcn-amd-amdhsa--gfx906";
+
+/// Our bundler and LLVM's.
+fn bundlers(work: &Work) -> [std::process::Command; 2] {
+    [made().links.join("clang-offload-bundler"), llvm("clang-offload-bundler")].map(|tool| {
+        let mut command = work.command(tool);
+        command.arg("-type=bc");
+        command
+    })
+}
+
+fn two_kinds() -> Outcome {
+    let work = Work::new();
+    work.file("code", "CODE");
+    work.file("host", "HOST");
+    let targets = format!("-targets={HOST},{PLAIN},hipv4-amdgcn-amd-amdhsa--gfx906:xnack+");
+    for mut bundler in bundlers(&work) {
+        run(bundler.args([&targets, "-input=host", "-input=code", "-input=code", "-output=bundle"]))?;
+    }
+    // Within one kind they are in conflict.
+    let targets = format!("-targets={HOST},{PLAIN},{PLAIN}:xnack+");
+    for mut bundler in bundlers(&work) {
+        run_failing(bundler.args([&targets, "-input=host", "-input=code", "-input=code", "-output=bundle"]))?;
+    }
+    passed()
+}
+
+fn dashes() -> Outcome {
+    let work = Work::new();
+    work.file("code", "CODE");
+    work.file("host", "HOST");
+    let cpu = "openmp-x86_64-pc-linux-gnu-";
+    let targets = format!("-targets={HOST},{cpu},{PLAIN}");
+    let [mut bundler, _] = bundlers(&work);
+    run(bundler.args([&targets, "-input=host", "-input=code", "-input=code", "-output=bundle"]))?;
+    for (id, text) in [(HOST, "HOST"), (cpu, "CODE")] {
+        for more in ["", "-", "--"] {
+            for mut bundler in bundlers(&work) {
+                let targets = format!("-targets={id}{more}");
+                run(bundler.args(["-unbundle", "-input=bundle", "-output=out", &targets]))?;
+                expect_equal(&format!("{id}{more}"), text, &std::fs::read_to_string(work.path().join("out"))?)?;
+            }
+        }
+    }
+    // Before a processor they are part of its name, for both.
+    for mut bundler in bundlers(&work) {
+        let targets = "-targets=hip-amdgcn-amd-amdhsa---gfx906";
+        run_failing(bundler.args(["-unbundle", "-input=bundle", "-output=out", targets]))?;
+    }
+    passed()
+}
