@@ -34,7 +34,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("link::device", "args error formats io link::inputs link::scan link::select model store sys target"),
     ("link::host", "args formats io link::inputs link::scan model sys"),
     ("link::inputs", "args formats io model sys"),
-    ("link::payload", "args formats io link::device model sys"),
+    ("link::payload", "args formats io link::device model registration sys"),
     (
         "link::pipeline",
         "args formats io link::device link::host link::inputs link::payload link::register link::reproduce link::scan link::select llvm model registration store sys",
@@ -61,6 +61,8 @@ const ARROWS: &[(&str, &str)] = &[
 const SHARED: &[(&str, &str)] = &[
     ("link::inputs::worth_threads", "how much work is worth starting threads for: one measure for all that go over the objects"),
     ("link::scan::device_symbols", "a symbol table is read when selection turns out to need it"),
+    ("link::payload::sycl::binary", "one container of all SYCL images: what is registered, and what `--emit-fatbin-only` writes"),
+    ("link::payload::sycl::push_image", "an image's bytes, in a file or inflated, as part of a larger whole"),
     ("link::device::of_kind", "a view of the stage's own result"),
 ];
 

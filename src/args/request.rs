@@ -155,6 +155,8 @@ pub struct LinkRequest {
     pub should_extract: Vec<String>,
     /// `--emit-fatbin-only`.
     pub emit_fatbin_only: bool,
+    /// `--allow-multiple-definition`, or `-z muldefs`: of several definitions of a symbol, the first is taken.
+    pub allow_multiple_definition: bool,
     /// `--no-lto`: device bitcode for AMD's GPUs is compiled, each input by itself, instead of being linked as bitcode.
     pub no_lto: bool,
     /// `--no-offload-runtime`.
@@ -256,6 +258,7 @@ impl LinkRequest {
 
     fn flag(&mut self, id: Id, arg: &Arg) {
         match id {
+            Id::AllowMultipleDefinition => self.allow_multiple_definition = true,
             Id::Compress => self.compress = true,
             Id::DeviceDebug => self.device_debug = true,
             Id::DryRun => self.dry_run = true,
@@ -355,7 +358,10 @@ impl LinkRequest {
             Id::Rpath => self.rpaths.push(value.to_owned()),
             Id::Sysroot => self.sysroot = Some(PathBuf::from(value)),
             Id::Wrap => self.wrapped_symbols.push(text(value)),
-            Id::Z => self.z_keywords.push(value.to_owned()),
+            Id::Z => {
+                self.allow_multiple_definition |= value == "muldefs";
+                self.z_keywords.push(value.to_owned());
+            }
             _ => {}
         }
     }

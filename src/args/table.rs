@@ -158,6 +158,7 @@ pub enum Id {
     Reproduce,
     Why,
     // Options of host linkers that offld reads.
+    AllowMultipleDefinition,
     AsNeeded,
     Bdynamic,
     Bstatic,

@@ -86,7 +86,7 @@ const HOST: &[OptionRow] = &[
     flag("accept-unknown-input-arch", Any, Flag),
     flag("add-needed", Any, Flag),
     flag("add-stdcall-alias", Any, Flag),
-    flag("allow-multiple-definition", Any, Flag),
+    both("allow-multiple-definition", Any, Flag, Id::AllowMultipleDefinition),
     flag("allow-shlib-undefined", Any, Flag),
     operand("android-memtag-mode", Two, Either),
     flag("apply-dynamic-relocs", Any, Flag),

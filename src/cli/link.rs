@@ -1,6 +1,7 @@
 //! `clang-linker-wrapper`, `ld.offld` and `ld`: all three read their command line into a link request and run it.
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -32,6 +33,11 @@ fn run(argv: &[OsString], shell: &Arc<Shell>, role: Role, ld_first: bool) -> Res
         Mode::Help { hidden } => return help::linker(role, hidden),
         Mode::Version => return help::version(role),
         Mode::Link => {}
+    }
+    if let Some(list) = pipeline::llvm_help(&ledger)? {
+        // A reader that has closed the pipe is not an error.
+        let _ = writeln!(std::io::stdout(), "{list}");
+        return Ok(());
     }
     misspelled::warn(&ledger, shell);
     pipeline::run(&ledger, shell, ld_first, false)

@@ -33,6 +33,8 @@ pub const BUNDLE: &[u8] = b"__CLANG_OFFLOAD_BUNDLE__";
 pub const COMPRESSED_BUNDLE: &[u8] = b"CCOB";
 /// NVIDIA's fatbinary.
 pub const FATBIN: [u8; 4] = [0x50, 0xed, 0x55, 0xba];
+/// NVIDIA's Tile IR, as bytecode (CUDA 13.1).
+pub const TILE_IR: [u8; 8] = *b"\x7fTileIR\0";
 /// A SPIR-V module whose words are little-endian.
 pub const SPIRV: [u8; 4] = 0x0723_0203_u32.to_le_bytes();
 /// A SPIR-V module whose words are big-endian.

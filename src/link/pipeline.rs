@@ -46,6 +46,15 @@ pub(crate) fn run(ledger: &Ledger, shell: &Arc<Shell>, ld_first: bool, embedded:
     result.and(session.trace.write())
 }
 
+/// The list of LLVM's options, if `-mllvm --help` or the like asks for one: the line then asks for no link.
+pub(crate) fn llvm_help(ledger: &Ledger) -> Result<Option<String>> {
+    // Most lines say nothing to LLVM, and are read only once.
+    if !ledger.tokens().iter().any(|token| token == "-mllvm") {
+        return Ok(None);
+    }
+    steps::llvm_help(&LinkRequest::new(ledger)?)
+}
+
 /// Does the link that `request` describes.
 fn link(ledger: &Ledger, request: &LinkRequest, session: &Session, ld_first: bool) -> Result<()> {
     let background = Background::new(request, session);
@@ -142,6 +151,10 @@ fn device_images(
     let found = scan::scan(&inputs)?;
     if found.is_empty() {
         drop(found);
+        // A compiler that calls its wrapper expects device code, so it is worth looking for some that is not in reach.
+        if request.role == Role::Wrapper {
+            steps::warn_of_old_hip(&inputs, &scan::host_facts(&inputs, false)?, session);
+        }
         // The host linker replaces this process soon, which frees all at once: thousands of members one by one take longer.
         std::mem::forget(inputs);
         return Ok(None);
@@ -152,6 +165,7 @@ fn device_images(
     if host::is_wrapped(&facts, &inputs) {
         return Ok(None);
     }
+    steps::warn_of_old_hip(&inputs, &facts, session);
     session.signals.watch();
 
     // One device link for each image of the program, in the order in which they are registered.

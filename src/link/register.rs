@@ -19,7 +19,7 @@ use crate::args::request::LinkRequest;
 use crate::formats::offload_binary;
 use crate::io::bytes::Bytes;
 use crate::io::rope::Rope;
-use crate::link::payload::{Payload, PayloadImage};
+use crate::link::payload::{self, Payload, PayloadImage};
 use crate::llvm::protocol::Form;
 use crate::llvm::{Llvm, Purpose};
 use crate::model::{ImageKind, OffloadKind};
@@ -132,7 +132,8 @@ fn planned(payload: &Payload, context: &RegisterContext<'_>) -> Result<(Plan, Ve
     let mut sycl = Vec::new();
     let mut sources: Vec<StreamedImage> = Vec::new();
     if payload.kind == OffloadKind::Sycl && context.sycl > sycl::Registration::Llvm22 {
-        sources.push(StreamedImage { symbol: String::new(), contents: sycl_binary(payload)? });
+        sources
+            .push(StreamedImage { symbol: String::new(), contents: payload::sycl::binary(&files(payload).collect::<Vec<_>>())? });
     } else if payload.kind == OffloadKind::Sycl {
         for file in files(payload) {
             sources.append(&mut sycl_images(file, &mut sycl)?);
@@ -214,38 +215,10 @@ fn sycl_images(file: &Path, facts: &mut Vec<SyclFacts>) -> Result<Vec<StreamedIm
             symbols: sycl::kernels(&image),
         });
         let mut contents = Rope::default();
-        push_image(&mut contents, file, image);
+        payload::sycl::push_image(&mut contents, file, image);
         sources.push(StreamedImage { symbol: String::new(), contents });
     }
     Ok(sources)
-}
-
-/// All images of a SYCL payload in one OffloadBinary.
-fn sycl_binary(payload: &Payload) -> Result<Rope> {
-    let opened = files(payload).map(|file| Ok((file, Bytes::of(file)?))).collect::<Result<Vec<_>>>()?;
-    let mut images = Vec::new();
-    for (file, bytes) in &opened {
-        let read =
-            offload_binary::read_all(bytes.as_slice()).with_context(|| format!("the linked image `{}`", file.display()))?;
-        images.extend(read.into_iter().map(|image| (*file, image)));
-    }
-    let (places, images): (Vec<&Path>, Vec<offload_binary::Image<'_>>) = images.into_iter().unzip();
-    let (head, size) = sycl::binary_head(&images).context("the kernels of the SYCL images have names of more than 4 GiB")?;
-    let mut binary = Rope::default();
-    binary.push_bytes(head);
-    for (file, image) in places.into_iter().zip(images) {
-        push_image(&mut binary, file, image);
-    }
-    binary.pad_to(size);
-    Ok(binary)
-}
-
-/// Adds the bytes of an image in `file`. A decompressed image has no offset in the file.
-fn push_image(contents: &mut Rope, file: &Path, image: offload_binary::Image<'_>) {
-    match image.at {
-        0 => contents.push_bytes(image.image.into_owned()),
-        at => contents.push_file(file.to_path_buf(), at, image.image.len() as u64),
-    }
 }
 
 fn symbol_prefix(kind: OffloadKind) -> &'static str {

@@ -114,6 +114,7 @@ fn kind(data: &[u8]) -> &'static str {
         ByteKind::Bitcode => "bitcode",
         ByteKind::Spirv => "spirv",
         ByteKind::Ptx => "ptx",
+        ByteKind::TileIr => "tile-ir",
         ByteKind::Empty => "empty",
         ByteKind::Unknown => "unknown",
     }

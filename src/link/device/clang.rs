@@ -91,8 +91,12 @@ pub(super) fn arguments(
     Ok(args.finish())
 }
 
-/// The job's inputs, as the files that they are in.
+/// The job's inputs, as the files that they are in, and what the user says of their symbols.
 fn input_files(args: &mut ArgList, job: &DeviceJob<'_>, context: &DeviceContext<'_>, inputs: &[PathBuf]) {
+    // It is meant for the device code of the program, too: an archive may define a symbol twice.
+    if context.request.allow_multiple_definition && (job.target.is_cpu() || job.target.is_amdgcn()) {
+        args.arg("-Wl,--allow-multiple-definition");
+    }
     for (at, path) in inputs.iter().enumerate() {
         // By its name, bitcode in a file is an object, which only a linker would read.
         if compiles_each(&job.target, context) && job.inputs.get(at).is_some_and(|input| magic::is_bitcode(&input.bytes)) {

@@ -1,9 +1,11 @@
 //! Packs linked images into the containers that their runtimes read: an OffloadBinary for each OpenMP image, one fatbinary for CUDA, one
-//! bundle for HIP. SYCL's linker has packed its images itself.
+//! bundle for HIP. SYCL's linker has packed
+//! its images itself, and where one container of all is wanted, they are put into that.
 
 mod cuda;
 mod hip;
 mod openmp;
+pub(crate) mod sycl;
 
 use std::ops::Range;
 use std::path::Path;
@@ -55,6 +57,8 @@ pub(crate) struct BundleContext<'a> {
     pub cuda_path: Option<&'a Path>,
     /// Whether the host's pointers have 64 bits.
     pub host_is_64_bit: bool,
+    /// `--emit-fatbin-only`: the payload becomes a file, which can only be one image.
+    pub emits_file: bool,
     /// `--compress`.
     pub compress: bool,
     /// `--compression-level=`, as given.
@@ -70,6 +74,7 @@ impl<'a> BundleContext<'a> {
             out_base: out_base.to_owned(),
             cuda_path: request.cuda_path.as_deref(),
             host_is_64_bit: !NARROW.iter().any(|narrow| arch == *narrow || (*narrow == "arm" && arch.starts_with("armv"))),
+            emits_file: request.emit_fatbin_only,
             compress: request.compress,
             compression_level: request.compression_level.as_deref(),
         }
@@ -105,11 +110,7 @@ pub(crate) fn bundle(linked: &[Linked], context: &BundleContext<'_>, session: &S
                 OffloadKind::OpenMp => openmp::payload(&images, generation, session)?,
                 OffloadKind::Cuda => cuda::payload(&images, generation, context, session)?,
                 OffloadKind::Hip => hip::payload(&images, generation, context, session)?,
-                OffloadKind::Sycl => {
-                    let images = images.iter().map(|image| Ok(PayloadImage::whole(Rope::of_file(image.path.clone())?)));
-                    let images = images.collect::<Result<_>>()?;
-                    Payload { kind, generation, images }
-                }
+                OffloadKind::Sycl => sycl::payload(&images, generation, context.emits_file)?,
             });
         }
     }

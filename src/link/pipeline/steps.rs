@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use anyhow::{Context, Result, bail};
 
 use super::line_inputs::{input_specs, out_name, search};
-use crate::args::request::LinkRequest;
+use crate::args::request::{LinkRequest, LlvmOption};
 use crate::args::{Ledger, link_exe};
 use crate::formats::{bitcode, offload_binary};
 use crate::io::bytes::Bytes;
@@ -19,10 +19,49 @@ use crate::link::select::{self, DeviceJob, Load, Reading, SelectOptions, SharedL
 use crate::link::{host, reproduce};
 use crate::model::{ObjectFormat, OffloadKind};
 use crate::registration::{self, sycl};
-use crate::sys::run::{Cmd, PreloadedLinker};
+use crate::sys::run::{self, Cmd, PreloadedLinker};
 use crate::sys::session::Session;
 use crate::sys::toolchain::{self, Compiler, LinkerFamily};
 use crate::sys::trace::span;
+
+/// `-mllvm --help` and the like ask for a list of LLVM's options and for no link: the answer of the compiler for device links.
+pub(super) fn llvm_help(request: &LinkRequest) -> Result<Option<String>> {
+    const LISTS: [&str; 4] = ["help", "help-hidden", "help-list", "help-list-hidden"];
+    let asks = |option: &&LlvmOption| {
+        let name = option.value().to_str().and_then(|text| text.strip_prefix("--").or(text.strip_prefix('-')));
+        matches!(option, LlvmOption::Mllvm(_)) && name.is_some_and(|name| LISTS.contains(&name))
+    };
+    let Some(option) = request.llvm_options.iter().find(asks) else { return Ok(None) };
+    let compiler = toolchain::device_compiler(request.offld_clang.as_deref(), None)?.compiler;
+    let option = option.value().to_string_lossy();
+    let args = ["-mllvm", option.as_ref(), "-x", "c", "-c", "/dev/null", "-o", "/dev/null"];
+    let text = run::stdout_of(&compiler.path, &args);
+    text.map(Some).with_context(|| format!("{} has no list of options for -mllvm {option}", compiler.path.display()))
+}
+
+/// Warns of host objects of HIP's old driver, whose device code no link but that driver's finds.
+pub(super) fn warn_of_old_hip(inputs: &Inputs, facts: &[HostFacts<'_>], session: &Session) {
+    if let Some(warning) = old_hip(inputs, facts) {
+        session.shell.warn(&warning);
+    }
+}
+
+fn old_hip(inputs: &Inputs, facts: &[HostFacts<'_>]) -> Option<String> {
+    let is_fat_binary = |name: &[u8]| name == b"__hip_fatbin" || name.starts_with(b"__hip_fatbin_");
+    let mut symbols =
+        facts.iter().zip(&inputs.objects).filter(|(_, input_object)| !input_object.lazy).flat_map(|(facts, object)| {
+            let needed = facts.undefined.iter().filter(|symbol| is_fat_binary(&symbol.name));
+            needed.map(move |symbol| (symbol.name.as_ref(), object))
+        });
+    let defined = |name: &[u8]| facts.iter().any(|facts| facts.defined.iter().any(|symbol| symbol.name.as_ref() == name));
+    let (name, object) = symbols.find(|(name, _)| !defined(name))?;
+    Some(format!(
+        "{} was compiled by HIP's old driver (-fgpu-rdc with --no-offload-new-driver): nothing here defines `{}`, its device code. Compile it \
+         with --offload-new-driver, or let clang make the device code of all such objects with --hip-link --no-offload-new-driver",
+        object.origin(),
+        String::from_utf8_lossy(name)
+    ))
+}
 
 /// Writes the tar that reproduces this link elsewhere, if it was requested.
 pub(super) fn write_reproduction(ledger: &Ledger, request: &LinkRequest, linker: &Path) -> Result<()> {

@@ -132,6 +132,7 @@ fn format(data: &[u8]) -> (&'static str, Option<elf::Machine>) {
         ByteKind::Bitcode => "bitcode",
         ByteKind::Spirv => "spirv",
         ByteKind::Ptx => "ptx",
+        ByteKind::TileIr => "tile-ir",
         ByteKind::Archive => "archive",
         ByteKind::Containers | ByteKind::TextBundle(_) => "container",
         ByteKind::Empty => "empty",

@@ -17,6 +17,8 @@ use crate::formats::offload_sections::{NAME, RELOCATABLE, is_longer, named};
 
 /// The section of images for SYCL, which are in no container.
 const SYCL: &str = ".sycl_offloading";
+/// The section of the OffloadBinary that SYCL's runtimes of LLVM 23 and later take.
+const SYCL_BINARY: &str = ".sycl_fatbin";
 /// Sections with whole bundles, and with whole fatbinaries. The last is for code that has to be device-linked first.
 const HIP: &str = ".hip_fatbin";
 const CUDA: [&str; 3] = [".nv_fatbin", "__nv_fatbin", "__nv_relfatbin"];
@@ -132,6 +134,9 @@ fn holds(name: &str, short: bool, typed: bool, object: bool, facts: &ImageMetada
     // The name counts as well, because tools that copy objects can lose the type.
     if typed || name == NAME || name == RELOCATABLE || (starts(NAME) && !object) {
         return Some(if object { Holds::Containers(None) } else { Holds::Images(None) });
+    }
+    if starts(SYCL_BINARY) {
+        return Some(Holds::Containers(Some("sycl")));
     }
     if is(SYCL) {
         return Some(Holds::Images(Some("sycl")));

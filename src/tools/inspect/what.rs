@@ -22,6 +22,8 @@ pub(super) enum ByteKind {
     Spirv,
     /// PTX.
     Ptx,
+    /// NVIDIA's Tile IR.
+    TileIr,
     /// No bytes.
     Empty,
     /// Any other format, which is not inspected.
@@ -45,6 +47,9 @@ pub(super) fn byte_kind(data: &[u8], host: bool) -> ByteKind {
     }
     if magic::is_spirv(data) {
         return ByteKind::Spirv;
+    }
+    if data.starts_with(&magic::TILE_IR) {
+        return ByteKind::TileIr;
     }
     if let Some(comment) = text_bundle(data) {
         return ByteKind::TextBundle(comment);

@@ -94,7 +94,11 @@ impl<'a> ExtractPlan<'a, '_> {
     /// What one `--image` asks for.
     fn matching(&mut self, wanted: &ImageArguments, found: &'a [Image]) -> Result<()> {
         let mut matches = Vec::new();
-        found.iter().for_each(|image| collect(wanted, image, &mut matches));
+        let of_member = |image: &&Image| match wanted.get("member") {
+            Some(member) => image.member.as_ref().is_some_and(|own| own.as_bytes() == member),
+            None => true,
+        };
+        found.iter().filter(of_member).for_each(|image| collect(wanted, image, &mut matches));
         let input = self.request.input.display();
         let Some(last) = matches.last() else {
             return self.missing(&format!("no image in '{input}' matches '--image={}'", wanted.shown()));
@@ -169,7 +173,8 @@ fn collect<'a>(wanted: &ImageArguments, image: &'a Image, matches: &mut Vec<&'a 
     let device = is_device(wanted, image);
     let strings = || {
         let asked = wanted.strings().into_iter();
-        asked.filter(|(key, _)| !(device && (*key == b"triple" || *key == b"arch"))).all(|(key, value)| image.get(key) == value)
+        let stored = asked.filter(|(key, _)| *key != b"member");
+        stored.filter(|(key, _)| !(device && (*key == b"triple" || *key == b"arch"))).all(|(key, value)| image.get(key) == value)
     };
     let kind = wanted.get("kind").is_none() || wanted.kind() == image.offload_kind;
     if kind && strings() {

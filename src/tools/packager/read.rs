@@ -33,6 +33,8 @@ pub(crate) struct Image {
     pub contents: Piece,
     /// The images in it, where it is a container itself.
     pub inner: Vec<Image>,
+    /// The member of the archive that it is in, by the name that `ar t` prints.
+    pub member: Option<String>,
 }
 
 impl Image {
@@ -112,6 +114,7 @@ impl ImageReader<'_> {
         for member in archive::members(piece.bytes()).map_err(told)? {
             let member = member.map_err(told)?;
             let inner = origin.member(&member.shown_name());
+            let first = self.images.len();
             match member.contents {
                 MemberContents::Within { offset, size } => {
                     let contents = piece.slice(offset, size).with_context(|| inner.to_string())?;
@@ -124,6 +127,8 @@ impl ImageReader<'_> {
                     self.read(&inner, &path, &contents, depth + 1)?;
                 }
             }
+            let unnamed = self.images.iter_mut().skip(first).filter(|image| image.member.is_none());
+            unnamed.for_each(|image| image.member = inner.members.last().cloned());
         }
         Ok(())
     }
@@ -139,6 +144,7 @@ fn bare(triple: &str, arch: &str, contents: Piece) -> Image {
         strings: vec![pair("triple", triple), pair("arch", arch)],
         contents,
         inner: Vec::new(),
+        member: None,
     }
 }
 
@@ -202,7 +208,7 @@ impl ImageReader<'_> {
         // Metadata-only images have no bytes, and their offset may be anything.
         let contents = part.unwrap_or_else(|| Piece::owned(stored.image.into_owned()));
         let inner = self.inner(origin, &contents, depth);
-        Ok(Image { image_kind: stored.image_kind, offload_kind, strings, contents, inner })
+        Ok(Image { image_kind: stored.image_kind, offload_kind, strings, contents, inner, member: None })
     }
 
     /// The images within an image. One that begins like a container and is damaged is taken for an image like any other.

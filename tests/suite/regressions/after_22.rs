@@ -9,6 +9,13 @@ pub(super) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("regressions::g03a_no_lto_compiles_each_input_for_amd", no_lto),
         with_llvm("regressions::g03b_elf_device_objects_for_amd_are_linked", elf_objects),
+        with_llvm("regressions::g03c_emit_fatbin_only_writes_one_sycl_binary", sycl_fatbin),
+        with_llvm("regressions::g03d_host_objects_of_hips_old_driver_are_named", old_hip),
+        with_llvm("regressions::g03e_a_profile_for_device_code_is_an_input_of_the_cache", profile),
+        with_llvm("regressions::g03f_allow_multiple_definition_reaches_device_links", multiple),
+        with_llvm("regressions::g03g_images_of_one_member_are_extracted", member),
+        with_llvm("regressions::g03i_mllvm_help_lists_llvms_options", mllvm_help),
+        with_llvm("regressions::g03k_tile_ir_in_fatbinaries_is_named", tile_ir),
     ]
 }
 
@@ -91,6 +98,181 @@ fn elf_objects() -> Outcome {
         let symbols = image_of(&work, &["a.o", "b.o"], &[&format!("--wrapper-cache={cache}")])?;
         expect_in(&symbols, " T kernel")?;
         expect_not_in(&symbols, " U ")?;
+    }
+    passed()
+}
+
+/// What clang 24 asks of its wrapper for `-fno-sycl-rdc`, for two targets; and the object that it makes of the file is no input of a link.
+fn sycl_fatbin() -> Outcome {
+    let work = Work::new();
+    let spirv = [&0x0723_0203_u32.to_le_bytes()[..], &[0; 16]].concat();
+    let sycl = |triple, arch| Image { triple, arch, kind: "sycl", bytes: &spirv };
+    work.pack("first", &[sycl("spirv64-unknown-unknown", "")])?;
+    work.pack("second", &[sycl("spirv64_gen", "bmg_g21")])?;
+    run(&mut work.wrapper(["--override-image=sycl=first", "--override-image=sycl=second", "--emit-fatbin-only", "-o", "fat"]))?;
+    let bytes = std::fs::read(work.path().join("fat"))?;
+    ensure(bytes.starts_with(&[0x10, 0xff, 0x10, 0xad, 2]), || format!("{:?}", &bytes[..8]))?;
+    let said = run(work.command(env!("CARGO_BIN_EXE_offld")).args(["inspect", "fat"]))?;
+    expect_in(&said, "spirv64_gen")?;
+    let assembly = ".section .sycl_fatbin,\"a\",@progbits\n.p2align 3\nbinary: .incbin \"fat\"\n.text\n.globl main\nmain: ret\n";
+    work.file("host.s", assembly);
+    run(work.command(llvm("clang")).args(["-c", "host.s"]))?;
+    for object in ["host.o", "program"] {
+        let said = run(work.command(env!("CARGO_BIN_EXE_offld")).args(["inspect", "--json", object]))?;
+        for part in [".sycl_fatbin", "spirv64-unknown-unknown", "bmg_g21", "\"sycl\""] {
+            expect_in(&said, part)?;
+        }
+        if object == "host.o" {
+            run(&mut work.wrapper(["host.o", "-o", "a.out"]))?;
+            ensure(work.device_lines()?.is_empty(), || "what is linked was linked again")?;
+            run(work.command(llvm("clang")).args(["host.o", "-o", "program"]))?;
+        }
+    }
+    passed()
+}
+
+fn old_hip() -> Outcome {
+    let work = Work::new();
+    work.file(
+        "old.c",
+        "extern const char __hip_fatbin_5f1b[]; const void *wrapper = __hip_fatbin_5f1b; int main(void) { return 0; }",
+    );
+    run(work.command(llvm("clang")).args(["-c", "old.c"]))?;
+    work.fat("new.o", &[image(b"code")])?;
+    for objects in [&["old.o"][..], &["new.o", "old.o"]] {
+        let said = stderr_of(&mut work.wrapper(objects.iter().copied().chain(["-o", "a.out"])))?;
+        for part in ["old.o was compiled by HIP's old driver", "`__hip_fatbin_5f1b`", "--offload-new-driver", "--hip-link"] {
+            expect_in(&said, part)?;
+        }
+    }
+    // Where something defines it, that is the device code.
+    work.file("code.c", "const char __hip_fatbin_5f1b[] = \"code\";");
+    run(work.command(llvm("clang")).args(["-c", "code.c"]))?;
+    expect_not_in(&stderr_of(&mut work.wrapper(["old.o", "code.o", "-o", "a.out"]))?, "old driver")?;
+    passed()
+}
+
+/// The link is done anew when the profile has changed.
+fn profile() -> Outcome {
+    let work = Work::new();
+    let bitcode = {
+        work.file("one.c", "int twice(int x) { return 2 * x; }");
+        run(work.command(llvm("clang")).args([
+            "--target=x86_64-pc-linux-gnu",
+            "-fPIC",
+            "-O1",
+            "-emit-llvm",
+            "-c",
+            "one.c",
+            "-o",
+            "one",
+        ]))?;
+        std::fs::read(work.path().join("one"))?
+    };
+    work.fat("a.o", &[Image { triple: crate::kit::HOST, arch: "", kind: "openmp", bytes: &bitcode }])?;
+    let make = |count: u32| {
+        work.file("text", format!("twice\n0\n1\n{count}\n"));
+        run(work.command(llvm("llvm-profdata")).args(["merge", "text", "-o", "device.profdata"]))
+    };
+    let link = || {
+        let mut link = work.command(made().links.join("clang-linker-wrapper"));
+        link.args(["--host-triple=x86_64-unknown-linux-gnu", "-shared", "-o", "out.so", "a.o", "--wrapper-verbose"]);
+        link.arg(format!("--linker-path={}", llvm("ld.lld").display()))
+            .args(["--wrapper-cache=cache", "--device-compiler=-flto"]);
+        stderr_of(link.arg("--device-compiler=-fprofile-use=device.profdata").env("OFFLD_CLANG", llvm("clang")))
+    };
+    make(1)?;
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    link()?;
+    let again = link()?;
+    let hit = |said: &str| said.lines().any(|line| line.contains("device link") && line.contains("found in the cache"));
+    ensure(hit(&again), || format!("the same link again is done again:\n{again}"))?;
+    make(1000)?;
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    let changed = link()?;
+    ensure(!hit(&changed), || format!("with another profile:\n{changed}"))?;
+    passed()
+}
+
+fn multiple() -> Outcome {
+    let work = Work::new();
+    let object = |name: &str| {
+        work.file(&format!("{name}.c"), "int twice(int x) { return 2 * x; }");
+        run(work.command(llvm("clang")).args(["-fPIC", "-c", &format!("{name}.c"), "-o", name]))?;
+        Ok::<_, Failed>(std::fs::read(work.path().join(name))?)
+    };
+    let (one, other) = (object("one")?, object("other")?);
+    let host = |bytes| Image { triple: crate::kit::HOST, arch: "", kind: "openmp", bytes };
+    work.fat("a.o", &[host(&one)])?;
+    work.fat("b.o", &[host(&other)])?;
+    for words in [&["--allow-multiple-definition"][..], &["-z", "muldefs"]] {
+        let mut link = work.command(made().links.join("clang-linker-wrapper"));
+        link.args([
+            "--host-triple=x86_64-unknown-linux-gnu",
+            "--linker-path=/usr/bin/ld",
+            "-shared",
+            "-o",
+            "out.so",
+            "a.o",
+            "b.o",
+        ]);
+        run(link.args(words).env("OFFLD_CLANG", llvm("clang")))?;
+    }
+    let amd = |bytes| Image { triple: AMD, arch: "gfx908", kind: "openmp", bytes };
+    let nvidia = |bytes| Image { triple: crate::kit::NVIDIA, arch: "sm_80", kind: "openmp", bytes };
+    work.fat("c.o", &[amd(b"amd"), nvidia(b"nvidia")])?;
+    run(&mut work.wrapper(["c.o", "-z", "muldefs", "-o", "a.out"]))?;
+    for (name, line) in work.device_lines()? {
+        let has = line.iter().any(|word| word == "-Wl,--allow-multiple-definition");
+        // nvlink has no such option.
+        ensure(has == name.contains("amdgcn"), || format!("{name}: {line:?}"))?;
+    }
+    passed()
+}
+
+/// `--image=member=`, as LLVM 23's tool has it.
+fn member() -> Outcome {
+    let work = Work::new();
+    for (name, bytes) in [("one.o", "ONE"), ("two.o", "TWO")] {
+        work.fat(name, &[Image { triple: AMD, arch: "gfx908", kind: "openmp", bytes: bytes.as_bytes() }])?;
+    }
+    work.archive("lib.a", &["one.o", "two.o"])?;
+    for (member, text) in [("one.o", "ONE"), ("two.o", "TWO"), ("three.o", "")] {
+        let image = format!("--image=file=out,member={member},arch=gfx908");
+        run(work.command(made().links.join("llvm-offload-binary")).args(["lib.a", &image]))?;
+        let read = std::fs::read_to_string(work.path().join("out")).unwrap_or_default();
+        ensure(read == text, || format!("{member}: {read}"))?;
+        let _ = std::fs::remove_file(work.path().join("out"));
+    }
+    passed()
+}
+
+fn mllvm_help() -> Outcome {
+    let work = Work::new();
+    for option in ["--help", "-help-hidden"] {
+        let mut wrapper = work.command(made().links.join("clang-linker-wrapper"));
+        let said = run(wrapper.args(["a.o", "-mllvm", option, "-o", "a.out"]).env("OFFLD_CLANG", llvm("clang")))?;
+        expect_in(&said, "OPTIONS:")?;
+        expect_in(&said, "--color")?;
+    }
+    ensure(!work.path().join("a.out").exists(), || "there was a link")?;
+    passed()
+}
+
+/// An entry of a kind that CUDA 13.1 added, told by the bytes of the code.
+fn tile_ir() -> Outcome {
+    let work = Work::new();
+    let code = b"\x7fTileIR\0\x0d\x01\0\0\0\0\0\0";
+    let mut file = [&0xba55_ed50_u32.to_le_bytes()[..], &1u16.to_le_bytes(), &16u16.to_le_bytes()].concat();
+    file.extend((64 + code.len() as u64).to_le_bytes());
+    let mut entry = [0u8; 64];
+    (entry[0], entry[4], entry[8], entry[28], entry[40]) = (0x40, 64, 16, 100, 1);
+    file.extend(entry);
+    file.extend(code);
+    work.file("fatbin", &file);
+    let said = run(work.command(env!("CARGO_BIN_EXE_offld")).args(["inspect", "--json", "fatbin"]))?;
+    for part in ["\"format\": \"tile-ir\"", "sm_100"] {
+        expect_in(&said, part)?;
     }
     passed()
 }

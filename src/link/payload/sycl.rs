@@ -1,0 +1,54 @@
+//! SYCL's payload: the files of its device linker, which are OffloadBinaries; or one OffloadBinary of all their images, which the runtimes of
+//! LLVM 23 and later take and clang embeds in a host object (`--emit-fatbin-only`).
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::{Payload, PayloadImage};
+use crate::formats::offload_binary;
+use crate::io::bytes::Bytes;
+use crate::io::rope::Rope;
+use crate::link::device::Linked;
+use crate::model::{Generation, OffloadKind};
+use crate::registration::sycl;
+
+/// The payload; with `as_one`, it is one file.
+pub(super) fn payload(images: &[&Linked], generation: Generation, as_one: bool) -> Result<Payload> {
+    let images = if as_one {
+        let files: Vec<&Path> = images.iter().map(|image| image.path.as_path()).collect();
+        vec![PayloadImage::whole(binary(&files)?)]
+    } else {
+        let files = images.iter().map(|image| Ok(PayloadImage::whole(Rope::of_file(image.path.clone())?)));
+        files.collect::<Result<_>>()?
+    };
+    Ok(Payload { kind: OffloadKind::Sycl, generation, images })
+}
+
+/// All images in the files of SYCL's device linker, in one OffloadBinary.
+pub(crate) fn binary(files: &[&Path]) -> Result<Rope> {
+    let opened = files.iter().map(|file| Ok((*file, Bytes::of(file)?))).collect::<Result<Vec<_>>>()?;
+    let mut images = Vec::new();
+    for (file, bytes) in &opened {
+        let read =
+            offload_binary::read_all(bytes.as_slice()).with_context(|| format!("the linked image `{}`", file.display()))?;
+        images.extend(read.into_iter().map(|image| (*file, image)));
+    }
+    let (places, images): (Vec<&Path>, Vec<offload_binary::Image<'_>>) = images.into_iter().unzip();
+    let (head, size) = sycl::binary_head(&images).context("the kernels of the SYCL images have names of more than 4 GiB")?;
+    let mut binary = Rope::default();
+    binary.push_bytes(head);
+    for (file, image) in places.into_iter().zip(images) {
+        push_image(&mut binary, file, image);
+    }
+    binary.pad_to(size);
+    Ok(binary)
+}
+
+/// Adds the bytes of an image in `file`. A decompressed image has no offset in the file.
+pub(crate) fn push_image(contents: &mut Rope, file: &Path, image: offload_binary::Image<'_>) {
+    match image.at {
+        0 => contents.push_bytes(image.image.into_owned()),
+        at => contents.push_file(file.to_path_buf(), at, image.image.len() as u64),
+    }
+}
