@@ -3,19 +3,21 @@
 
 #![expect(clippy::disallowed_types, reason = "this is the file that starts processes")]
 
+mod captured;
 mod dry;
 
 use std::ffi::{OsStr, OsString};
-use std::io::{ErrorKind, Read, Write};
-use std::os::fd::AsFd;
+use std::fs::File;
+use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 
+pub(crate) use captured::Said;
 pub(crate) use dry::Dry;
 
 use crate::args::response::{self, Style};
@@ -23,7 +25,7 @@ use crate::error::StepFailed;
 use crate::sys::scratch::Scratch;
 use crate::sys::service::{Process, Service, ServiceFailure};
 use crate::sys::shell::{self, Shell};
-use crate::sys::signals::{Relay, Signals};
+use crate::sys::signals::Signals;
 use crate::sys::threads;
 use crate::sys::trace::Usage;
 
@@ -51,6 +53,8 @@ pub struct PreloadedLinker {
     child: Option<Child>,
     program: PathBuf,
     signals: Arc<Signals>,
+    /// Where its stdout goes, if it is captured.
+    stdout: Option<File>,
 }
 
 impl Drop for PreloadedLinker {
@@ -68,13 +72,13 @@ pub trait Run: Send + Sync {
     /// Runs `cmd` to its end and returns the resources that it used; an error unless its exit status is 0.
     fn run(&self, cmd: &Cmd) -> Result<Usage>;
 
-    /// The same; also returns its stderr, which has been forwarded to the user as well.
-    fn run_capturing(&self, cmd: &Cmd) -> Result<(Usage, Vec<u8>)> {
-        self.run(cmd).map(|usage| (usage, Vec::new()))
+    /// The same; also returns what it has said, which has been forwarded to the user as well.
+    fn run_capturing(&self, cmd: &Cmd) -> Result<(Usage, Said)> {
+        self.run(cmd).map(|usage| (usage, Said::default()))
     }
 
     /// Starts the ld.lld at `program` early, so that it loads, which takes most of the time of a small link, while other work is done;
-    /// it then waits for its remaining arguments. `args` must contain `-m`. `capture`: [`Run::run_preloaded`] returns its stderr. None
+    /// it then waits for its remaining arguments. `args` must contain `-m`. `capture`: [`Run::run_preloaded`] returns what it says. None
     /// if that is not possible here: the linker is then started when it is needed.
     fn preload(&self, _program: &Path, _args: &[OsString], _capture: bool) -> Option<PreloadedLinker> {
         None
@@ -82,9 +86,9 @@ pub trait Run: Send + Sync {
 
     /// Like [`Run::run_capturing`], in the process that [`Run::preload`] started, if there is one. The stderr it returns is empty
     /// unless that process was started with `capture`.
-    fn run_preloaded(&self, preloaded: Option<PreloadedLinker>, cmd: &Cmd) -> Result<(Usage, Vec<u8>)> {
+    fn run_preloaded(&self, preloaded: Option<PreloadedLinker>, cmd: &Cmd) -> Result<(Usage, Said)> {
         drop(preloaded);
-        self.run(cmd).map(|usage| (usage, Vec::new()))
+        self.run(cmd).map(|usage| (usage, Said::default()))
     }
 
     /// Replaces this process by `cmd` where possible, else runs it like `run`. The caller must have nothing left to clean up.
@@ -149,17 +153,15 @@ impl Real {
         Ok(command)
     }
 
-    /// Runs `cmd`; with `captured`, its stderr is appended to that, besides being forwarded to our own.
-    fn run_to_end(&self, cmd: &Cmd, captured: Option<&mut Vec<u8>>) -> Result<Usage> {
+    /// Runs `cmd`; with `captured`, what it says is put there, besides being forwarded to our own streams.
+    fn run_to_end(&self, cmd: &Cmd, captured: Option<&mut Said>) -> Result<Usage> {
         // From here on there is a child that signals must reach, and perhaps a response file to remove.
         self.begin(cmd)?;
         let mut command = self.command(cmd)?;
         self.set_up(&mut command);
-        if captured.is_some() {
-            command.stderr(Stdio::piped());
-        }
+        let stdout = captured.is_some().then(|| self.capture(&mut command)).flatten();
         let child = spawn(&mut command, cmd, &self.signals)?;
-        self.end(child, cmd, captured)
+        self.end(child, cmd, captured, stdout)
     }
 
     fn begin(&self, cmd: &Cmd) -> Result<()> {
@@ -181,11 +183,16 @@ impl Real {
         command.process_group(0);
     }
 
-    fn end(&self, mut child: Child, cmd: &Cmd, captured: Option<&mut Vec<u8>>) -> Result<Usage> {
-        if let (Some(captured), Some(stderr)) = (captured, child.stderr.take()) {
-            self.forward_stderr(stderr, child.id(), captured);
+    /// Waits for `child`. `stdout`: the file that its stdout goes to, if it is captured.
+    fn end(&self, mut child: Child, cmd: &Cmd, mut captured: Option<&mut Said>, stdout: Option<File>) -> Result<Usage> {
+        if let (Some(captured), Some(stderr)) = (captured.as_deref_mut(), child.stderr.take()) {
+            self.forward_stderr(stderr, child.id(), &mut captured.stderr);
         }
         let status = self.signals.wait(&mut child);
+        if let Some(captured) = captured {
+            // Where it could not be captured, nothing is known of it.
+            captured.printed = stdout.is_none_or(captured::forward_stdout);
+        }
         self.signals.check()?;
         let (status, usage) = status.with_context(|| format!("cannot wait for `{}`", cmd.program.display()))?;
         if !status.success() {
@@ -202,25 +209,6 @@ impl Real {
             _ => Ok(usage),
         }
     }
-
-    /// Forwards a child's stderr to the user as it arrives, and appends it to `captured`.
-    fn forward_stderr(&self, mut stderr: ChildStderr, child: u32, captured: &mut Vec<u8>) {
-        let mut buffer = [0; 4096];
-        let mut relay = Relay::new(&self.signals, child);
-        loop {
-            relay.until_readable(stderr.as_fd());
-            match stderr.read(&mut buffer) {
-                Ok(0) => return,
-                Ok(count) => {
-                    captured.extend_from_slice(&buffer[..count]);
-                    self.shell.bytes(&buffer[..count]);
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // If the child has ended, its exit status tells.
-                Err(_) => return,
-            }
-        }
-    }
 }
 
 impl Run for Real {
@@ -228,8 +216,8 @@ impl Run for Real {
         self.run_to_end(cmd, None)
     }
 
-    fn run_capturing(&self, cmd: &Cmd) -> Result<(Usage, Vec<u8>)> {
-        let mut captured = Vec::new();
+    fn run_capturing(&self, cmd: &Cmd) -> Result<(Usage, Said)> {
+        let mut captured = Said::default();
         Ok((self.run_to_end(cmd, Some(&mut captured))?, captured))
     }
 
@@ -246,22 +234,25 @@ impl Run for Real {
         self.scratch.path("offld.args", "txt").ok()?;
         let mut command = Command::new(program);
         command.args(args).arg(format!("@{ARGS_FILE}")).stdin(Stdio::piped());
-        if capture {
-            command.stderr(Stdio::piped());
-        }
+        let stdout = capture.then(|| self.capture(&mut command)).flatten();
         self.set_up(&mut command);
         let child = command.spawn().ok()?;
-        Some(PreloadedLinker { child: Some(child), program: program.to_owned(), signals: Arc::clone(&self.signals) })
+        Some(PreloadedLinker { child: Some(child), program: program.to_owned(), signals: Arc::clone(&self.signals), stdout })
     }
 
-    fn run_preloaded(&self, preloaded: Option<PreloadedLinker>, cmd: &Cmd) -> Result<(Usage, Vec<u8>)> {
-        let mut captured = Vec::new();
-        let child = preloaded.filter(|linker| linker.program == cmd.program).and_then(|mut linker| linker.child.take());
-        let Some(mut child) = child else {
+    fn run_preloaded(&self, preloaded: Option<PreloadedLinker>, cmd: &Cmd) -> Result<(Usage, Said)> {
+        let mut captured = Said::default();
+        let linker = preloaded.filter(|linker| linker.program == cmd.program);
+        let Some((mut child, stdout)) = linker.and_then(|mut linker| Some((linker.child.take()?, linker.stdout.take()))) else {
             return self.run(cmd).map(|usage| (usage, captured));
         };
         if let Err(stopped) = self.begin(cmd) {
-            drop(PreloadedLinker { child: Some(child), program: cmd.program.clone(), signals: Arc::clone(&self.signals) });
+            drop(PreloadedLinker {
+                child: Some(child),
+                program: cmd.program.clone(),
+                signals: Arc::clone(&self.signals),
+                stdout,
+            });
             return Err(stopped);
         }
         if self.verbose {
@@ -271,7 +262,7 @@ impl Run for Real {
             // If it has died already, its exit status tells.
             let _ = stdin.write_all(&response::spill(&cmd.args, cmd.quoting));
         }
-        Ok((self.end(child, cmd, Some(&mut captured))?, captured))
+        Ok((self.end(child, cmd, Some(&mut captured), stdout)?, captured))
     }
 
     fn replace(&self, cmd: &Cmd) -> Result<()> {

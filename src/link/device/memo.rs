@@ -234,7 +234,7 @@ impl<'a> DeviceCache<'a> {
         self.session.shell.text(&resolved.linker_command.warnings);
         let cmd = Cmd { program: resolved.linker_command.program.clone(), args, ..query.cmd.clone() };
         let (begun, begun_monotonic) = self.begun;
-        let (usage, stderr) = match self.take_preloaded(&resolved.linker_command) {
+        let (usage, said) = match self.take_preloaded(&resolved.linker_command) {
             None => self.session.runner.run_capturing(&cmd)?,
             preloaded => self.session.runner.run_preloaded(preloaded, &cmd)?,
         };
@@ -248,12 +248,16 @@ impl<'a> DeviceCache<'a> {
             image: query.image.to_owned(),
             temporary_files: files.to_vec(),
             dependencies,
-            stderr,
+            stderr: said.stderr,
             begun,
             begun_monotonic,
         };
         let last = history::key(query.program, &query.job.target.to_string());
-        let entry = if unchanged { link.prepare() } else { Err("its device code has changed during the link".to_owned()) };
+        let entry = match () {
+            () if said.printed => Err("the linker has printed something, which is to be printed each time".to_owned()),
+            () if !unchanged => Err("its device code has changed during the link".to_owned()),
+            () => link.prepare(),
+        };
         match entry {
             Ok(entry) => {
                 let (cache, key_parts) = (Arc::clone(self.cache), resolved.key_parts);

@@ -30,7 +30,7 @@ impl Linker {
 }
 
 /// Options by which the linker reads or writes files that the dependency file does not list, or prints what a cached link would not.
-const UNTRACKED_OPTIONS: [&str; 33] = [
+const UNTRACKED_OPTIONS: [&str; 38] = [
     "M",
     "Map",
     "cref",
@@ -41,6 +41,8 @@ const UNTRACKED_OPTIONS: [&str; 33] = [
     "lto-pgo-",
     "mllvm=-load",
     "mllvm=-stats-json",
+    "mllvm=-info-output-file",
+    "mllvm=-pass-remarks-output",
     "opt-remarks",
     "out-implib",
     "plugin-opt=-load",
@@ -50,6 +52,8 @@ const UNTRACKED_OPTIONS: [&str; 33] = [
     "plugin-opt=opt-remarks",
     "plugin-opt=save-temps",
     "plugin-opt=stats-file",
+    "plugin-opt=-info-output-file",
+    "plugin-opt=-pass-remarks-output",
     "plugin-opt=thinlto-index-only",
     "print-",
     "reproduce",
@@ -63,8 +67,12 @@ const UNTRACKED_OPTIONS: [&str; 33] = [
     "verbose",
     "warn-backrefs-file",
     "why-extract",
+    "why-live",
     "lto-emit-asm",
 ];
+
+/// The same of the code generator's options, after `-mllvm`.
+const UNTRACKED_VALUES: [&str; 4] = ["-load", "-stats-json", "-info-output-file", "-pass-remarks-output"];
 
 /// What a linker's command line tells about the files that it reads.
 #[derive(Debug, PartialEq, Eq)]
@@ -159,7 +167,7 @@ impl LinkerArgs {
         let option = option.strip_prefix('-').unwrap_or(option);
         let plugin = self.linker == Linker::Gnu && option.starts_with("plugin") && !option.starts_with("plugin-opt");
         let loads_code_or_writes_stats =
-            option == "mllvm" && next.is_some_and(|next| next.starts_with("-load") || next.starts_with("-stats-json"));
+            option == "mllvm" && next.is_some_and(|next| UNTRACKED_VALUES.iter().any(|name| next.starts_with(name)));
         let matches = |name: &str| if name.len() < 3 { option == name } else { option.starts_with(name) };
         if plugin {
             return Err("the linker is given a plugin".to_owned());
@@ -168,6 +176,9 @@ impl LinkerArgs {
             || option == "t"
             || option == "v"
             || option == "V"
+            || option == "version"
+            || option == "help"
+            || (arg.starts_with("-y") && !arg.starts_with("--"))
             || UNTRACKED_OPTIONS.iter().any(|name| matches(name))
         {
             return Err(format!("the linker is given `{arg}`"));
@@ -250,14 +261,29 @@ mod tests {
         if Linker::of(&linker_command(&[]).program).is_none() {
             return;
         }
-        for args in
-            [&["-Map=x"][..], &["--Map", "x"], &["--save-temps"], &["-mllvm", "-load=p.so"], &["--reproduce=r.tar"], &["-t"]]
-        {
+        for args in [
+            &["-y", "f"][..],
+            &["-yf"],
+            &["--why-live=f"],
+            &["-mllvm", "-info-output-file=x"],
+            &["-Map=x"],
+            &["--Map", "x"],
+            &["--save-temps"],
+            &["-mllvm", "-load=p.so"],
+            &["--reproduce=r.tar"],
+            &["-t"],
+        ] {
             assert!(LinkerArgs::read(&linker_command(args)).is_err(), "{args:?}");
         }
-        for args in
-            [&["--no-undefined"][..], &["-plugin-opt=mcpu=gfx90a"], &["-mllvm", "-O2"], &["--threads=2"], &["-m", "elf_x86_64"]]
-        {
+        for args in [
+            &["--no-undefined"][..],
+            &["--version-script=x"],
+            &["--youngest"],
+            &["-plugin-opt=mcpu=gfx90a"],
+            &["-mllvm", "-O2"],
+            &["--threads=2"],
+            &["-m", "elf_x86_64"],
+        ] {
             assert!(LinkerArgs::read(&linker_command(args)).is_ok(), "{args:?}");
         }
         let line =

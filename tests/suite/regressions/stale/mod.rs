@@ -5,6 +5,7 @@
 mod disks;
 mod driver;
 mod libraries;
+mod printed;
 
 use std::ffi::OsString;
 use std::fs;
@@ -35,6 +36,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         }
     }
     trials.extend(disks::trials());
+    trials.extend(printed::trials());
     trials
 }
 
