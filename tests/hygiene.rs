@@ -32,7 +32,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("lib", "cli io link::inputs link::register link::scan llvm registration store sys"),
     ("link", ""),
     ("link::device", "args error formats io link::inputs link::scan link::select model store sys target"),
-    ("link::host", "args formats io link::inputs link::scan model sys"),
+    ("link::host", "args formats io link::inputs link::scan model sys target"),
     ("link::inputs", "args formats io model sys"),
     ("link::payload", "args formats io link::device model registration sys"),
     (

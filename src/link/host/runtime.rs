@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
+use super::cpu_kernels;
 use crate::args::Role;
 use crate::args::request::{InputName, LinkRequest};
 use crate::formats::dynamic;
@@ -48,7 +49,10 @@ pub(crate) fn openmp_runtime(
     let wants_target = is_ld && target == Mention::Absent && !provided(inputs, facts, "__tgt_register_lib");
     let folder = toolchain::openmp_runtime_folder(compiler).filter(|_| is_ld);
     let warning = match target {
-        Mention::Named(Some(file)) => too_old(&inputs.files[file], &ours, facts),
+        Mention::Named(Some(file)) => {
+            let file = &inputs.files[file];
+            too_old(file, &ours, facts).or_else(|| cpu_kernels::warning(file, &ours))
+        }
         Mention::Missing if request.static_link => missing_runtime(request, search, folder.as_deref(), compiler)?,
         Mention::Absent if wants_target => missing_runtime(request, search, folder.as_deref(), compiler)?,
         _ => None,
