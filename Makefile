@@ -4,6 +4,7 @@
 # make test-long the same with the longest tests in full (hundreds of processes and kills)   make test-no-llvm   an offld without LLVM
 # make install   PREFIX=/usr/local DESTDIR=         make uninstall   the same settings        make lint clean
 # make bench     BENCH=--check: fail beyond the bounds   make bench-large    memory, with code objects of 2 GiB
+# make fuzz-links LINKS=600 SEED=1: random programs in random arrangements, by offld and by LLVM's wrapper
 # make fuzz      FUZZ_SECONDS=1200 for each target, or TARGET=name: one of them
 #
 # Needs Rust 1.90 or later (https://rustup.rs). Everything else brings what it needs (Debian packages) by itself, once. REQUIRE_TOOLS=1: a missing tool is an error, not a skip.
@@ -22,7 +23,7 @@ SETUP_DEMO := target/setup-demo.stamp
 SETUP_RELEASES := target/setup-releases.stamp
 SETUP_CUDA := target/setup-cuda.stamp
 
-.PHONY: all build setup setup-releases setup-cuda demo check test test-long test-no-llvm test-releases lint bench bench-large fuzz install uninstall clean
+.PHONY: all build setup setup-releases setup-cuda demo check test test-long test-no-llvm test-releases lint bench bench-large fuzz fuzz-links install uninstall clean
 
 all: build
 
@@ -107,6 +108,12 @@ bench-large: $(SETUP)
 FUZZ_SECONDS ?= 1200
 fuzz:
 	fuzz/run.sh $(FUZZ_SECONDS) $(TARGET)
+
+# The suite has 30 with a fixed seed; each pool of objects gives six. A failure names its seed; OFFLD_LINKS_KEEP=1 leaves its folder in /tmp.
+LINKS ?= 600
+SEED ?= 1000
+fuzz-links: $(SETUP)
+	OFFLD_LINKS_COUNT=$(LINKS) OFFLD_LINKS_SEED=$(SEED) $(CARGO) test --test suite -- random_links::
 
 # The names go into a folder of their own, made for clang's -B: none of them gets in the way of LLVM's own in bin/
 # What is built is not built again, because this is run as root, who often has no Rust.

@@ -60,6 +60,8 @@ mod many;
 mod packager;
 #[path = "suite/programs.rs"]
 mod programs;
+#[path = "suite/random_links/mod.rs"]
+mod random_links;
 #[path = "suite/regressions/mod.rs"]
 mod regressions;
 #[path = "suite/releases.rs"]
@@ -108,6 +110,7 @@ fn main() -> ExitCode {
     trials.extend(kinds::trials());
     trials.extend(cuda::trials());
     trials.extend(packager::trials());
+    trials.extend(random_links::trials());
     trials.extend(regressions::trials());
     trials.extend(releases::trials());
     trials.extend(reproduce::trials());

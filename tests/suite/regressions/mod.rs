@@ -14,6 +14,7 @@ mod stale;
 mod sycl_runtimes;
 mod tables_and_ids;
 mod usage;
+mod same_definitions;
 
 use libtest_mimic::Trial;
 
@@ -32,5 +33,6 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(sycl_runtimes::trials());
     trials.extend(tables_and_ids::trials());
     trials.extend(usage::trials());
+    trials.extend(same_definitions::trials());
     trials
 }

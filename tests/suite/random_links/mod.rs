@@ -1,0 +1,220 @@
+//! Random programs, linked in random arrangements: objects, archives, groups, `--start-lib`, whole archives, `-r` outputs, shared libraries, scripts,
+//! `--wrap` and `--defsym`, with weak, hidden, common and COMDAT symbols. Each is linked by offld as clang's wrapper and as the linker, and by LLVM's wrapper, with
+//! ld.lld and ld.bfd, and run offloaded. What the device computes must be what the program's own host code computes in the same run, and which code is
+//! part of the program what it is when the same objects are linked without any device code.
+//!
+//! `OFFLD_LINKS_SEED=` and `OFFLD_LINKS_COUNT=` choose others (`make fuzz-links`); with `OFFLD_LINKS_KEEP=1` the folder of a case that fails stays.
+
+mod arrangement;
+mod pool;
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use libtest_mimic::{Failed, Trial};
+
+use super::support::{LLVM, OFFLOAD, Outcome, Work, llvm, made, output, passed, run, shown, text, with_llvm};
+use arrangement::Arrangement;
+use pool::Pool;
+
+/// How many arrangements are made of the objects of one pool.
+const EACH: u64 = 6;
+
+/// The tests: one for each pool.
+pub(crate) fn trials() -> Vec<Trial> {
+    let (seed, count) = (number("OFFLD_LINKS_SEED", 22), number("OFFLD_LINKS_COUNT", 30));
+    (0..count.div_ceil(EACH))
+        .map(|pool| with_llvm(&format!("random_links::{}", seed + pool), move || check(seed + pool)))
+        .collect()
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
+}
+
+/// Numbers that depend on a seed and nothing else (splitmix64).
+pub(super) struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `end`.
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % end.max(1) as u64) as usize
+    }
+
+    /// True in `percent` of 100 cases.
+    fn chance(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    /// The elements in another order.
+    fn shuffled<T>(&mut self, mut elements: Vec<T>) -> Vec<T> {
+        for last in (1..elements.len()).rev() {
+            elements.swap(last, self.below(last + 1));
+        }
+        elements
+    }
+}
+
+/// Who links.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum By {
+    /// Nobody who knows of device code: target regions run on the host.
+    Plain,
+    Wrapper,
+    Linker,
+    Reference,
+}
+
+/// The compiler driver for a link.
+pub(super) fn driver(work: &Work, by: By, linker: &str) -> Command {
+    let mut command = work.command(llvm("clang"));
+    command.env("OFFLD_CACHE", "off").arg(format!("-L{LLVM}/../lib")).arg(format!("-Wl,-rpath,{LLVM}/../lib"));
+    match by {
+        By::Plain => command.args(["-fopenmp", "-lomptarget"]).arg(format!("-fuse-ld={linker}")),
+        By::Reference => command.args(OFFLOAD).arg(format!("-fuse-ld={linker}")),
+        By::Wrapper => command.args(OFFLOAD).arg(format!("-fuse-ld={linker}")).arg("-B").arg(&made().links),
+        By::Linker => {
+            let real = if linker == "lld" { format!("{LLVM}/ld.lld") } else { format!("ld.{linker}") };
+            let ours = format!("--ld-path={}", made().links.join("ld.offld").display());
+            command.arg("-fopenmp").arg(ours).env("OFFLD_LINKER", real)
+        }
+    };
+    command
+}
+
+fn check(seed: u64) -> Outcome {
+    let work = Work::new();
+    let pool = Pool::new(&mut Random(seed));
+    let compiled = pool.compile(&work);
+    compiled?;
+    let mut faults: BTreeMap<&'static str, usize> = BTreeMap::new();
+    let mut random = Random(seed ^ 0xd1ff);
+    let (mut done, mut tried) = (0, 0);
+    while done < EACH && tried < 20 * EACH {
+        tried += 1;
+        let linker = if random.chance(50) { "lld" } else { "bfd" };
+        let arrangement = Arrangement::new(&pool, linker, &mut random);
+        match case(&work, &arrangement) {
+            Ok(None) => {}
+            Ok(Some(fault)) => {
+                done += 1;
+                *faults.entry(fault).or_default() += 1;
+            }
+            Err(failed) => {
+                if std::env::var_os("OFFLD_LINKS_KEEP").is_some() {
+                    let _ = std::fs::write(work.path().join("arrangement"), arrangement.to_string());
+                    let kept = std::env::temp_dir().join(format!("offld-links-{seed}"));
+                    let _ = Command::new("cp").arg("-a").arg(work.path()).arg(&kept).status();
+                }
+                return Err(format!("seed {seed}, case {tried}:\n{arrangement}\n{}", failed.message().unwrap_or_default()).into());
+            }
+        }
+    }
+    if done < EACH {
+        return Err(format!("seed {seed}: of {tried} arrangements only {done} link without device code").into());
+    }
+    if std::env::var_os("OFFLD_LINKS_COUNT").is_some() {
+        eprintln!("seed {seed}: {done} cases; LLVM's wrapper: {faults:?}");
+    }
+    passed()
+}
+
+/// Links and runs one arrangement. None if it does not link without device code either; else what LLVM's wrapper makes of it.
+fn case(work: &Work, arrangement: &Arrangement<'_>) -> Result<Option<&'static str>, Failed> {
+    arrangement.prepare(work)?;
+    let mut link = arrangement.link(work, By::Plain)?;
+    if !output(&mut link)?.status.success() {
+        return Ok(None);
+    }
+    let plain = reports(&run(work.command("./program").env("OMP_TARGET_OFFLOAD", "disabled"))?)?;
+    for by in [By::Wrapper, By::Linker] {
+        let told = |failed: Failed| Failed::from(format!("{by:?}: {}", failed.message().unwrap_or_default()));
+        run(&mut arrangement.link(work, by)?).map_err(told)?;
+        let mut program = work.command("./program");
+        let printed = run(program.env("OMP_TARGET_OFFLOAD", "mandatory")).map_err(told)?;
+        compare(&plain, &reports(&printed)?).map_err(|why| Failed::from(format!("{by:?}: {why}\n{printed}")))?;
+    }
+    Ok(Some(reference(work, arrangement, &plain)?))
+}
+
+/// What LLVM's wrapper makes of an arrangement: `same`, or the name of its fault (docs/spec/faults.md). A fault without a name is a failure.
+fn reference(work: &Work, arrangement: &Arrangement<'_>, plain: &[Report]) -> Result<&'static str, Failed> {
+    let mut link = match arrangement.link(work, By::Reference) {
+        Ok(link) => link,
+        Err(failed) => return named(failed.message().unwrap_or_default()),
+    };
+    let linked = output(&mut link)?;
+    if !linked.status.success() {
+        return named(&shown(&link, &linked));
+    }
+    let mut program = work.command("./program");
+    let ran = output(program.env("OMP_TARGET_OFFLOAD", "mandatory"))?;
+    if !ran.status.success() {
+        return if arrangement.has_partial() {
+            Ok("takes the linked image of a -r output for an input (F17)")
+        } else if arrangement.has_script() || arrangement.main_is_plain() {
+            Ok("leaves device code out that a script names, or that only archives have")
+        } else {
+            Err(format!("LLVM's dies, for no known reason: {}", shown(&program, &ran)).into())
+        };
+    }
+    let printed = reports(&text(&ran.stdout))?;
+    match compare(plain, &printed) {
+        Ok(()) => Ok("same"),
+        // It links all members, in the order of the archives; those that the host does not take may have other definitions.
+        Err(_) => Ok("takes other definitions than the host"),
+    }
+}
+
+fn named(told: &str) -> Result<&'static str, Failed> {
+    let says = |text: &str| told.contains(text);
+    if says("multiple definition") || says("duplicate symbol") {
+        Ok("links every member, and archives as often as they are named")
+    } else if says("undefined reference") || says("undefined symbol") {
+        Ok("links members that the host does not take, or leaves some out")
+    } else {
+        Err(format!("LLVM's fails, for no known reason: {told}").into())
+    }
+}
+
+/// What a unit reports: its number, whether its region ran on a device, and what region and host code computed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Report {
+    unit: String,
+    device: bool,
+    on_device: i64,
+    on_host: i64,
+}
+
+fn reports(printed: &str) -> Result<Vec<Report>, Failed> {
+    let report = |line: &str| {
+        let mut words = line.split(' ');
+        let unit = words.next()?.to_owned();
+        let mut number = || words.next()?.parse::<i64>().ok();
+        Some(Report { unit, device: number()? == 1, on_device: number()?, on_host: number()? })
+    };
+    printed.lines().map(|line| report(line).ok_or_else(|| Failed::from(format!("not a report: {line}")))).collect()
+}
+
+fn compare(plain: &[Report], offloaded: &[Report]) -> Result<(), String> {
+    if plain.len() != offloaded.len() {
+        return Err(format!("{} reports, and {} without device code", offloaded.len(), plain.len()));
+    }
+    for (plain, report) in plain.iter().zip(offloaded) {
+        if !report.device {
+            return Err(format!("unit {} did not run on the device", report.unit));
+        }
+        if report.on_device != report.on_host || report.on_host != plain.on_host || report.unit != plain.unit {
+            return Err(format!("{report:?}, and without device code {plain:?}"));
+        }
+    }
+    Ok(())
+}

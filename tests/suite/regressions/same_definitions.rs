@@ -1,0 +1,80 @@
+//! Of several definitions device code takes the one that the host link takes: of weak ones that of the object which the linker reads first, and of members
+//! of two archives that of the archive which the linker searches for it.
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::support::{LLVM, OFFLOAD, Outcome, Work, expect_equal, llvm, made, passed, run, run_offloaded, with_llvm};
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        with_llvm("regressions::g11a_weak_definitions_in_the_order_in_which_members_are_taken", || {
+            // In the archive `second` stands before `first`, which needs it.
+            check(&["main.o", "lib.a"], &["bfd", "lld"])
+        }),
+        with_llvm("regressions::g11b_weak_definitions_of_members_and_objects", || {
+            check(&["lib.a", "main.o", "third.o"], &["lld"])?;
+            check(&["main.o", "third.o", "lib.a"], &["bfd", "lld"])?;
+            check(&["main.o", "-Wl,--start-lib", "second.o", "first.o", "-Wl,--end-lib", "third.o"], &["lld"])
+        }),
+        with_llvm("regressions::g11c_the_archive_that_the_linker_searches", || {
+            check(&["other.a", "main.o", "lib.a"], &["bfd", "lld"])
+        }),
+        with_llvm("regressions::g11d_archives_named_twice_and_in_groups", || {
+            check(&["main.o", "two.a", "one.a", "two.a"], &["bfd", "lld"])?;
+            check(&["main.o", "-Wl,--start-group", "two.a", "one.a", "-Wl,--end-group"], &["bfd", "lld"])
+        }),
+    ]
+}
+
+/// The function that all define.
+fn weak(value: i32) -> String {
+    format!("__attribute__((weak, noinline)) int chosen(int x) {{ return x + {value}; }}\n")
+}
+
+/// Objects that a main function needs one after the other; each has the weak function.
+fn objects() -> Result<Work, Failed> {
+    const TARGET: &str = "#pragma omp begin declare target\n";
+    const END: &str = "#pragma omp end declare target\n";
+    let work = Work::new();
+    let main = "#include <stdio.h>\nint first(void);\nint main(void) { return first(); }\n";
+    let first = format!(
+        "#include <stdio.h>\n{TARGET}{}{END}int second(void);\nint first(void) {{ int x = 0, device = 0;\n\
+         #pragma omp target map(tofrom : x) map(from : device)\n{{ x = chosen(1); device = 1; }}\n\
+         printf(\"%s\\n\", !device ? \"no device\" : x == chosen(1) ? \"the same\" : \"another\"); return second(); }}\n",
+        weak(10)
+    );
+    let second = format!("{TARGET}{}{END}int second(void) {{ return 0; }}\n", weak(20));
+    let third = format!("{TARGET}{}{END}", weak(30));
+    let other = first.replace("+ 10", "+ 40");
+    for (name, text) in [("main", main), ("first", &first), ("second", &second), ("third", &third), ("other", &other)] {
+        let file = format!("{name}.c");
+        work.file(&file, text);
+        run(work.command(llvm("clang")).args(OFFLOAD).args(["-O1", "-fPIC", "-c", &file]))?;
+    }
+    for (archive, members) in
+        [("lib.a", &["second.o", "first.o"][..]), ("one.a", &["first.o"]), ("two.a", &["second.o"]), ("other.a", &["other.o"])]
+    {
+        work.archive(archive, members)?;
+    }
+    Ok(work)
+}
+
+fn check(words: &[&str], linkers: &[&str]) -> Outcome {
+    let work = objects()?;
+    for linker in linkers {
+        for as_linker in [false, true] {
+            let mut link = work.command(llvm("clang"));
+            if as_linker {
+                let real = if *linker == "lld" { format!("{LLVM}/ld.lld") } else { format!("ld.{linker}") };
+                link.arg("-fopenmp").arg(format!("--ld-path={}", made().links.join("ld.offld").display()));
+                link.env("OFFLD_LINKER", real);
+            } else {
+                link.args(OFFLOAD).arg(format!("-fuse-ld={linker}")).arg("-B").arg(&made().links);
+            }
+            run(link.args(words).args(["-o", "program"]))?;
+            let printed = run_offloaded(&mut work.command("./program"))?;
+            expect_equal(&format!("{words:?} with {linker}"), "the same\n", &printed)?;
+        }
+    }
+    passed()
+}
