@@ -271,4 +271,25 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         },
         change: |hunt| hunt.write("versions.map", "{ local:  helper; };\n"),
     },
+    Scenario {
+        // GNU's linker has no other script then: the whole layout would have to be in it.
+        name: "g09q_a_script_of_the_line_appears_in_the_current_folder",
+        linkers: LLD,
+        line: &["-Lsecond", "--device-linker=-T", "--device-linker=extra.ld"],
+        environment: &[],
+        before: |hunt| {
+            hunt.archive(1, "second/libone.a")?;
+            hunt.archive(2, "second/libtwo.a")?;
+            hunt.write("second/extra.ld", "INPUT(-lone)\n")
+        },
+        change: |hunt| hunt.write("extra.ld", "INPUT(-ltwo)\n"),
+    },
+    Scenario {
+        name: "g09r_an_object_that_an_argument_names",
+        linkers: BOTH,
+        line: &["--device-linker=objects/helper.o"],
+        environment: &[],
+        before: |hunt| hunt.put("helper.o", 1, "objects/helper.o"),
+        change: |hunt| hunt.put("helper.o", 2, "objects/helper.o"),
+    },
 ];
