@@ -10,6 +10,7 @@ fn read(data: &[u8]) -> Result<Vec<(String, Vec<u8>)>, ArchiveFault> {
     let bytes = |member: &ArchiveMember<'_>| match member.contents {
         MemberContents::Within { offset, size } => data[offset as usize..(offset + size) as usize].to_vec(),
         MemberContents::File => b"elsewhere".to_vec(),
+        MemberContents::InArchive { header } => format!("at {header}").into_bytes(),
     };
     members(data)?.map(|member| member.map(|member| (member.shown_name(), bytes(&member)))).collect()
 }
@@ -67,18 +68,21 @@ fn a_64_bit_index_and_names_are_no_members() {
 }
 
 #[test]
-fn an_archive_in_a_thin_one_is_named() {
+fn a_member_of_an_archive_in_a_thin_one_is_told_with_its_place() {
     let data = [archive(magic::THIN_ARCHIVE, &[("/", &[0; 4]), ("//", b"a.o/\nin.a/\n")]), header_of("/0", 9)].concat();
-    let nested = [&data[..], &header_of("/5:78", 9)].concat();
-    let fault = read(&nested).unwrap_err();
-    assert_eq!((fault.member.as_deref(), fault.offset), (Some("/5:78"), data.len() as u64));
-    let text = fault.in_archive(&"outer.a").to_string();
-    assert!(text.starts_with("outer.a(/5:78): `/5:78` is a member of another archive"), "{text}");
-    assert!(text.ends_with(&format!("at offset {:#x} of it", data.len())), "{text}");
-    // The same where it is the first, which is read together with the index.
+    let nested = [&data[..], &header_of("/5:78", 9), &header_of("b.o/", 9)].concat();
+    let expected = [("a.o", "elsewhere"), ("in.a", "at 78"), ("b.o", "elsewhere")];
+    assert_eq!(read(&nested).unwrap(), expected.map(|(name, bytes)| (name.to_owned(), bytes.as_bytes().to_vec())));
+    // A name that is not in the table.
+    let fault = read(&[&data[..], &header_of("/99:78", 9)].concat()).unwrap_err();
+    assert_eq!(fault.offset, data.len() as u64);
+    // Without a table.
     let index = archive(magic::THIN_ARCHIVE, &[("/", &[0; 4])]);
     let first = [&index[..], &header_of("/5:78", 9)].concat();
     assert_eq!(read(&first).unwrap_err().offset, index.len() as u64);
+    let whole = archive(magic::ARCHIVE, &[("a.o/", b"first"), ("b.o/", b"second")]);
+    assert_eq!(member_at(&whole, 8 + 60 + 6).unwrap().unwrap().name, b"b.o");
+    assert_eq!(member_at(&whole, 9).unwrap(), None);
 }
 
 #[test]
