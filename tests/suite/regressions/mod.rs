@@ -8,13 +8,13 @@ mod cpu_kernels;
 mod half_images;
 mod host_pulls;
 mod limits;
+mod same_definitions;
 mod setup;
 mod signals;
 mod stale;
 mod sycl_runtimes;
 mod tables_and_ids;
 mod usage;
-mod same_definitions;
 
 use libtest_mimic::Trial;
 
