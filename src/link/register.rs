@@ -208,6 +208,11 @@ struct SyclFacts {
 fn sycl_images(file: &Path, facts: &mut Vec<SyclFacts>) -> Result<Vec<StreamedImage>> {
     let bytes = Bytes::of(file)?;
     let mut sources = Vec::new();
+    if bytes.as_slice().is_empty() {
+        // Of a dry run: as LLVM has it, one image without contents stands for all, with one kernel without a name.
+        facts.push(SyclFacts { image_kind: ImageKind::None, triple: String::new(), symbols: vec![String::new()] });
+        sources.push(StreamedImage { symbol: String::new(), contents: Rope::default() });
+    }
     for image in offload_binary::read_all(bytes.as_slice()).with_context(|| format!("the linked image `{}`", file.display()))? {
         facts.push(SyclFacts {
             image_kind: image.image_kind,

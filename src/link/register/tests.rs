@@ -83,7 +83,10 @@ fn f29_sycl_takes_all_images_of_all_files() -> Outcome {
     assert_eq!(plan.images, Images::Sycl(wanted));
     // A dry run's files are empty.
     let (plan, _) = plan_of(&payload(OffloadKind::Sycl, dir.path(), &[b""])?)?;
-    assert_eq!(plan.images, Images::Sycl(Vec::new()));
+    let placeholder = SyclImage { image_kind: ImageKind::None, ..image("", &[""], b"") };
+    assert_eq!(plan.images, Images::Sycl(vec![placeholder]));
+    let (plan, _) = sycl_plan_of(&payload(OffloadKind::Sycl, dir.path(), &[b""])?, sycl::Registration::Llvm23)?;
+    assert_eq!(plan.images, Images::SyclBinary(ImagePlace::Inline(Vec::new()), sycl::Registration::Llvm23));
     let error = plan_of(&payload(OffloadKind::Sycl, dir.path(), &[b"SPIR-V"])?).err().ok_or("no error")?;
     assert!(format!("{error:#}").contains("image0`: +0x0: not an offload binary"), "{error:#}");
     Ok(())

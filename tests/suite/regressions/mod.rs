@@ -8,6 +8,7 @@ mod cpu_kernels;
 mod half_images;
 mod host_pulls;
 mod limits;
+mod placeholders;
 mod same_definitions;
 mod setup;
 mod signals;
@@ -27,12 +28,13 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(half_images::trials());
     trials.extend(host_pulls::trials());
     trials.extend(limits::trials());
+    trials.extend(placeholders::trials());
+    trials.extend(same_definitions::trials());
     trials.extend(setup::trials());
     trials.extend(signals::trials());
     trials.extend(stale::trials());
     trials.extend(sycl_runtimes::trials());
     trials.extend(tables_and_ids::trials());
     trials.extend(usage::trials());
-    trials.extend(same_definitions::trials());
     trials
 }
