@@ -88,6 +88,9 @@ pub struct InputSpec {
 }
 
 impl InputSpec {
+    /// The token of an input that no argument names.
+    pub const NO_TOKEN: usize = usize::MAX;
+
     /// A library that no argument names but an object asks for.
     pub fn library(name: OsString) -> InputSpec {
         InputSpec {
@@ -98,7 +101,7 @@ impl InputSpec {
             as_needed: false,
             binary: false,
             group: None,
-            token: usize::MAX,
+            token: InputSpec::NO_TOKEN,
         }
     }
 }

@@ -17,10 +17,10 @@ use crate::args::response::Style;
 use crate::args::{Dialect, Ledger, Role};
 use crate::formats::elf::edit;
 use crate::io::bytes::Bytes;
-use crate::link::inputs::Inputs;
 use crate::link::inputs::search::Naming;
+use crate::link::inputs::{InputObject, Inputs};
 use crate::link::scan::{HostFacts, Machine};
-use crate::model::ObjectFormat;
+use crate::model::{ObjectFormat, Origin};
 use crate::sys::atomic_file;
 use crate::sys::run::Cmd;
 use crate::sys::{threads, toolchain};
@@ -136,9 +136,10 @@ pub(crate) fn remove_linker_temps(output: &Path, started: SystemTime) {
     }
 }
 
-/// Whether another wrapper's object is among the inputs. The link is then done without ours, or the images would be registered twice.
-pub(crate) fn is_wrapped(facts: &[HostFacts<'_>], inputs: &Inputs) -> bool {
-    facts.iter().zip(&inputs.objects).any(|(facts, input_object)| !input_object.lazy && facts.refers_to_bounds)
+/// Another wrapper's object among the inputs. The link is then done without ours, or the images would be registered twice.
+pub(crate) fn wrapper_object(facts: &[HostFacts<'_>], inputs: &Inputs) -> Option<Origin> {
+    let wraps = |facts: &HostFacts<'_>, object: &InputObject| !object.lazy && facts.refers_to_bounds;
+    facts.iter().zip(&inputs.objects).find(|(facts, object)| wraps(facts, object)).map(|(_, object)| object.origin())
 }
 
 /// The host's triple: that of `--host-triple=`, else that of the first object, else that of the machine offld was built for.

@@ -23,6 +23,7 @@ use crate::registration::sycl;
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::Shell;
 use crate::sys::trace::span;
+use crate::target::Target;
 use background::Background;
 use line_inputs::{input_specs, out_base, out_name, search};
 
@@ -74,14 +75,14 @@ fn stages(ledger: &Ledger, request: &LinkRequest, background: &Background<'_>, s
     // The linked images, each in a file; none if there is no device code, or another wrapper has registered it.
     let images = match request.override_images.as_slice() {
         [] => device_images(ledger, request, &linker, background, session)?,
-        options => Some(override_images(options, request, session)?),
+        options => DeviceCode::Linked(override_images(options, request, session)?),
     };
-    let Some(images) = images else {
-        return if request.emit_fatbin_only {
-            payload::emit(&[], out_name(request), session)
-        } else {
-            steps::plain_link(ledger, background.take_linker(), request, &linker, session)
-        };
+    let images = match images {
+        DeviceCode::Linked(images) => images,
+        DeviceCode::None(_) if request.emit_fatbin_only => return payload::emit(&[], out_name(request), session),
+        DeviceCode::None(endings) => {
+            return steps::plain_link(ledger, background.take_linker(), request, &linker, &endings, session);
+        }
     };
     session.signals.check()?;
 
@@ -108,6 +109,13 @@ fn stages(ledger: &Ledger, request: &LinkRequest, background: &Background<'_>, s
     let mut line = host::command(ledger, &linker, &additions, &endings);
     line.inputs = images.host_inputs;
     steps::host_link(&line, background.take_linker(), request, session)
+}
+
+/// What there is of device code.
+enum DeviceCode {
+    Linked(Images),
+    /// Nothing to link; arguments that the host link lacks for images which an input registers.
+    None(Vec<OsString>),
 }
 
 /// The linked images, and what the later stages need to know about the inputs.
@@ -139,7 +147,7 @@ fn device_images(
     linker: &std::path::Path,
     background: &Background<'_>,
     session: &Session,
-) -> Result<Option<Images>> {
+) -> Result<DeviceCode> {
     // The contents of every file that the command line names, archives as their members.
     let extract = session.trace.span(span::EXTRACT, 0);
     let search = search(request);
@@ -155,15 +163,17 @@ fn device_images(
         if request.role == Role::Wrapper {
             steps::warn_of_old_hip(&inputs, &scan::host_facts(&inputs, false)?, session);
         }
+        let endings = steps::late_runtime(request, &inputs, session)?;
         // The host linker replaces this process soon, which frees all at once: thousands of members one by one take longer.
         std::mem::forget(inputs);
-        return Ok(None);
+        return Ok(DeviceCode::None(endings));
     }
     // Symbol tables of archive members are needed if one has device code, and in `ld.offld` to find calls of the OpenMP runtime.
     let members = request.role == Role::Ld || found.iter().any(|image| inputs.objects[image.input_object].lazy);
     let facts = scan::host_facts(&inputs, members)?;
-    if host::is_wrapped(&facts, &inputs) {
-        return Ok(None);
+    if host::wrapper_object(&facts, &inputs).is_some() {
+        steps::warn_if_wrapped(request, &facts, &inputs, session);
+        return Ok(DeviceCode::None(Vec::new()));
     }
     steps::warn_of_old_hip(&inputs, &facts, session);
     session.signals.watch();
@@ -172,7 +182,7 @@ fn device_images(
     let host_code = steps::host_code(request, &inputs, &found, &facts)?;
     let jobs = steps::select(request, linker, &inputs, &found, &host_code, &facts, session)?;
     if jobs.is_empty() {
-        return Ok(None);
+        return Ok(DeviceCode::None(Vec::new()));
     }
     background.warn_of_setting();
     let host_triple = host::triple(request, &facts)?;
@@ -200,8 +210,10 @@ fn device_images(
         cache: &background.cache,
         on_first_job: &|| background.start_llvm(&host_triple),
     };
-    let linked = device::link(&jobs, &context, session)?;
-    Ok(Some(Images { linked, host_triple, sycl, runtime, host_inputs: host::input_names(&inputs) }))
+    let missing_runtime = |target: &Target| device::missing_runtime(target, &context);
+    let linked = device::link(&jobs, &context, session)
+        .map_err(|error| steps::with_hints(error, &jobs, &facts, &inputs, &missing_runtime))?;
+    Ok(DeviceCode::Linked(Images { linked, host_triple, sycl, runtime, host_inputs: host::input_names(&inputs) }))
 }
 
 // They start `offld-llvm` by its place, which a build without it does not have.

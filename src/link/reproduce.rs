@@ -193,7 +193,8 @@ impl Tools {
         let compiler = toolchain::device_compiler(link.request.offld_clang.as_deref(), need).ok().map(|choice| choice.compiler);
         let facts = scan::host_facts(inputs, true).unwrap_or_default();
         let host_triple = host::triple(link.request, &facts).ok();
-        let is_registered = !found.is_empty() && link.request.override_images.is_empty() && !host::is_wrapped(&facts, inputs);
+        let is_registered =
+            !found.is_empty() && link.request.override_images.is_empty() && host::wrapper_object(&facts, inputs).is_none();
         let runtime = compiler.as_ref().filter(|_| is_registered);
         let images: Vec<&DeviceImage<'_>> = found.iter().collect();
         let runtime =

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 use super::arg_list::ArgList;
-use super::{DeviceContext, libraries};
+use super::{DeviceContext, gpu_runtime, libraries};
 use crate::args::request::{BitcodeLibrary, LlvmOption};
 use crate::formats::magic;
 use crate::link::select::DeviceJob;
@@ -81,6 +81,7 @@ pub(super) fn arguments(
         args.arg("--sycl-link").arg("-Xlinker").arg(format!("-triple={}", target.triple));
         args.arg("-Xlinker").arg(format!("-arch={}", target.arch));
     }
+    gpu_runtime::arguments(&mut args, context, job);
     for value in request.device_linker.iter().filter_map(|value| value.for_target(target)) {
         args.arg("-Xlinker").arg(value);
     }

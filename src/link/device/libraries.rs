@@ -50,9 +50,10 @@ pub(crate) fn host_libraries(specs: &[InputSpec], inputs: &Inputs, found: &[Devi
         with_device_code[inputs.objects[image.input_object].file] = true;
     }
     let mut libraries: Vec<HostLibrary> = Vec::new();
-    for (spec, file) in specs.iter().zip(&inputs.named) {
+    for (index, (spec, file)) in specs.iter().zip(&inputs.named).enumerate() {
         let kind = file.map(|file| inputs.files[file].kind);
-        if file.is_some_and(|file| with_device_code[file]) {
+        // A library that is not there is the host linker's to report, once.
+        if file.is_some_and(|file| with_device_code[file]) || inputs.missing.contains(&index) {
             continue;
         }
         let name = match &spec.name {

@@ -3,6 +3,7 @@
 
 mod arg_list;
 mod clang;
+mod gpu_runtime;
 mod inputs;
 mod libraries;
 mod memo;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 
+pub(crate) use gpu_runtime::missing_runtime;
 pub(crate) use libraries::{HostLibrary, added_libraries, host_libraries};
 pub(crate) use memo::Tool;
 pub(crate) use override_images::read as override_images;

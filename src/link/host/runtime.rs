@@ -1,6 +1,7 @@
 //! The OpenMP runtime of a host link: added if the command line lacks it; a warning or an error if it cannot do what the device code
 //! needs.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -41,7 +42,8 @@ pub(crate) fn openmp_runtime(
     let ours: Vec<&DeviceImage<'_>> = images.iter().copied().filter(|image| image.kinds.contains(OffloadKind::OpenMp)).collect();
     // Runtimes for Windows are not installed where offld looks, so those links must name theirs.
     let elsewhere = super::naming(request) != Naming::Unix;
-    if ours.is_empty() || request.no_offload_runtime || request.relocatable || elsewhere {
+    let registered = || calls(facts, b"__tgt_register_lib");
+    if (ours.is_empty() && !registered()) || request.no_offload_runtime || request.relocatable || elsewhere {
         return Ok(Runtime::default());
     }
     let is_ld = request.role == Role::Ld;
@@ -60,8 +62,8 @@ pub(crate) fn openmp_runtime(
     let wants_omp = is_ld
         && omp == Mention::Absent
         && mention_of(request, inputs, b"iomp5") == Mention::Absent
-        && calls(facts, b"__kmpc_")
-        && !provided(inputs, facts, "__kmpc_global_thread_num");
+        && (calls(facts, b"__kmpc_") && !provided(inputs, facts, "__kmpc_global_thread_num")
+            || calls_unprovided(inputs, facts, b"omp_"));
     let unfound = target == Mention::Missing || omp == Mention::Missing;
     let folder = folder.filter(|_| wants_target || wants_omp || unfound).map(|folder| {
         let mut option = OsString::from("-L");
@@ -129,6 +131,13 @@ fn mention_of(request: &LinkRequest, inputs: &Inputs, name: &[u8]) -> Mention {
 
 fn calls(facts: &[HostFacts<'_>], prefix: &[u8]) -> bool {
     facts.iter().any(|facts| facts.undefined.iter().any(|symbol| !symbol.weak && symbol.name.starts_with(prefix)))
+}
+
+/// Whether an object calls a function whose name begins with `prefix`, and no input defines it.
+fn calls_unprovided(inputs: &Inputs, facts: &[HostFacts<'_>], prefix: &[u8]) -> bool {
+    let called = facts.iter().flat_map(|facts| &facts.undefined).filter(|symbol| !symbol.weak && symbol.name.starts_with(prefix));
+    let names: BTreeSet<&[u8]> = called.map(|symbol| symbol.name.as_ref()).collect();
+    names.into_iter().any(|name| std::str::from_utf8(name).is_ok_and(|name| !provided(inputs, facts, name)))
 }
 
 /// Whether an object, archive member or shared library among the inputs defines `symbol`.

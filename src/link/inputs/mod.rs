@@ -7,7 +7,7 @@ mod script;
 mod script_symbols;
 pub mod search;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -112,17 +112,28 @@ pub struct Inputs {
     pub objects: Vec<InputObject>,
     /// For each input of the command line, the index of its file, if it was found and is not a linker script.
     pub named: Vec<Option<usize>>,
+    /// The inputs of the command line, by index, that are libraries which no folder has.
+    pub missing: BTreeSet<usize>,
     /// Every mention of a file, by the command line or a script, in the order in which linkers read them.
     pub loads: Vec<LoadedFile>,
-    /// What the linker scripts among the inputs need.
-    pub script_symbols: ScriptSymbols,
+    /// What the linker scripts among the inputs need, each by itself.
+    pub scripts: Vec<ScriptSymbols>,
 }
 
-/// A mention of a file. Objects and scripts are read at each, archives and libraries are searched again.
+/// What is read at a place of the line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Loaded {
+    /// A file, by its index in `Inputs::files`; archives and libraries are searched at each mention.
+    File(usize),
+    /// A linker script, by its index in `Inputs::scripts`.
+    Script(usize),
+}
+
+/// A mention of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadedFile {
-    /// Its index in `Inputs::files`.
-    pub file: usize,
+    /// What is read.
+    pub what: Loaded,
     /// `--as-needed` is in effect.
     pub as_needed: bool,
     /// The `--start-group` that it is in, or the list of a script.
@@ -227,8 +238,13 @@ impl<'f> Opener<'f> {
         let (inputs, files) = (Inputs::default(), OpenedFiles::default());
         let (search, seen, libraries) = (search.clone(), HashMap::new(), HashMap::new());
         let mut opener = Opener { search, inputs, files, seen, libraries, script_groups: 0, on_file };
-        for spec in specs {
+        for (index, spec) in specs.iter().enumerate() {
             let named = opener.spec(spec);
+            if let (InputName::Library(name), None) = (&spec.name, named)
+                && opener.search.library(name, spec.prefer_static).is_none()
+            {
+                opener.inputs.missing.insert(index);
+            }
             opener.inputs.named.push(named);
         }
         opener
@@ -284,7 +300,7 @@ impl<'f> Opener<'f> {
     }
 
     fn load(&mut self, file: usize, spec: &InputSpec) {
-        self.inputs.loads.push(LoadedFile { file, as_needed: spec.as_needed, group: spec.group });
+        self.inputs.loads.push(LoadedFile { what: Loaded::File(file), as_needed: spec.as_needed, group: spec.group });
     }
 
     fn script(&mut self, path: &Path, bytes: &Bytes, spec: &InputSpec, depth: usize) {
@@ -293,7 +309,11 @@ impl<'f> Opener<'f> {
         if depth >= DEEPEST {
             return;
         }
-        script_symbols::add(bytes.as_slice(), &mut self.inputs.script_symbols);
+        let what = Loaded::Script(self.inputs.scripts.len());
+        self.inputs.scripts.push(script_symbols::of(bytes.as_slice()));
+        // Scripts of options, which stand on no place of the line, are read before all files.
+        let place = if spec.token == InputSpec::NO_TOKEN { 0 } else { self.inputs.loads.len() };
+        self.inputs.loads.insert(place, LoadedFile { what, as_needed: false, group: spec.group });
         // The files of a script's GROUP are searched again and again, like those of a group of the line.
         self.script_groups += 1;
         let spec = &InputSpec { group: spec.group.or(Some(usize::MAX - self.script_groups)), ..spec.clone() };

@@ -1,7 +1,7 @@
 //! The symbols that a linker script needs: those of EXTERN and ENTRY, and those in the expressions of its assignments, for which linkers search
 //! archives. An extra name does no harm, as it counts only if an archive member defines it.
 
-/// The symbols that the scripts of a link need.
+/// The symbols that a script needs.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct ScriptSymbols {
     /// Those that are needed in any case.
@@ -12,8 +12,9 @@ pub struct ScriptSymbols {
     pub external: Vec<String>,
 }
 
-/// Adds those of the script `text`.
-pub(super) fn add(text: &[u8], symbols: &mut ScriptSymbols) {
+/// Those of the script `text`.
+pub(super) fn of(text: &[u8]) -> ScriptSymbols {
+    let mut symbols = ScriptSymbols::default();
     let tokens = tokens(text);
     let mut at = 0;
     while let Some(token) = tokens.get(at) {
@@ -51,6 +52,7 @@ pub(super) fn add(text: &[u8], symbols: &mut ScriptSymbols) {
             _ => {}
         }
     }
+    symbols
 }
 
 /// Commands whose lists hold no symbols, but names of files, formats and the like.
@@ -153,9 +155,7 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> ScriptSymbols {
-        let mut symbols = ScriptSymbols::default();
-        add(text.as_bytes(), &mut symbols);
-        symbols
+        super::of(text.as_bytes())
     }
 
     #[test]

@@ -8,11 +8,12 @@ use anyhow::{Context, Result, bail};
 
 use super::line_inputs::{input_specs, out_name, search};
 use crate::args::request::{LinkRequest, LlvmOption};
-use crate::args::{Ledger, link_exe};
+use crate::args::{Ledger, Role, link_exe};
+use crate::error::StepFailed;
 use crate::formats::{bitcode, offload_binary};
 use crate::io::bytes::Bytes;
 use crate::link::device::Linked;
-use crate::link::inputs::{Inputs, LoadedFile};
+use crate::link::inputs::{Inputs, Loaded, LoadedFile};
 use crate::link::scan::{self, DeviceImage, HostFacts, Machine, SharedSymbols};
 use crate::link::select::{self, DeviceJob, Load, Reading, SelectOptions, SharedLibrary};
 
@@ -23,6 +24,7 @@ use crate::sys::run::{self, Cmd, PreloadedLinker};
 use crate::sys::session::Session;
 use crate::sys::toolchain::{self, Compiler, LinkerFamily};
 use crate::sys::trace::span;
+use crate::target::Target;
 
 /// `-mllvm --help` and the like ask for a list of LLVM's options and for no link: the answer of the compiler for device links.
 pub(super) fn llvm_help(request: &LinkRequest) -> Result<Option<String>> {
@@ -86,15 +88,16 @@ pub(super) fn check_host(request: &LinkRequest, host_triple: &str) -> Result<()>
     registration::host::check(host_triple)
 }
 
-/// The host link with the user's command line unchanged: by this process itself, unless the linker runs already or a trace is wanted.
+/// The host link with the user's command line, and `endings` if an output of a relocatable link needs a library: by this process itself, unless the linker runs already or a trace is wanted.
 pub(super) fn plain_link(
     ledger: &Ledger,
     preloaded: Option<PreloadedLinker>,
     request: &LinkRequest,
     linker: &Path,
+    endings: &[OsString],
     session: &Session,
 ) -> Result<()> {
-    let line = host::command(ledger, linker, &[], &[]);
+    let line = host::command(ledger, linker, &[], endings);
     let result = if preloaded.is_none() && request.time_trace.is_none() {
         session.runner.replace(&line)
     } else {
@@ -108,7 +111,9 @@ pub(super) fn plain_link(
 pub(super) fn host_link(line: &Cmd, preloaded: Option<PreloadedLinker>, request: &LinkRequest, session: &Session) -> Result<()> {
     let mut host = session.trace.span(span::HOST, 0);
     let started = SystemTime::now();
-    let mut result = session.runner.run_preloaded(preloaded, line).map(|(usage, _)| host.record_usage(usage));
+    let ran =
+        session.runner.run_preloaded(preloaded, line).map_err(|error| if request.verbose { error } else { one_line(error) });
+    let mut result = ran.map(|(usage, _)| host.record_usage(usage));
     if request.relocatable && result.is_ok() {
         result = session.runner.edit(out_name(request), &host::finish_relocatable);
         if result.is_err() {
@@ -120,6 +125,70 @@ pub(super) fn host_link(line: &Cmd, preloaded: Option<PreloadedLinker>, request:
         host::remove_linker_temps(out_name(request), started);
     }
     remove_output_if_stopped(result, request, session)
+}
+
+/// The report of a host linker that found a fault in its line, which it has told of itself: without the command and its inputs, hundreds of words.
+fn one_line(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref::<StepFailed>() {
+        Some(StepFailed { report, status }) if *status < 128 => match report.split_once('\n') {
+            Some((first, _)) if first.contains(" exited with status ") => {
+                StepFailed { report: format!("{first} (--wrapper-verbose shows its command)"), status: *status }.into()
+            }
+            _ => error,
+        },
+        _ => error,
+    }
+}
+
+/// The report of failed device links, with what is to be done about symbols that they left undefined.
+pub(super) fn with_hints(
+    error: anyhow::Error,
+    jobs: &[DeviceJob<'_>],
+    facts: &[HostFacts<'_>],
+    inputs: &Inputs,
+    runtime: &dyn Fn(&Target) -> Option<String>,
+) -> anyhow::Error {
+    let Some(StepFailed { report, status }) = error.downcast_ref::<StepFailed>() else { return error };
+    let missing = select::undefined_but_on_the_host(jobs, facts);
+    let mut hints: Vec<String> = missing
+        .into_iter()
+        .map(|missing| {
+            format!(
+                "`{}` is host code: {} defines it, for no device. Put it between `#pragma omp begin declare target` and `#pragma omp end declare \
+                 target` (HIP and CUDA: `__device__`), and compile it with the options for offloading",
+                String::from_utf8_lossy(&missing.symbol),
+                inputs.objects[missing.object].origin()
+            )
+        })
+        .collect();
+    hints.extend(jobs.iter().filter(|job| job.kinds.contains(OffloadKind::OpenMp)).filter_map(|job| runtime(&job.target)));
+    if hints.is_empty() {
+        return error;
+    }
+    hints.dedup();
+    StepFailed { report: format!("{report}\n  {}", hints.join("\n  ")), status: *status }.into()
+}
+
+/// The arguments that a line without device code lacks for the runtime of images that an output of a relocatable link registers.
+pub(super) fn late_runtime(request: &LinkRequest, inputs: &Inputs, session: &Session) -> Result<Vec<OsString>> {
+    if request.role != Role::Ld || request.relocatable || !scan::has_registered(inputs) {
+        return Ok(Vec::new());
+    }
+    let facts = scan::host_facts(inputs, true)?;
+    // Without a compiler the line stays as it is: it may name all that it needs.
+    let Ok(choice) = toolchain::device_compiler(request.offld_clang.as_deref(), None) else { return Ok(Vec::new()) };
+    runtime(request, inputs, &facts, &[], &choice.compiler, session)
+}
+
+/// A warning if another wrapper has linked the device code before the linker `offld` was called, which clang does by itself when its line has
+/// options for offloading.
+pub(super) fn warn_if_wrapped(request: &LinkRequest, facts: &[HostFacts<'_>], inputs: &Inputs, session: &Session) {
+    let Some(object) = host::wrapper_object(facts, inputs).filter(|_| request.role == Role::Ld) else { return };
+    session.shell.warn(&format!(
+        "{} registers device code already, which clang's own wrapper has linked: offld only does the host link. To have offld link device code, give \
+         clang -B DIR, where `offld links DIR` has put the names, in place of -fuse-ld=offld or --ld-path=; or link without clang's options for offloading",
+        object
+    ));
 }
 
 /// Returns `result`; but after a signal, removes the linker's partial output and returns the error for the signal.
@@ -241,11 +310,18 @@ fn loads(inputs: &Inputs) -> (Vec<Load>, Vec<SharedLibrary>) {
         *own = if own.start == own.end { index..index + 1 } else { own.start..index + 1 };
     }
     let symbols = scan::shared_symbols(inputs);
-    let load = |load: &LoadedFile| Load {
-        objects: objects[load.file].clone(),
-        library: symbols.iter().position(|(file, _)| *file == load.file),
-        as_needed: load.as_needed,
-        group: load.group,
+    let load = |load: &LoadedFile| {
+        let (as_needed, group) = (load.as_needed, load.group);
+        match load.what {
+            Loaded::File(file) => {
+                let library = symbols.iter().position(|(own, _)| *own == file);
+                Load { objects: objects[file].clone(), library, as_needed, group, ..Load::default() }
+            }
+            Loaded::Script(script) => {
+                let script = &inputs.scripts[script];
+                Load { needs: [&script.external[..], &script.needed].concat(), group, ..Load::default() }
+            }
+        }
     };
     let library = |(file, symbols): &(usize, SharedSymbols)| SharedLibrary {
         name: inputs.files[*file].path.display().to_string(),
@@ -268,18 +344,21 @@ pub(super) fn select<'a>(
     let lazy: Vec<bool> = inputs.objects.iter().map(|input_object| input_object.lazy).collect();
     let coff = facts.iter().any(|facts| matches!(facts.machine, Some(Machine::Coff(_))));
     let starts = (coff && !request.entry_is_named).then(link_exe::default_entries).into_iter().flatten();
-    let scripts = &inputs.script_symbols;
-    let late = request.late_undefined.iter().chain(&scripts.needed);
+    let scripts = || inputs.scripts.iter();
+    let late = request.late_undefined.iter().chain(scripts().flat_map(|script| &script.needed));
     let (loads, shared) = if found.iter().any(|image| lazy[image.input_object]) { loads(inputs) } else { Default::default() };
+    // Without members of archives nothing depends on how the line is read.
+    let reading = if loads.is_empty() || coff { Reading::AnyOrder } else { reading(linker) };
+    let of_scripts =
+        scripts().flat_map(|script| script.external.iter().chain(&script.needed)).filter(|_| reading != Reading::InTurn);
     let options = SelectOptions {
         should_extract: request.should_extract.clone(),
-        roots: request.undefined.iter().chain(&scripts.external).chain(&scripts.needed).cloned().chain(starts).collect(),
+        roots: request.undefined.iter().chain(of_scripts).cloned().chain(starts).collect(),
         late_roots: late.cloned().collect(),
         globs: globs(request)?,
         wrapped: request.wrapped_symbols.clone(),
-        alternate_names: request.alternate_names.iter().chain(&scripts.provided).cloned().collect(),
-        // Without members of archives nothing depends on how the line is read.
-        reading: if loads.is_empty() || coff { Reading::AnyOrder } else { reading(linker) },
+        alternate_names: request.alternate_names.iter().chain(scripts().flat_map(|script| &script.provided)).cloned().collect(),
+        reading,
         loads,
         shared,
     };

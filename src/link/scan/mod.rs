@@ -67,6 +67,12 @@ pub fn has_images(inputs: &Inputs) -> bool {
     }
 }
 
+/// Whether an object of the line holds linked images that it registers: the output of a relocatable link.
+pub fn has_registered(inputs: &Inputs) -> bool {
+    let objects = inputs.objects.iter().filter(|object| !object.lazy && object.kind == Magic::Elf);
+    objects.into_iter().any(|object| object::holds_linked_images(object.data()))
+}
+
 /// The host code that device code for `host_arch`, the host's CPU, may call: the members of archives with such device code. They are given as
 /// images for the triple of that code, of no kind.
 pub fn host_code<'a>(inputs: &'a Inputs, found: &[DeviceImage<'_>], host_arch: &str) -> Vec<DeviceImage<'a>> {

@@ -207,6 +207,15 @@ fn cut_at_zero(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&bytes[..len], &bytes[len + 1..]))
 }
 
+/// Whether the object has the section that wrappers put the images of a relocatable link into.
+pub(super) fn holds_linked_images(data: &[u8]) -> bool {
+    fn read<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> bool {
+        let Ok((endian, sections)) = open::<Elf>(data) else { return false };
+        sections.iter().any(|section| sections.section_name(endian, section) == Ok(RELOCATABLE.as_bytes()))
+    }
+    if Class::is_32_bit(data) { read::<FileHeader32<Endianness>>(data) } else { read::<FileHeader64<Endianness>>(data) }
+}
+
 /// The dynamic symbols of a shared library.
 pub(super) fn shared_symbols(data: &[u8]) -> Result<SharedSymbols> {
     fn read<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<SharedSymbols> {

@@ -1,11 +1,11 @@
 //! Device code for the host's own CPU that calls plain functions of its archive: host code that was compiled for no device, and is the same machine code.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use anyhow::Result;
 
-use super::symbols;
+use super::{DeviceJob, symbols};
 use crate::link::scan::{DeviceImage, HostFacts};
 use crate::target::Target;
 
@@ -49,4 +49,34 @@ pub(super) fn pulls<'a>(
     }
     taken.sort_by_key(|code| code.input_object);
     Ok(taken)
+}
+
+/// A device symbol that nothing of a device link defines, and the host object that does.
+pub(crate) struct OnTheHost {
+    /// The symbol.
+    pub symbol: Vec<u8>,
+    /// The object's index.
+    pub object: usize,
+}
+
+/// The symbols that the inputs of `jobs` leave undefined though a host object defines them: most often a function outside of `declare target`.
+pub(crate) fn undefined_but_on_the_host(jobs: &[DeviceJob<'_>], facts: &[HostFacts<'_>]) -> Vec<OnTheHost> {
+    let mut on_the_host: BTreeMap<&[u8], usize> = BTreeMap::new();
+    for (object, facts) in facts.iter().enumerate() {
+        for symbol in &facts.defined {
+            on_the_host.entry(&symbol.name).or_insert(object);
+        }
+    }
+    let mut found: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+    for job in jobs {
+        // An image without a symbol table, or with a damaged one, has no symbols here: its linker has told of it.
+        let tables: Vec<HostFacts<'_>> = job.inputs.iter().filter_map(|input| symbols(input).ok()).collect();
+        let defined: HashSet<&[u8]> = tables.iter().flat_map(|table| &table.defined).map(|symbol| symbol.name.as_ref()).collect();
+        for symbol in tables.iter().flat_map(|table| &table.undefined).filter(|symbol| !symbol.weak) {
+            if let Some(&object) = on_the_host.get(symbol.name.as_ref()).filter(|_| !defined.contains(symbol.name.as_ref())) {
+                found.insert(symbol.name.to_vec(), object);
+            }
+        }
+    }
+    found.into_iter().map(|(symbol, object)| OnTheHost { symbol, object }).collect()
 }

@@ -27,6 +27,8 @@ pub(crate) enum Reading {
 pub(crate) struct Load {
     /// Its objects.
     pub objects: Range<usize>,
+    /// The symbols that a linker script needs, for which GNU ld searches the archives after it.
+    pub needs: Vec<String>,
     /// The index in [`SelectOptions::shared`] of a shared library.
     pub library: Option<usize>,
     /// `--as-needed` is in effect.
@@ -67,7 +69,9 @@ pub(super) fn read(facts: &[HostFacts<'_>], lazy: &[bool], origins: &[String], o
         rest = after;
         loop {
             line.changed = false;
-            group.iter().for_each(|load| line.load(load));
+            for load in group {
+                line.load(load);
+            }
             if !line.in_turn || group.len() == 1 || !line.changed {
                 break;
             }
@@ -112,7 +116,11 @@ struct Line<'f> {
 }
 
 impl<'f> Line<'f> {
-    fn load(&mut self, load: &Load) {
+    fn load(&mut self, load: &'f Load) {
+        let in_turn = self.in_turn;
+        for need in load.needs.iter().filter(|_| in_turn) {
+            self.refer(need.as_bytes(), false, By::Line);
+        }
         if let Some(library) = load.library {
             return self.library(library, load.as_needed);
         }

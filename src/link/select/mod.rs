@@ -16,6 +16,7 @@ use crate::model::{Generation, OffloadKind, OffloadKinds};
 use crate::target::Target;
 use coverage::Coverage;
 
+pub(crate) use host_code::undefined_but_on_the_host;
 pub(crate) use line_order::{Load, Reading};
 
 /// One device link: the images that are linked into one.

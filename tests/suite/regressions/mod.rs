@@ -8,6 +8,7 @@ mod cpu_kernels;
 mod half_images;
 mod host_pulls;
 mod limits;
+mod linker_alone;
 mod placeholders;
 mod same_definitions;
 mod setup;
@@ -28,6 +29,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(half_images::trials());
     trials.extend(host_pulls::trials());
     trials.extend(limits::trials());
+    trials.extend(linker_alone::trials());
     trials.extend(placeholders::trials());
     trials.extend(same_definitions::trials());
     trials.extend(setup::trials());
