@@ -103,7 +103,7 @@ fn report(collected: &Collected) {
 }
 
 fn size(bytes: u64) -> String {
-    table::size(bytes, Style { bytes: false })
+    table::size(bytes, Style { bytes: false, width: None })
 }
 
 fn text(store: &Store) -> String {

@@ -28,7 +28,7 @@ pub(super) const AFTER_HELP: &str = "Exit status: 0 where there is device code, 
 /// The options of `offld inspect`.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// Objects, libraries, programs, archives, bundles, device code by itself
+    /// Objects, libraries, programs, archives, bundles, device code by itself; folders, for all that is in them; - is stdin
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Show the kernels of ELF images: registers, shared memory, scratch memory, size of the code
@@ -46,11 +46,14 @@ pub(super) struct Options {
     /// Show sizes in bytes
     #[arg(long)]
     bytes: bool,
+    /// Show totals for each kind and target instead of the images
+    #[arg(long, conflicts_with_all = ["kernels", "json"])]
+    summary: bool,
 }
 
 /// Runs `offld inspect`.
 pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
-    let Options { files, kernels, json, extract, headers_only, bytes } = options;
+    let Options { files, kernels, json, extract, headers_only, bytes, summary } = options;
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
     let request = Request { files, kernels, headers_only, extract, keep_bytes: false };
     let report = inspect(&request, &session).map_err(with_status)?;
@@ -59,7 +62,9 @@ pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
         text.push('\n');
         text
     } else {
-        table::text(&report, Style { bytes })
+        let width = console::Term::stdout().size_checked().map(|(_, columns)| usize::from(columns));
+        let style = Style { bytes, width };
+        if summary { table::summary(&report, style) } else { table::text(&report, style) }
     };
     // A reader that has closed the pipe is not an error.
     let _ = std::io::stdout().write_all(text.as_bytes());

@@ -11,6 +11,7 @@ mod bitcode;
 mod bytes_of;
 mod containers;
 mod extract;
+mod folders;
 mod image;
 mod inflate;
 mod libraries;
@@ -42,7 +43,7 @@ use what::{ByteKind, byte_kind};
 /// What to inspect, and how.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Request {
-    /// The files, in the order of their reports.
+    /// The files, in the order of their reports, and folders, of which every file with device code is reported.
     pub files: Vec<PathBuf>,
     /// Whether to list the kernels of images.
     pub kernels: bool,
@@ -56,8 +57,13 @@ pub(crate) struct Request {
 
 /// Inspects the files. Errors in a file are part of its report; this fails only if extracted images cannot be written or after a signal.
 pub(crate) fn inspect(request: &Request, session: &Session) -> Result<Report> {
-    let mut files: Vec<FileReport> =
-        threads::in_parallel(|| request.files.par_iter().map(|path| file(path, request, session)).collect());
+    let (paths, faults) = folders::expand(&request.files);
+    let mut files: Vec<FileReport> = threads::in_parallel(|| {
+        let each =
+            paths.par_iter().filter_map(|found| Some(file(&found.path, request, session)).filter(|file| found.is_wanted(file)));
+        each.collect()
+    });
+    files.extend(faults.into_iter().map(|(path, error)| unreadable(&path, request, session, &error)));
     session.signals.check()?;
     if let Some(folder) = &request.extract {
         extract::all(&mut files, folder, session)?;
@@ -75,12 +81,15 @@ fn file(path: &Path, request: &Request, session: &Session) -> FileReport {
     let name = path.display().to_string();
     match Piece::try_open(path).with_context(|| name.clone()) {
         Ok(piece) => opened(path, piece, request, session),
-        Err(error) => {
-            let mut walk = Walk::new(request, Arc::clone(&session.signals), 0);
-            walk.note(&error);
-            FileReport { file: name, kind: UNREADABLE, images: Vec::new(), registrations: Vec::new(), errors: walk.errors }
-        }
+        Err(error) => unreadable(path, request, session, &error),
     }
+}
+
+fn unreadable(path: &Path, request: &Request, session: &Session, error: &anyhow::Error) -> FileReport {
+    let mut walk = Walk::new(request, Arc::clone(&session.signals), 0);
+    walk.note(error);
+    let file = path.display().to_string();
+    FileReport { file, kind: UNREADABLE, images: Vec::new(), registrations: Vec::new(), errors: walk.errors }
 }
 
 fn opened(path: &Path, piece: Piece, request: &Request, session: &Session) -> FileReport {
@@ -115,6 +124,7 @@ fn kind(data: &[u8]) -> &'static str {
         ByteKind::Spirv => "spirv",
         ByteKind::Ptx => "ptx",
         ByteKind::TileIr => "tile-ir",
+        ByteKind::Zstd => "zstd",
         ByteKind::Empty => "empty",
         ByteKind::Unknown => "unknown",
     }

@@ -57,6 +57,17 @@ pub(super) fn sequence(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     }
 }
 
+/// Inspects what is in a frame of zstd that is an image by itself.
+pub(super) fn zstd_frame(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
+    let size = cursor.piece.size();
+    let plain = inflate::zstd_frame(&cursor.piece).map_err(unwrapped).with_context(|| cursor.place.to_string())?;
+    let container = Container { name: "zstd", cursor, within: 0, size, version: None };
+    let place = container.place(Some((name_of(Method::Zstd), plain.size())));
+    let facts = ImageMetadata { compressed_size: Some(size), ..cursor.facts.clone() };
+    walk.enter(&cursor.deeper(plain, place, facts));
+    Ok(())
+}
+
 /// Inspects the container at offset `at` in `cursor` and returns its size. It fails only if the size is unknown; other errors are
 /// noted, as the next container can still be found.
 fn one(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {

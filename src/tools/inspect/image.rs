@@ -136,6 +136,7 @@ fn format(data: &[u8]) -> (&'static str, Option<elf::Machine>) {
         ByteKind::Archive => "archive",
         ByteKind::Containers | ByteKind::TextBundle(_) => "container",
         ByteKind::Empty => "empty",
+        ByteKind::Zstd => "zstd",
         ByteKind::Unknown => "unknown",
     };
     (format, None)

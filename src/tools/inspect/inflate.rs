@@ -56,6 +56,15 @@ pub(super) fn fatbinary_entry(packed: &Piece, method: fatbin::Method, size: u64)
     Piece::made(|out| Ok(out.write_all(&plain)?))
 }
 
+/// Decompresses a frame of zstd whose header says how much is in it, as those of one call of zstd do.
+pub(super) fn zstd_frame(packed: &Piece) -> Result<Piece> {
+    match zstd::zstd_safe::get_frame_content_size(packed.bytes()) {
+        Ok(Some(size)) => Piece::made(|out| stream(packed, Method::Zstd, size, out)),
+        Ok(None) => Err(fault("the frame of zstd does not say how much is in it")),
+        Err(_) => Err(fault("not a frame of zstd")),
+    }
+}
+
 fn stream(packed: &Piece, method: Method, size: u64, out: &mut dyn Write) -> Result<()> {
     let mut plain: Box<dyn Read> = match method {
         Method::Zlib => Box::new(flate2::bufread::ZlibDecoder::new(bytes_of::reader(packed))),

@@ -21,8 +21,9 @@ const RUNTIMES: [Runtime; 4] = [
     Runtime { symbol: "__sycl_register_lib", name: "sycl", libraries: &["libsycl"] },
 ];
 
-/// Notes the registrations of the object or program at `cursor`.
-pub(super) fn of(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
+/// Notes the registrations of the object or program at `cursor`. Where it has no images (`has_images`), a function that it defines itself tells
+/// that it is the runtime, and not that it uses one.
+pub(super) fn of(walk: &mut Walk<'_>, cursor: &Cursor, has_images: bool) -> Result<()> {
     let data = cursor.piece.bytes();
     let file = object::File::parse(data)?;
     let members = cursor.place.members();
@@ -39,6 +40,7 @@ pub(super) fn of(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
             found.push((runtime, place));
         }
     }
+    found.retain(|(_, place)| has_images || *place != "here");
     for (runtime, place) in found {
         let libraries = match place {
             "library" if matches!(file.format(), object::BinaryFormat::Elf) => {

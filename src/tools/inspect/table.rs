@@ -1,6 +1,7 @@
 //! The report as text for people: a table of the images of each file, the kernels below, and what the file registers with.
 
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::report::{FileReport, Image, Registration, Report, Step, UNREADABLE};
@@ -12,6 +13,33 @@ use crate::model::printable;
 pub(crate) struct Style {
     /// Whether sizes are in bytes instead of K, M or G.
     pub bytes: bool,
+    /// How many characters fit into a line; none if there is no limit.
+    pub width: Option<usize>,
+}
+
+/// One line for each kind and target of device code in all files: how many images, in how many files, and their size.
+pub(crate) fn summary(report: &Report, style: Style) -> String {
+    let mut totals: BTreeMap<[String; 3], (u64, BTreeSet<&str>, u64)> = BTreeMap::new();
+    for file in &report.files {
+        for image in file.images.iter().filter(|image| image.is_device()) {
+            let key = [dash(&image.kinds.join("+")), dash(&image.triple), dash(&image.target)];
+            let (images, files, size) = totals.entry(key).or_default();
+            *images += 1;
+            files.insert(&file.file);
+            *size = size.saturating_add(image.size);
+        }
+    }
+    let mut rows = vec![["kind", "triple", "target", "images", "files", "size"].map(str::to_owned)];
+    rows.extend(totals.into_iter().map(|([kind, triple, target], (images, files, bytes))| {
+        [kind, triple, target, images.to_string(), files.len().to_string(), size(bytes, style)]
+    }));
+    let mut out = String::new();
+    if rows.len() == 1 {
+        out.push_str("no device code\n");
+    } else {
+        columns(&mut out, &rows, &[3, 4, 5], style);
+    }
+    out
 }
 
 /// The report as text. Files without device code and without errors have a line, too.
@@ -43,7 +71,7 @@ fn file_text(out: &mut String, file: &FileReport, style: Style) {
         let title =
             ["#", "where", "container", "kind", "triple", "target", "format", "size", "packed", "sha256"].map(str::to_owned);
         let rows = std::iter::once(title).chain(file.images.iter().map(|image| row(image, style)));
-        columns(out, &rows.collect::<Vec<_>>(), &[0, 7, 8]);
+        columns(out, &rows.collect::<Vec<_>>(), &[0, 7, 8], style);
     }
     for image in &file.images {
         if let Some(kernels) = image.kernels.as_deref().filter(|kernels| !kernels.is_empty()) {
@@ -157,18 +185,19 @@ fn kernel_table(out: &mut String, kernels: &[Kernel], style: Style) {
         };
         rows.push(used.iter().map(cell).chain([kernel.name.clone()]).collect());
     }
-    columns(out, &rows, &(0..used.len()).collect::<Vec<_>>());
+    columns(out, &rows, &(0..used.len()).collect::<Vec<_>>(), style);
 }
 
 /// Appends rows as aligned columns; those in `right` are aligned to the right. Most cells are names from the file.
-fn columns<R: AsRef<[String]>>(out: &mut String, rows: &[R], right: &[usize]) {
+fn columns<R: AsRef<[String]>>(out: &mut String, rows: &[R], right: &[usize], style: Style) {
     let rows: Vec<Vec<Cow<'_, str>>> = rows.iter().map(|row| row.as_ref().iter().map(|cell| printable(cell)).collect()).collect();
     let count = rows.iter().map(Vec::len).max().unwrap_or_default();
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-    let widths: Vec<usize> = (0..count).map(|column| width(column).unwrap_or_default()).collect();
+    let widths = fitting((0..count).map(|column| width(column).unwrap_or_default()).collect(), style.width);
     for row in &rows {
         let mut line = String::from("  ");
         for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let cell = shortened(cell, *width);
             let _ = match right.contains(&column) {
                 true => write!(line, "{cell:>width$}  "),
                 false => write!(line, "{cell:<width$}  "),
@@ -176,6 +205,30 @@ fn columns<R: AsRef<[String]>>(out: &mut String, rows: &[R], right: &[usize]) {
         }
         let _ = writeln!(out, "{}", line.trim_end());
     }
+}
+
+/// `widths` made smaller, the largest first, until a line of them fits into `limit` characters.
+fn fitting(mut widths: Vec<usize>, limit: Option<usize>) -> Vec<usize> {
+    const NARROWEST: usize = 5;
+    let line = |widths: &[usize]| widths.iter().map(|width| width + 2).sum::<usize>();
+    while limit.is_some_and(|limit| line(&widths) > limit) {
+        match widths.iter_mut().filter(|width| **width > NARROWEST).max() {
+            Some(widest) => *widest -= 1,
+            None => break,
+        }
+    }
+    widths
+}
+
+/// `cell`, with its middle left out if it is longer than `width`: names differ at their ends.
+fn shortened(cell: &str, width: usize) -> Cow<'_, str> {
+    let count = cell.chars().count();
+    if count <= width {
+        return Cow::Borrowed(cell);
+    }
+    let (start, end) = ((width - 1).div_ceil(2), (width - 1) / 2);
+    let kept = cell.chars().take(start).chain(['…']).chain(cell.chars().skip(count - end));
+    Cow::Owned(kept.collect())
 }
 
 fn registers(registration: &Registration) -> String {
@@ -205,6 +258,6 @@ mod tests {
     fn sizes_are_short_and_exact_where_asked() {
         let sizes = [0, 1023, 1024, 1536, 10_240, 5 << 30].map(|bytes| size(bytes, Style::default()));
         assert_eq!(sizes, ["0", "1023", "1.0K", "1.5K", "10K", "5.0G"]);
-        assert_eq!(size(5 << 30, Style { bytes: true }), "5368709120");
+        assert_eq!(size(5 << 30, Style { bytes: true, width: None }), "5368709120");
     }
 }

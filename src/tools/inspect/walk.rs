@@ -93,6 +93,7 @@ impl<'r> Walk<'r> {
             ByteKind::Containers => containers::sequence(self, cursor),
             ByteKind::TextBundle(comment) => containers::text_bundle(self, cursor, comment),
             ByteKind::Archive => archive::members(self, cursor),
+            ByteKind::Zstd if !self.request.headers_only => containers::zstd_frame(self, cursor),
             ByteKind::Object(kind) if cursor.inside => self.device_object(cursor, kind),
             ByteKind::Object(kind) => self.host_object(cursor, kind),
             ByteKind::Bitcode if !cursor.inside => bitcode::host(self, cursor),
@@ -106,9 +107,11 @@ impl<'r> Walk<'r> {
         if matches!(kind, FileKind::Elf32 | FileKind::Elf64) && image::is_device(cursor.piece.bytes()) {
             return self.device_object(cursor, kind);
         }
+        let before = self.images.len();
         objects::sections(self, cursor)?;
         objects::variables(self, cursor, None)?;
-        registers::of(self, cursor).with_context(|| cursor.place.to_string())
+        let has_images = self.images.len() > before;
+        registers::of(self, cursor, has_images).with_context(|| cursor.place.to_string())
     }
 
     /// Adds an object as an image, and inspects its sections, as it may embed other images.

@@ -5,6 +5,9 @@ use object::read::coff::CoffFile;
 
 use crate::formats::{bundle, compressed, fatbin, magic, offload_binary};
 
+/// How a frame of zstd starts.
+const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
 /// The formats that hold or are device code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ByteKind {
@@ -24,6 +27,8 @@ pub(super) enum ByteKind {
     Ptx,
     /// NVIDIA's Tile IR.
     TileIr,
+    /// One frame of zstd by itself, as SYCL's compilers store images.
+    Zstd,
     /// No bytes.
     Empty,
     /// Any other format, which is not inspected.
@@ -41,6 +46,9 @@ pub(super) fn byte_kind(data: &[u8], host: bool) -> ByteKind {
     }
     if magic::is_archive(data) {
         return ByteKind::Archive;
+    }
+    if !host && data.starts_with(&ZSTD) {
+        return ByteKind::Zstd;
     }
     if magic::is_bitcode(data) {
         return ByteKind::Bitcode;

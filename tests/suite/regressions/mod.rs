@@ -7,6 +7,7 @@ mod cache_folder;
 mod cpu_kernels;
 mod half_images;
 mod host_pulls;
+mod inspecting;
 mod limits;
 mod linker_alone;
 mod placeholders;
@@ -28,6 +29,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(cpu_kernels::trials());
     trials.extend(half_images::trials());
     trials.extend(host_pulls::trials());
+    trials.extend(inspecting::trials());
     trials.extend(limits::trials());
     trials.extend(linker_alone::trials());
     trials.extend(placeholders::trials());
