@@ -20,7 +20,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use rustix::io::Errno;
 
-pub(crate) use archive::write_archive;
+pub(crate) use archive::{member_of, write_archive};
 
 use crate::io::bytes::Bytes;
 use crate::io::copy;

@@ -16,5 +16,5 @@ mod read;
 mod write;
 
 pub(crate) use read::shown_name;
-pub use read::{ArchiveFault, ArchiveMember, ArchiveMembers, MAX_NESTING, MemberContents, members};
+pub use read::{ArchiveFault, ArchiveMember, ArchiveMembers, MAX_NESTING, MemberContents, member_at, members};
 pub use write::{NewMember, write, write_plain};

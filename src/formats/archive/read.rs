@@ -45,6 +45,12 @@ pub enum MemberContents {
     },
     /// In a file of their own, because the archive is thin: see [`ArchiveMember::file`].
     File,
+    /// In another archive that was added to this thin one by GNU ar: [`ArchiveMember::file`] is that archive, and [`member_at`] finds the
+    /// member in it.
+    InArchive {
+        /// Where its header is in the other archive.
+        header: u64,
+    },
 }
 
 impl ArchiveMember<'_> {
@@ -100,7 +106,19 @@ pub fn members(data: &[u8]) -> Result<ArchiveMembers<'_>, ArchiveFault> {
     let start = magic::ARCHIVE.len().min(data.len()) as u64;
     let archive = ArchiveFile::parse(data).map_err(|error| fault(data, start, &error))?;
     let members = archive.members();
-    Ok(ArchiveMembers { data, members, is_aix: archive.kind() == ArchiveKind::AixBig, end: start })
+    Ok(ArchiveMembers { data, members, is_aix: archive.kind() == ArchiveKind::AixBig, end: start, thin_from: None })
+}
+
+/// The member of the archive `data` whose header is at `header`; none if there is no such member.
+pub fn member_at(data: &[u8], header: u64) -> Result<Option<ArchiveMember<'_>>, ArchiveFault> {
+    let contents_at = header.saturating_add(size_of::<Header>() as u64);
+    for member in members(data)? {
+        let member = member?;
+        if matches!(member.contents, MemberContents::Within { offset, .. } if offset == contents_at) {
+            return Ok(Some(member));
+        }
+    }
+    Ok(None)
 }
 
 /// Goes through the members of an archive; see [`members`]. After an error there may be more members.
@@ -111,19 +129,31 @@ pub struct ArchiveMembers<'data> {
     is_aix: bool,
     /// Where the last member ends that was read.
     end: u64,
+    /// In a thin archive with members of other archives: where the rest is that `members` cannot read.
+    thin_from: Option<u64>,
 }
 
 impl<'data> Iterator for ArchiveMembers<'data> {
     type Item = Result<ArchiveMember<'data>, ArchiveFault>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Some(from) = self.thin_from {
+            return self.next_thin(from);
+        }
         let member = match self.members.next()? {
             Ok(member) => member,
             // AIX links its members by offsets; after the last one that could be read is as near as we can tell.
             Err(error) if self.is_aix => {
                 return Some(Err(ArchiveFault { member: None, what: error.to_string(), offset: self.end }));
             }
-            Err(error) => return Some(Err(fault(self.data, self.end, &error))),
+            Err(error) => {
+                let (at, header) = first_member_header(self.data, self.end);
+                let is_thin = self.data.starts_with(&magic::THIN_ARCHIVE);
+                if is_thin && header.is_some_and(|header| nested(header.name.trim_ascii_end()).is_some()) {
+                    return self.next_thin(at);
+                }
+                return Some(Err(fault(self.data, self.end, &error)));
+            }
         };
         let name = member.name();
         if member.is_thin() {
@@ -146,25 +176,67 @@ impl<'data> Iterator for ArchiveMembers<'data> {
     }
 }
 
-/// The `error` of a reader that went through the headers from offset `start` on, with the place of the header that it is about.
-fn fault(data: &[u8], start: u64, error: &object::read::Error) -> ArchiveFault {
-    let mut what = error.to_string();
-    let (offset, header) = first_member_header(data, start);
-    let member = header.map(|header| shown_name(header.name.trim_ascii_end()));
-    if let Some(name) = member.as_deref().filter(|name| is_in_nested_archive(name)) {
-        what = format!(
-            "`{name}` is a member of another archive that this thin one was made of, which only GNU ld can follow: \
-             make the archive of object files"
-        );
+impl<'data> ArchiveMembers<'data> {
+    /// The next member of a thin archive, whose header is the first one from `from` on that is a member's.
+    fn next_thin(&mut self, from: u64) -> Option<Result<ArchiveMember<'data>, ArchiveFault>> {
+        let (at, header) = first_member_header(self.data, from);
+        self.thin_from = Some(self.data.len() as u64);
+        if at >= self.data.len() as u64 {
+            return None;
+        }
+        let fault = |what: &str| Some(Err(ArchiveFault { member: None, what: what.to_owned(), offset: at }));
+        let Some(header) = header.filter(|header| header.terminator == *b"`\n") else {
+            return fault("no header of a member");
+        };
+        let stored = header.name.trim_ascii_end();
+        let (place, contents) = match nested(stored) {
+            Some((place, header)) => (Some(place), MemberContents::InArchive { header }),
+            None => (stored.strip_prefix(b"/").and_then(number), MemberContents::File),
+        };
+        let name = match place {
+            None => Some(stored.strip_suffix(b"/").unwrap_or(stored)),
+            Some(place) => long_name(self.data, place),
+        };
+        let Some(name) = name else { return fault("a name that is not in the table of names") };
+        self.end = at + size_of::<Header>() as u64;
+        self.thin_from = Some(self.end);
+        Some(Ok(ArchiveMember { name, contents }))
     }
-    ArchiveFault { member, what, offset }
 }
 
-/// Whether `name` is what GNU ar stores for a member of an archive that was added to a thin archive: `/0:198`, where the archive's name
-/// is in the table of names, and where the member is in it.
-fn is_in_nested_archive(name: &str) -> bool {
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    name.strip_prefix('/').and_then(|rest| rest.split_once(':')).is_some_and(|(name, at)| is_number(name) && is_number(at))
+/// The name at `place` of the table of names.
+fn long_name(data: &[u8], place: u64) -> Option<&[u8]> {
+    let mut at = magic::THIN_ARCHIVE.len() as u64;
+    loop {
+        let header = header(data, at)?;
+        let (start, size) = (at + size_of::<Header>() as u64, special_size(header)?);
+        if header.name.trim_ascii_end() == b"//" {
+            let table = data.get(usize::try_from(start).ok()?..usize::try_from(start.checked_add(size)?).ok()?)?;
+            let line = table.get(usize::try_from(place).ok()?..)?.split(|byte| *byte == b'\n').next()?;
+            return Some(line.strip_suffix(b"/").unwrap_or(line));
+        }
+        at = start.checked_add(size)?.checked_next_multiple_of(2)?;
+    }
+}
+
+/// The `error` of a reader that went through the headers from offset `start` on, with the place of the header that it is about.
+fn fault(data: &[u8], start: u64, error: &object::read::Error) -> ArchiveFault {
+    let (offset, header) = first_member_header(data, start);
+    let member = header.map(|header| shown_name(header.name.trim_ascii_end()));
+    ArchiveFault { member, what: error.to_string(), offset }
+}
+
+/// What GNU ar stores for a member of an archive that was added to a thin archive, `/0:198`: where the archive's name is in the table of
+/// names, and where the member's header is in the archive.
+fn nested(name: &[u8]) -> Option<(u64, u64)> {
+    let rest = name.strip_prefix(b"/")?;
+    let colon = rest.iter().position(|byte| *byte == b':')?;
+    Some((number(rest.get(..colon)?)?, number(rest.get(colon + 1..)?)?))
+}
+
+fn number(text: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(text).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
+    text.parse().ok()
 }
 
 /// The first header from `start` on that is not that of a whole symbol index or table of names, and its offset.

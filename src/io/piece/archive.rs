@@ -2,12 +2,26 @@
 
 use std::collections::HashMap;
 use std::io::{self, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
 
 use super::Piece;
-use crate::formats::archive::{NewMember, write};
+use crate::formats::archive::{MemberContents, NewMember, member_at, write};
 use crate::formats::{bitcode, magic};
 use crate::io::outputs::Output;
 use crate::sys::session::Session;
+
+/// The member of the archive at `path` whose header is at `header`: what a thin archive names that archives were added to.
+pub(crate) fn member_of(path: &Path, header: u64) -> Result<Piece> {
+    let archive = Piece::open_member(path)?;
+    let found = member_at(archive.bytes(), header).map_err(|fault| anyhow!(fault.in_archive(&path.display())))?;
+    let piece = found.and_then(|member| match member.contents {
+        MemberContents::Within { offset, size } => archive.slice(offset, size),
+        _ => None,
+    });
+    piece.with_context(|| format!("{}: it has no member at {header:#x} any more", path.display()))
+}
 
 /// Writes a GNU archive of `members`, each with its name, to `out`. Its symbol index covers native objects and bitcode;
 /// bitcode that cannot be read is stored without symbols, with a warning.

@@ -38,10 +38,27 @@ impl Walk<'_> {
                 }
                 MemberContents::File => {
                     let path = member.file(at);
-                    let contents = Bytes::open(&path)
-                        .with_context(|| format!("{origin}: cannot read the thin archive's member `{}`", path.display()))?;
-                    self.out.thin.push(path.clone());
+                    let Some(contents) = self.member_file(&origin, &path)? else { continue };
                     (Some(path), contents)
+                }
+                MemberContents::InArchive { header } => {
+                    let path = member.file(at);
+                    let Some(other) = self.member_file(&origin, &path)? else { continue };
+                    let (archive, faulty) = (inner(), |fault: ArchiveFault| anyhow!(fault.in_archive(&inner())));
+                    let place = archive::member_at(other.as_slice(), header).map_err(faulty)?;
+                    let place = place.and_then(|found| match found.contents {
+                        MemberContents::Within { offset, size } => Some((found, other.slice(offset, size)?)),
+                        _ => None,
+                    });
+                    let (found, contents) =
+                        place.with_context(|| format!("{archive}: it has no member at {header:#x} any more"))?;
+                    let kind = magic(contents.as_slice());
+                    if !matches!(kind, Magic::Archive | Magic::Text | Magic::Other) {
+                        let name = other.part(found.name).unwrap_or_else(|| found.name.to_vec().into());
+                        let place = Place::Member { archive: Arc::new(archive), name };
+                        self.out.objects.push(InputObject { place, bytes: contents, kind, lazy: self.lazy, file: self.file });
+                    }
+                    continue;
                 }
             };
             match magic(contents.as_slice()) {
@@ -58,6 +75,20 @@ impl Walk<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The file of a thin archive's member; none if it is not there. Then the linker says so if it needs the member, and else nobody.
+    fn member_file(&mut self, origin: &Origin, path: &Path) -> Result<Option<Bytes>> {
+        match Bytes::open(path) {
+            Ok(bytes) => {
+                self.out.thin.push(path.to_owned());
+                Ok(Some(bytes))
+            }
+            Err(_) if self.lazy && !path.exists() => Ok(None),
+            Err(error) => {
+                Err(error).with_context(|| format!("{origin}: cannot read the thin archive's member `{}`", path.display()))
+            }
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow};
 use super::report::Step;
 use super::walk::{Cursor, Walk};
 use crate::formats::archive::{self, ArchiveFault, ArchiveMember, MemberContents};
-use crate::io::piece::Piece;
+use crate::io::piece::{Piece, member_of};
 
 /// Inspects every member of the archive at `cursor`, in order. A member that cannot be read is noted, and the rest is inspected.
 pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
@@ -40,6 +40,12 @@ fn open(cursor: &Cursor, member: &ArchiveMember<'_>) -> Result<(Piece, Option<Pa
             let path = member.file(&cursor.file);
             let piece = Piece::try_open_member(&path)
                 .with_context(|| format!("{}: cannot read the thin archive's member `{}`", cursor.place, path.display()))?;
+            Ok((piece, Some(path)))
+        }
+        MemberContents::InArchive { header } => {
+            let path = member.file(&cursor.file);
+            let piece =
+                member_of(&path, header).with_context(|| format!("{}: cannot read the thin archive's member", cursor.place))?;
             Ok((piece, Some(path)))
         }
     }

@@ -11,7 +11,7 @@ use crate::formats::bitcode::embedded_images;
 use crate::formats::magic::{Magic, is_bitcode, magic};
 use crate::formats::offload_binary::{self, Packed};
 use crate::formats::offload_sections;
-use crate::io::piece::{Piece, Spool};
+use crate::io::piece::{Piece, Spool, member_of};
 use crate::model::{ImageKind, OffloadKind, OffloadKinds, Origin};
 use crate::sys::session::Session;
 
@@ -124,6 +124,11 @@ impl ImageReader<'_> {
                     let path = member.file(at);
                     let opened = Piece::open_member(&path);
                     let contents = opened.with_context(|| format!("{origin}: the thin archive's member"))?;
+                    self.read(&inner, &path, &contents, depth + 1)?;
+                }
+                MemberContents::InArchive { header } => {
+                    let path = member.file(at);
+                    let contents = member_of(&path, header).with_context(|| format!("{origin}: the thin archive's member"))?;
                     self.read(&inner, &path, &contents, depth + 1)?;
                 }
             }

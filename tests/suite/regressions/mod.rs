@@ -17,6 +17,7 @@ mod signals;
 mod stale;
 mod sycl_runtimes;
 mod tables_and_ids;
+mod thin_archives;
 mod usage;
 
 use libtest_mimic::Trial;
@@ -39,6 +40,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(stale::trials());
     trials.extend(sycl_runtimes::trials());
     trials.extend(tables_and_ids::trials());
+    trials.extend(thin_archives::trials());
     trials.extend(usage::trials());
     trials
 }

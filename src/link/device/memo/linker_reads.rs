@@ -72,7 +72,7 @@ fn thin_members(path: &Path, bytes: &[u8], depth: usize, files: &mut BTreeSet<Pa
     let unreadable = |fault: archive::ArchiveFault| fault.in_archive(&path.display()).to_string();
     for member in archive::members(bytes).map_err(unreadable)? {
         let member = member.map_err(unreadable)?;
-        if member.contents != MemberContents::File {
+        if matches!(member.contents, MemberContents::Within { .. }) {
             continue;
         }
         let file = member.file(path);

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use crate::formats::archive::{self, ArchiveFault, MemberContents};
 use crate::formats::magic;
-use crate::io::piece::{Piece, Spool};
+use crate::io::piece::{Piece, Spool, member_of};
 
 /// Calls `take` with the name and the bytes of each member of `archive`, the file at `path`. The members of a thin archive are files
 /// of their own, named relative to it.
@@ -28,6 +28,7 @@ pub(super) fn each(
                 archive.slice(offset, size).with_context(|| format!("'{}'({})", path.display(), member.shown_name()))?
             }
             MemberContents::File => Piece::open_member(&member.file(path))?,
+            MemberContents::InArchive { header } => member_of(&member.file(path), header)?,
         };
         take(&String::from_utf8_lossy(member.name), &piece, spool)?;
     }

@@ -1,0 +1,67 @@
+//! Thin archives as GNU ar makes them of archives, and those whose members are not all there.
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::kit::Image;
+use crate::support::{Outcome, Work, ensure, expect_equal, expect_in, passed, run, run_failing, with_llvm};
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        with_llvm("regressions::g20a_members_of_archives_in_a_thin_archive", members_of_archives),
+        with_llvm("regressions::g20b_a_missing_member_that_nobody_needs", missing_member),
+    ]
+}
+
+/// Objects with device code and a caller of the first, and `in.a`, an archive of them.
+fn objects(work: &Work) -> Result<(), Failed> {
+    work.fat_with("one.o", &[Image::amd("gfx90a", "1")], "int one(void) { return 1; }\n")?;
+    work.fat_with("a_long_name_that_goes_into_the_table.o", &[Image::amd("gfx90a", "2")], "int two(void) { return 2; }\n")?;
+    work.fat_with("three.o", &[Image::amd("gfx90a", "3")], "int three(void) { return 3; }\n")?;
+    work.fat_with(
+        "main.o",
+        &[Image::amd("gfx90a", "M")],
+        "int one(void), two(void);\nint main(void) { return one() + two(); }\n",
+    )?;
+    work.run("ar", ["rcs", "in.a", "one.o", "a_long_name_that_goes_into_the_table.o"])?;
+    Ok(())
+}
+
+fn members_of_archives() -> Outcome {
+    let work = Work::new();
+    objects(&work)?;
+    work.run("ar", ["rcsT", "thin.a", "in.a", "three.o"])?;
+    let stored = std::fs::read(work.path().join("thin.a"))?;
+    ensure(stored.windows(3).any(|window| window == b"/0:"), || "this ar stores no such names, so this test shows nothing")?;
+    // Of the archive that was added two members are needed; the thin one's own member is not.
+    run(&mut work.wrapper(["-o", "x", "main.o", "thin.a"]))?;
+    let images = work.images()?;
+    expect_equal("images", "1", &images.len().to_string())?;
+    expect_equal("device code", "M12", &images[0].1)?;
+    work.forget();
+    run(&mut work.wrapper(["-o", "x", "main.o", "--whole-archive", "thin.a"]))?;
+    expect_equal("device code of all", "M123", &work.images()?[0].1)?;
+    let shown = run(work.command(env!("CARGO_BIN_EXE_offld")).args(["inspect", "thin.a"]))?;
+    expect_in(&shown, "3 device images")?;
+    // The real linker of GNU takes it as well, and the program does what it should.
+    run(work.command("cc").args(["main.o", "thin.a", "-o", "program"]))?;
+    expect_equal("status", "Some(3)", &format!("{:?}", work.command("./program").status()?.code()))?;
+    // What is not there any more is told with the archive and the place.
+    work.run("ar", ["rcs", "in.a", "three.o"])?;
+    work.file("in.a", "!<arch>\n");
+    let told = run_failing(&mut work.wrapper(["-o", "x", "main.o", "thin.a"]))?;
+    expect_in(&told, "thin.a(in.a)")?;
+    passed()
+}
+
+fn missing_member() -> Outcome {
+    let work = Work::new();
+    objects(&work)?;
+    work.run("ar", ["rcsT", "thin.a", "three.o", "one.o", "a_long_name_that_goes_into_the_table.o"])?;
+    std::fs::remove_file(work.path().join("three.o"))?;
+    run(&mut work.wrapper(["-o", "x", "main.o", "thin.a"]))?;
+    expect_equal("device code", "M12", &work.images()?[0].1)?;
+    // One that is linked in any case is an error, which names it.
+    let told = run_failing(&mut work.wrapper(["-o", "x", "main.o", "--whole-archive", "thin.a"]))?;
+    expect_in(&told, "three.o")?;
+    passed()
+}
