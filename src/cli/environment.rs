@@ -20,6 +20,11 @@ const fn row(name: &'static str, of: &'static [Family], help: &'static str) -> V
 
 /// Every variable that offld reads for itself, by name.
 pub(super) const VARIABLES: &[Variable] = &[
+    row(
+        "COMPILER_PATH",
+        LINK,
+        "Folders in which clang looks for linkers; a link in the cache is made again when another one is there.",
+    ),
     row("COMPRESSED_BUNDLE_FORMAT_VERSION", BUNDLER, "2 or 3: the version of the compressed bundles that are written."),
     row("HOME", LINK, "The user's folder: the cache is in .cache/offld below it."),
     row(
