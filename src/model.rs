@@ -241,8 +241,10 @@ impl fmt::Display for Origin {
 /// `text` with its control characters escaped (`\u{1b}`, `\n`): names in files may be anything, and a terminal would obey what is in them.
 /// So are characters that change the direction of writing, which can make a line read as another.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
-    let harmless =
-        |c: char| !c.is_control() && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let harmless = |c: char| {
+        (!c.is_control() || c == '\t')
+            && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
     if text.chars().all(harmless) {
         return Cow::Borrowed(text);
     }

@@ -84,7 +84,7 @@ fn errors() -> Outcome {
     compiled(&work, "main.o")?;
     let said = run_failing(&mut link(&work, &["main.o", "-Wl,no-such-file.o", "-o", "program"]))?;
     expect_in(&said, "cannot open no-such-file.o")?;
-    expect_in(&said, "ld.lld\" --hash-style")?;
+    expect_in(&said, "error: host link failed: 'ld.lld' exited with status 1")?;
     expect_not_in(&said, "/dev/stdin")?;
     expect_equal("processes that are left", "0", &at_work(&work)?.to_string())?;
     passed()

@@ -30,7 +30,7 @@ fn shown(work: &Work, words: &[&str]) -> Result<[Vec<String>; 2], libtest_mimic:
     let mut link = work.command(llvm("clang"));
     link.args(OFFLOAD).arg("-fuse-ld=lld").arg("-B").arg(&made().links).arg("-Wl,--dry-run").args(words).args(["-o", "x"]);
     let told = stderr_of(&mut link)?;
-    let lines: Vec<Vec<String>> = told.lines().map(shell_words).collect();
+    let lines: Vec<Vec<String>> = told.lines().filter(|line| line.starts_with(" \"")).map(shell_words).collect();
     lines.try_into().map_err(|_| format!("not a device link and a host link:\n{told}").into())
 }
 

@@ -3,7 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::DeviceContext;
 use super::arg_list::ArgList;
@@ -11,6 +11,7 @@ use crate::args::request::{InputName, InputSpec};
 use crate::formats::magic::Magic;
 use crate::link::inputs::Inputs;
 use crate::link::scan::DeviceImage;
+use crate::sys::toolchain;
 use crate::target::Target;
 
 /// A library of the host link that device code may use.
@@ -44,7 +45,9 @@ pub(crate) fn added_libraries(runtime_args: &[OsString]) -> Vec<HostLibrary> {
 
 /// The libraries among the inputs, in order, each once. Archives with device code for a CPU are left out: their device code is an
 /// input already, and host code in them must not resolve symbols of device code.
-pub(crate) fn host_libraries(specs: &[InputSpec], inputs: &Inputs, found: &[DeviceImage<'_>]) -> Vec<HostLibrary> {
+/// A library that is not there is left to the host linker `linker` to report, where it is one that searches no folders of its own.
+pub(crate) fn host_libraries(specs: &[InputSpec], inputs: &Inputs, found: &[DeviceImage<'_>], linker: &Path) -> Vec<HostLibrary> {
+    let only_named_folders = toolchain::is_ld_lld(linker);
     let mut with_device_code = vec![false; inputs.files.len()];
     for image in found.iter().filter(|image| Target::new(&image.triple, &image.arch).is_cpu()) {
         with_device_code[inputs.objects[image.input_object].file] = true;
@@ -52,8 +55,7 @@ pub(crate) fn host_libraries(specs: &[InputSpec], inputs: &Inputs, found: &[Devi
     let mut libraries: Vec<HostLibrary> = Vec::new();
     for (index, (spec, file)) in specs.iter().zip(&inputs.named).enumerate() {
         let kind = file.map(|file| inputs.files[file].kind);
-        // A library that is not there is the host linker's to report, once.
-        if file.is_some_and(|file| with_device_code[file]) || inputs.missing.contains(&index) {
+        if file.is_some_and(|file| with_device_code[file]) || (only_named_folders && inputs.missing.contains(&index)) {
             continue;
         }
         let name = match &spec.name {

@@ -147,7 +147,6 @@ fn b15() -> Outcome {
     let amd = |id: &str| format!("hip-amdgcn-amd-amdhsa--{id}");
     for (one, two) in [
         (amd("gfx906:sramecc+:xnack+"), amd("gfx906:xnack-")),
-        (amd("gfx906"), "hipv4-amdgcn-amd-amdhsa--gfx906:xnack+".to_owned()),
         (amd("gfx906"), "hip-amdgcn-amd-amdhsa-unknown-gfx906:xnack+".to_owned()),
     ] {
         let line = format!("-type=bc -targets={HOST},{one},{two} -input=host -input=one -input=two -output=made");

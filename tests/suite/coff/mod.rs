@@ -143,11 +143,11 @@ fn through_clang() -> Outcome {
     let target = ["--target=x86_64-pc-windows-msvc", "-fopenmp", "--offload-arch=gfx90a", "-nogpulib", "-ffreestanding"];
     work.run(llvm("clang"), [&target[..], &["-c", "a.c", "-o", "a.obj"]].concat())?;
     work.coff(MSVC, "runtime.obj", &[], &format!("{RUNTIME} int __tgt_target_kernel() {{ return 0; }}"))?;
-    work.tool("device", "#!/bin/sh\nwhile [ $# -gt 0 ]; do case $1 in -o) echo IMAGE > \"$2\";; esac; shift; done\n");
+    work.tool("device-clang", "#!/bin/sh\nwhile [ $# -gt 0 ]; do case $1 in -o) echo IMAGE > \"$2\";; esac; shift; done\n");
     let mut link = work.command(llvm("clang"));
     link.args(target).arg("-B").arg(&made().links).args(["-fuse-ld=lld", "a.obj", "runtime.obj", "-o", "a.exe"]);
     link.args(["-nodefaultlib", "-entry:main", "-subsystem:console", "-map:a.map"].map(|word| format!("-Wl,{word}")));
-    run(link.env("OFFLD_CLANG", work.path().join("device")))?;
+    run(link.env("OFFLD_CLANG", work.path().join("device-clang")))?;
     let (images, entries) = Program::read(&work, MSVC)?.openmp()?;
     expect_equal("images and entries", "1 1", &format!("{} {}", images.len(), entries.len()))?;
     expect_in(&entries[0], "__omp_offloading_")?;

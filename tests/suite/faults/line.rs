@@ -127,7 +127,7 @@ fn f11() -> Outcome {
     let words = ["--dry-run", "-o", "o u t", "a b.o", "it's", "$HOME", "", "*", "-L=/x"];
     let printed = output(&mut work.wrapper(words))?;
     let commands = text(&printed.stderr);
-    let host = commands.lines().last().unwrap_or_default();
+    let host = commands.lines().rfind(|line| line.starts_with(" \"")).unwrap_or_default();
     // A shell that reads the line must see the very words.
     let seen = run(work.command("sh").arg("-c").arg(format!("show() {{ shift; printf '%s\\n' \"$@\"; }}; show {host}")))?;
     let seen: Vec<&str> = seen.lines().filter(|word| !word.ends_with(".image.wrapper.o")).collect();
