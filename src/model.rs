@@ -241,10 +241,8 @@ impl fmt::Display for Origin {
 /// `text` with its control characters escaped (`\u{1b}`, `\n`): names in files may be anything, and a terminal would obey what is in them.
 /// So are characters that change the direction of writing, which can make a line read as another.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
-    let harmless = |c: char| {
-        (!c.is_control() || c == '\t')
-            && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
+    let harmless =
+        |c: char| !c.is_control() && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     if text.chars().all(harmless) {
         return Cow::Borrowed(text);
     }
@@ -255,12 +253,13 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The same for a text of ours that has lines.
+/// The same for a text of ours that has lines and tabs.
 pub(crate) fn printable_lines(text: &str) -> Cow<'_, str> {
-    if text.split('\n').all(|line| matches!(printable(line), Cow::Borrowed(_))) {
+    let parts = || text.split_inclusive(['\n', '\t']).map(|part| part.split_at(part.trim_end_matches(['\n', '\t']).len()));
+    if parts().all(|(part, _)| matches!(printable(part), Cow::Borrowed(_))) {
         return Cow::Borrowed(text);
     }
-    Cow::Owned(text.split('\n').map(printable).collect::<Vec<_>>().join("\n"))
+    Cow::Owned(parts().flat_map(|(part, end)| [printable(part), Cow::Borrowed(end)]).collect())
 }
 
 /// The format of a host's object files.
