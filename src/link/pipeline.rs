@@ -160,7 +160,7 @@ fn device_images(
     if found.is_empty() {
         drop(found);
         // A compiler that calls its wrapper expects device code, so it is worth looking for some that is not in reach.
-        if request.role == Role::Wrapper {
+        if request.role == Role::Wrapper && scan::has_hip_wrapper(&inputs) {
             steps::warn_of_old_hip(&inputs, &scan::host_facts(&inputs, false)?, session);
         }
         let endings = steps::late_runtime(request, &inputs, session)?;

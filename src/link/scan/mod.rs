@@ -16,6 +16,7 @@ use crate::args::link_exe;
 use crate::formats::coff::drectve::Directives;
 use crate::formats::magic::Magic;
 use crate::formats::offload_binary;
+use crate::formats::offload_sections::RELOCATABLE;
 use crate::link::inputs::{InputObject, Inputs, worth_threads};
 use crate::model::{Generation, ImageKind, OffloadKinds, Origin};
 use crate::sys::threads;
@@ -69,8 +70,17 @@ pub fn has_images(inputs: &Inputs) -> bool {
 
 /// Whether an object of the line holds linked images that it registers: the output of a relocatable link.
 pub fn has_registered(inputs: &Inputs) -> bool {
-    let objects = inputs.objects.iter().filter(|object| !object.lazy && object.kind == Magic::Elf);
-    objects.into_iter().any(|object| object::holds_linked_images(object.data()))
+    regular_has_section(inputs, RELOCATABLE)
+}
+
+/// Whether an object that is linked in any case refers to device code as HIP's compiler does it without the new driver.
+pub fn has_hip_wrapper(inputs: &Inputs) -> bool {
+    regular_has_section(inputs, ".hipFatBinSegment")
+}
+
+fn regular_has_section(inputs: &Inputs, name: &str) -> bool {
+    let mut objects = inputs.objects.iter().filter(|object| !object.lazy && object.kind == Magic::Elf);
+    objects.any(|object| object::has_section(object.data(), name))
 }
 
 /// The host code that device code for `host_arch`, the host's CPU, may call: the members of archives with such device code. They are given as

@@ -207,13 +207,20 @@ fn cut_at_zero(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&bytes[..len], &bytes[len + 1..]))
 }
 
-/// Whether the object has the section that wrappers put the images of a relocatable link into.
-pub(super) fn holds_linked_images(data: &[u8]) -> bool {
-    fn read<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> bool {
+/// Whether the object has a section called `wanted`.
+pub(super) fn has_section(data: &[u8], wanted: &str) -> bool {
+    fn read<Elf: FileHeader<Endian = Endianness>>(data: &[u8], wanted: &[u8]) -> bool {
         let Ok((endian, sections)) = open::<Elf>(data) else { return false };
-        sections.iter().any(|section| sections.section_name(endian, section) == Ok(RELOCATABLE.as_bytes()))
+        let names = section_names::<Elf>(endian, &sections, data);
+        let name = |section: &Elf::SectionHeader| names.get(section.sh_name(endian) as usize..).unwrap_or_default();
+        sections.iter().any(|section| name(section).strip_prefix(wanted).is_some_and(|rest| rest.first() == Some(&0)))
     }
-    if Class::is_32_bit(data) { read::<FileHeader32<Endianness>>(data) } else { read::<FileHeader64<Endianness>>(data) }
+    let wanted = wanted.as_bytes();
+    if Class::is_32_bit(data) {
+        read::<FileHeader32<Endianness>>(data, wanted)
+    } else {
+        read::<FileHeader64<Endianness>>(data, wanted)
+    }
 }
 
 /// The dynamic symbols of a shared library.

@@ -135,7 +135,7 @@ fn old_hip() -> Outcome {
     let work = Work::new();
     work.file(
         "old.c",
-        "extern const char __hip_fatbin_5f1b[]; const void *wrapper = __hip_fatbin_5f1b; int main(void) { return 0; }",
+        "extern const char __hip_fatbin_5f1b[]; __attribute__((section(\".hipFatBinSegment\"))) const void *wrapper = __hip_fatbin_5f1b; int main(void) { return 0; }",
     );
     run(work.command(llvm("clang")).args(["-c", "old.c"]))?;
     work.fat("new.o", &[image(b"code")])?;
