@@ -9,7 +9,7 @@ use crate::support::{
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
-        test("regressions::g15a_one_object_with_both_entry_tables_registers_both", both_tables),
+        test("releases::regressions::g15a_one_object_with_both_entry_tables_registers_both", both_tables),
         with_llvm("regressions::g15b_hip_and_hipv4_are_two_kinds_in_a_bundle", two_kinds),
         with_llvm("regressions::g15c_dashes_after_an_id_are_no_target_id", dashes),
     ]
