@@ -22,7 +22,7 @@ const DEFAULT: [&str; 6] = ["/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/lo
 const FOR_PROCESSORS: &str = "glibc-hwcaps";
 
 /// The folders that a file names for the libraries that it needs, `$ORIGIN` replaced.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RunPaths {
     /// `DT_RPATH` of the file, then of what loaded it, and so on up to the program. Of a file with `DT_RUNPATH` it does not count.
     rpaths: Vec<PathBuf>,

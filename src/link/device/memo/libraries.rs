@@ -20,8 +20,13 @@ pub(super) fn of(program: &Path) -> Result<Vec<String>, String> {
     let loader = Loader::new();
     let mut found = BTreeSet::new();
     let mut visited: BTreeSet<(OsString, Vec<String>)> = BTreeSet::new();
+    let mut searched: BTreeSet<(OsString, RunPaths)> = BTreeSet::new();
     let mut queue: VecDeque<(OsString, RunPaths)> = needed(program, None)?.into();
     while let Some((name, run_paths)) = queue.pop_front() {
+        // Almost every file needs the C library, and a search for it looks into dozens of folders.
+        if !searched.insert((name.clone(), run_paths.clone())) {
+            continue;
+        }
         let files = loader.every_candidate(&name, &run_paths);
         if files.is_empty() {
             return Err(format!("{}: its library {} is not found", program.display(), name.display()));
