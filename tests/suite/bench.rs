@@ -25,7 +25,7 @@ fn bench(work: &Work, words: &[&str]) -> Option<Command> {
         return None;
     }
     let mut command = work.command(root().join("benches/compare.sh"));
-    command.args(words).env("OFFLD", env!("CARGO_BIN_EXE_offld")).env("RUNS", "1").env("LARGE_RUNS", "1");
+    command.args(words).env("OFFLD", crate::support::offld()).env("RUNS", "1").env("LARGE_RUNS", "1");
     command.env("SIZE", "1").env("IMAGES", "2").env("PAIRED_RUNS", "1");
     Some(command)
 }

@@ -114,7 +114,7 @@ impl Case {
         let (program, args) = words.split_first().ok_or("no command")?;
         let program =
             [made().links.join(program), llvm(program)].into_iter().find(|path| path.exists()).unwrap_or(program.into());
-        let program = if program == Path::new("offld") { env!("CARGO_BIN_EXE_offld").into() } else { program };
+        let program = if program == Path::new("offld") { crate::support::offld() } else { program };
         let mut command: Command = self.work.command(program);
         let envs = self.env.iter().map(|(name, value)| (name, value));
         let ended = output(command.args(args).env("OFFLD_CLANG", llvm("clang")).envs(envs))?;
@@ -139,7 +139,7 @@ impl Case {
             ("WORK", self.work.path().display().to_string()),
             ("LINKS", links),
             ("LLVM", LLVM.to_owned()),
-            ("OFFLD", env!("CARGO_BIN_EXE_offld").to_owned()),
+            ("OFFLD", crate::support::offld().display().to_string()),
             ("VERSION", env!("CARGO_PKG_VERSION").to_owned()),
         ]
     }

@@ -159,7 +159,7 @@ fn clang_as_linker() -> Outcome {
     expect_offloads(&folder, clang().arg("-B").arg(&made().as_ld))?;
     // A symlink of the name anywhere.
     let own = folder.path().join("ld.offld");
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_offld"), &own)?;
+    std::os::unix::fs::symlink(crate::support::offld(), &own)?;
     expect_offloads(&folder, clang().arg(format!("-fuse-ld={}", own.display())))?;
     passed()
 }
@@ -178,7 +178,7 @@ fn clang_as_wrapper() -> Outcome {
     // A plain name in PATH does not beat the one beside clang; one with the triple before it does.
     let name = "bin/x86_64-pc-linux-gnu-clang-linker-wrapper";
     std::fs::create_dir(folder.path().join("bin"))?;
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_offld"), folder.path().join(name))?;
+    std::os::unix::fs::symlink(crate::support::offld(), folder.path().join(name))?;
     let mut link = clang();
     link.env("PATH", path_with(&folder.path().join("bin"))).args(["-Wl,--wrapper-verbose", "-o", "program"]);
     let done = output(&mut link)?;

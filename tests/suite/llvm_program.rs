@@ -33,7 +33,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 /// Where cargo puts the program, if it is built.
 fn program() -> PathBuf {
-    Path::new(env!("CARGO_BIN_EXE_offld")).with_file_name("offld-llvm")
+    crate::support::offld().with_file_name("offld-llvm")
 }
 
 /// A link of one object with an image for an AMD GPU, between stand-ins for the device compiler and the host linker.
@@ -138,7 +138,7 @@ fn places() -> Outcome {
     let work = Work::new();
     let bin = work.path().join("prefix/bin");
     std::fs::create_dir_all(&bin)?;
-    std::fs::copy(env!("CARGO_BIN_EXE_offld"), bin.join("offld"))?;
+    std::fs::copy(crate::support::offld(), bin.join("offld"))?;
     let names = work.path().join("names");
     work.run(bin.join("offld"), [std::ffi::OsStr::new("links"), names.as_os_str()])?;
     let ours = |work: &Work| -> Result<Command, Failed> {
@@ -177,7 +177,7 @@ fn kept() -> Outcome {
     if objects(&work)? != without {
         return Err("an object from the cache is another".into());
     }
-    let stats = run(work.command(env!("CARGO_BIN_EXE_offld")).args(["cache", "stats"]).env("OFFLD_CACHE", &cache))?;
+    let stats = run(work.command(crate::support::offld()).args(["cache", "stats"]).env("OFFLD_CACHE", &cache))?;
     expect_in(&stats, "1 found, 1 made")?;
     // A damaged record is none.
     for record in files_below(&cache.join("v2/r"))? {
@@ -306,8 +306,7 @@ fn earlier_store() -> Outcome {
     run(link(&work)?.env("OFFLD_CACHE", &cache))?;
     expect_in(&stderr_of(link(&work)?.env("OFFLD_CACHE", &cache))?, KEPT)?;
     expect_equal("the earlier release's record", "a record of offld 0.1", &std::fs::read_to_string(&old)?)?;
-    let cached =
-        |words: &[&str]| run(work.command(env!("CARGO_BIN_EXE_offld")).arg("cache").args(words).env("OFFLD_CACHE", &cache));
+    let cached = |words: &[&str]| run(work.command(crate::support::offld()).arg("cache").args(words).env("OFFLD_CACHE", &cache));
     cached(&["gc"])?;
     if !old.exists() {
         return Err("a store that was used a moment ago is gone".into());
@@ -323,7 +322,7 @@ fn without() -> Outcome {
     let work = Work::new();
     let alone = work.path().join("alone");
     std::fs::create_dir_all(&alone)?;
-    std::fs::copy(env!("CARGO_BIN_EXE_offld"), alone.join("offld"))?;
+    std::fs::copy(crate::support::offld(), alone.join("offld"))?;
     work.file("image", "an image");
     let said = run_failing(
         work.command(alone.join("offld"))

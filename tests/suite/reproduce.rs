@@ -98,7 +98,7 @@ fn path_with_llvm() -> std::ffi::OsString {
 
 /// Whoever may repeat a link: offld by its own name and as clang's wrapper, and LLVM's.
 fn tools() -> [PathBuf; 3] {
-    [env!("CARGO_BIN_EXE_offld").into(), made().links.join("clang-linker-wrapper"), llvm("clang-linker-wrapper")]
+    [crate::support::offld(), made().links.join("clang-linker-wrapper"), llvm("clang-linker-wrapper")]
 }
 
 /// The tar of a link repeats it with every tool, when nothing of the original is left.

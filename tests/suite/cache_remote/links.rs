@@ -78,7 +78,7 @@ fn between(remote: &str, environment: &[(&str, &str)]) -> Outcome {
     }
     same_programs(&folder, "a", "b")?;
     run_offloaded(&mut folder.command(folder.path().join("zaxpy-b")))?;
-    let mut stats = folder.command(env!("CARGO_BIN_EXE_offld"));
+    let mut stats = folder.command(crate::support::offld());
     let stats =
         run(stats.args(["cache", "stats"]).env("OFFLD_CACHE", folder.path().join("b")).env("OFFLD_CACHE_REMOTE", remote))?;
     expect_in(&stats, "remote hits    1")?;

@@ -110,10 +110,10 @@ fn read_only() -> Outcome {
     store.count(Event::Hit);
     let put = store.put_blob(&work.file("third", noise(3, 100)), None).err().ok_or("put into a read-only folder")?;
     expect_in(&format!("{put:#}"), "Read-only file system")?;
-    let mut offld = work.command(env!("CARGO_BIN_EXE_offld"));
+    let mut offld = work.command(crate::support::offld());
     expect_in(&run(offld.args(["cache", "stats"]).env("OFFLD_CACHE", &root))?, "hits           1 (100.0%)")?;
     for words in [&["cache", "clear"], &["cache", "gc"]] {
-        let mut offld = work.command(env!("CARGO_BIN_EXE_offld"));
+        let mut offld = work.command(crate::support::offld());
         let told = run_failing(offld.args(words).env("OFFLD_CACHE", &root))?;
         expect_in(&told, "error: cannot open `")?;
         expect_in(&told, "Read-only file system")?;

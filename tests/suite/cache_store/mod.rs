@@ -76,7 +76,7 @@ impl Cache {
 
     /// `offld cache` for this store.
     fn command(&self, words: &[&str]) -> std::process::Command {
-        let mut command = self.work.command(env!("CARGO_BIN_EXE_offld"));
+        let mut command = self.work.command(crate::support::offld());
         command.arg("cache").args(words).env("OFFLD_CACHE", self.store.root());
         command
     }

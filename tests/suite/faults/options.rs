@@ -106,7 +106,7 @@ fn f12_cuda() -> Outcome {
         let ledger = ledger(&work, &["cuda=device.cubin".to_owned()], &["-lcudart"], &path)?;
         let sm = arch.trim_start_matches("sm_");
         expect_in(&ledger, &format!("cuda image lib=0 index=0 kind=elf sm={}", sm.trim_end_matches('a')))?;
-        let told = run(work.command(env!("CARGO_BIN_EXE_offld")).args(["inspect", "device.cubin"]))?;
+        let told = run(work.command(crate::support::offld()).args(["inspect", "device.cubin"]))?;
         expect_in(&told, arch)?;
         let packed = run(work.command(cuda.join("bin/cuobjdump")).args(["-lelf", "program"]))?;
         expect_in(&packed, &format!(".{arch}.cubin"))?;

@@ -65,7 +65,7 @@ fn limited(work: &Work) -> Command {
 
 fn inspect(work: &Work) -> Command {
     let mut command = limited(work);
-    command.arg(env!("CARGO_BIN_EXE_offld")).args(["inspect", FILE]);
+    command.arg(crate::support::offld()).args(["inspect", FILE]);
     command
 }
 

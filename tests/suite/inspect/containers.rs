@@ -252,7 +252,7 @@ fn extracted() -> Outcome {
     let before = listed()?;
     std::fs::remove_file(work.path().join(&names[0]))?;
     let left = listed()?;
-    let mut again = work.command(env!("CARGO_BIN_EXE_offld"));
+    let mut again = work.command(crate::support::offld());
     let failed = crate::support::output(again.args(["inspect", "--extract", "out", "a.o"]))?;
     expect_equal("status", "2", &failed.status.code().unwrap_or_default().to_string())?;
     expect_in(&crate::support::text(&failed.stderr), "is there already: remove it, or name another folder")?;
@@ -353,7 +353,7 @@ fn memory() -> Outcome {
     bundle("plain", &[])?;
     bundle("packed", &["-compress"])?;
     for (name, most) in [("plain", 120), ("packed", 300)] {
-        let mut command = work.command(env!("CARGO_BIN_EXE_offld"));
+        let mut command = work.command(crate::support::offld());
         at_most_memory(command.args(["inspect", "--kernels", name]), most)?;
     }
     passed()

@@ -28,7 +28,7 @@ struct Told {
 }
 
 fn inspect<'a>(work: &Work, words: impl IntoIterator<Item = &'a str>) -> Result<Told, Failed> {
-    let mut command = work.command(env!("CARGO_BIN_EXE_offld"));
+    let mut command = work.command(crate::support::offld());
     command.args(["inspect", "--json"]).args(words);
     let ended = output(&mut command)?;
     let json = serde_json::from_slice(&ended.stdout).map_err(|error| format!("{error}\n{}", shown(&command, &ended)))?;

@@ -163,7 +163,7 @@ fn mixed() -> Outcome {
     if let Err(missing) = built(&Case::named("mixed", 22), &work) {
         return missing;
     }
-    let mut command = work.command(env!("CARGO_BIN_EXE_offld"));
+    let mut command = work.command(crate::support::offld());
     let printed = run(command.args(["inspect", "--json", "program"]).env("LD_LIBRARY_PATH", stubs()))?;
     let json: Value = serde_json::from_str(&printed).map_err(|error| error.to_string())?;
     let file = &json["files"][0];

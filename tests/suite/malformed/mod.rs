@@ -91,7 +91,7 @@ impl Reader {
                 ("clang-linker-wrapper", rest.map(String::from).to_vec())
             }
         };
-        let tool = if tool == "offld" { env!("CARGO_BIN_EXE_offld").into() } else { made().links.join(tool) };
+        let tool = if tool == "offld" { crate::support::offld() } else { made().links.join(tool) };
         let mut command = work.command("/bin/sh");
         command.args(["-c", &format!("ulimit -d {MEMORY} || exit 99; exec \"$0\" \"$@\"")]).arg(tool).args(words);
         command.env("RAYON_NUM_THREADS", "2");

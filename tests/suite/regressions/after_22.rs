@@ -112,13 +112,13 @@ fn sycl_fatbin() -> Outcome {
     run(&mut work.wrapper(["--override-image=sycl=first", "--override-image=sycl=second", "--emit-fatbin-only", "-o", "fat"]))?;
     let bytes = std::fs::read(work.path().join("fat"))?;
     ensure(bytes.starts_with(&[0x10, 0xff, 0x10, 0xad, 2]), || format!("{:?}", &bytes[..8]))?;
-    let said = run(work.command(env!("CARGO_BIN_EXE_offld")).args(["inspect", "fat"]))?;
+    let said = run(work.command(crate::support::offld()).args(["inspect", "fat"]))?;
     expect_in(&said, "spirv64_gen")?;
     let assembly = ".section .sycl_fatbin,\"a\",@progbits\n.p2align 3\nbinary: .incbin \"fat\"\n.text\n.globl main\nmain: ret\n";
     work.file("host.s", assembly);
     run(work.command(llvm("clang")).args(["-c", "host.s"]))?;
     for object in ["host.o", "program"] {
-        let said = run(work.command(env!("CARGO_BIN_EXE_offld")).args(["inspect", "--json", object]))?;
+        let said = run(work.command(crate::support::offld()).args(["inspect", "--json", object]))?;
         for part in [".sycl_fatbin", "spirv64-unknown-unknown", "bmg_g21", "\"sycl\""] {
             expect_in(&said, part)?;
         }
@@ -270,7 +270,7 @@ fn tile_ir() -> Outcome {
     file.extend(entry);
     file.extend(code);
     work.file("fatbin", &file);
-    let said = run(work.command(env!("CARGO_BIN_EXE_offld")).args(["inspect", "--json", "fatbin"]))?;
+    let said = run(work.command(crate::support::offld()).args(["inspect", "--json", "fatbin"]))?;
     for part in ["\"format\": \"tile-ir\"", "sm_100"] {
         expect_in(&said, part)?;
     }

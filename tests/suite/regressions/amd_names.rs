@@ -230,7 +230,7 @@ fn packager() -> Outcome {
 fn inspect() -> Outcome {
     let work = Work::new();
     work.pack("pack", &[amd(NEW, "", "code"), Image { kind: "hip", ..amd("amdgpu9.4-amd-amdhsa", "", "code") }])?;
-    let said = run(work.command(env!("CARGO_BIN_EXE_offld")).args(["inspect", "--json", "pack"]))?;
+    let said = run(work.command(crate::support::offld()).args(["inspect", "--json", "pack"]))?;
     for part in ["amdgpu9.08-amd-amdhsa", "\"target\": \"gfx908\"", "\"target\": \"gfx9-4-generic\""] {
         expect_in(&said, part)?;
     }
@@ -271,7 +271,7 @@ fn old_kind() -> Outcome {
     work.file("image", "code");
     let image = format!("--image=file=image,triple={NEW},arch={ARCH},kind=hip");
     run(work.command(made().links.join("clang-offload-packager")).args(["--legacy-kinds", "-o", "pack", &image]))?;
-    let said = run(work.command(env!("CARGO_BIN_EXE_offld")).args(["inspect", "--json", "pack"]))?;
+    let said = run(work.command(crate::support::offld()).args(["inspect", "--json", "pack"]))?;
     expect_in(&said, "\"hip\"")?;
     expect_not_in(&said, "\"cuda\"")?;
     passed()

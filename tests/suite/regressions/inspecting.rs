@@ -26,7 +26,7 @@ const SPIRV: [u8; 20] = [3, 2, 35, 7, 0, 4, 1, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 
 const SECTION: &str = "__CLANG_OFFLOAD_BUNDLE__sycl-spir64-unknown-unknown";
 
 fn offld(work: &Work, words: &[&str]) -> Command {
-    let mut command = work.command(env!("CARGO_BIN_EXE_offld"));
+    let mut command = work.command(crate::support::offld());
     command.arg("inspect").args(words);
     command
 }
@@ -99,7 +99,7 @@ fn width() -> Outcome {
     let long = "a_member_with_a_name_that_is_longer_than_any_line_of_a_terminal_should_be_and_says_nothing.o";
     std::fs::copy(work.path().join("a.o"), work.path().join(long))?;
     work.archive("lib.a", &[long])?;
-    let inspect = format!("{} inspect lib.a", env!("CARGO_BIN_EXE_offld"));
+    let inspect = format!("{} inspect lib.a", crate::support::offld().display());
     for columns in [72, 80, 120] {
         let mut shell = work.command("script");
         shell.args(["-qec", &format!("stty cols {columns} rows 40 && {inspect}"), "/dev/null"]).stdin(Stdio::null());

@@ -259,11 +259,11 @@ fn tools() -> Outcome {
     let user = user();
     give(work.path(), user)?;
     chown(work.path(), Some(user), Some(user))?;
-    let offld = env!("CARGO_BIN_EXE_offld");
-    let mut inspect = work.command(offld);
+    let offld = crate::support::offld();
+    let mut inspect = work.command(&offld);
     inspect.arg("inspect").args(&names);
     run(&mut limited(&inspect, user, 1))?;
-    let mut bundle = work.command(offld);
+    let mut bundle = work.command(&offld);
     bundle.args([
         "clang-offload-bundler",
         "-type=o",
@@ -272,7 +272,7 @@ fn tools() -> Outcome {
     ]);
     bundle.args(["-input=o0.o", "-input=o1.o", "-output=bundle"]);
     run(&mut limited(&bundle, user, 1))?;
-    let mut unbundle = work.command(offld);
+    let mut unbundle = work.command(&offld);
     unbundle.args([
         "clang-offload-bundler",
         "-type=o",

@@ -118,7 +118,7 @@ fn reports() -> Outcome {
         &["inspect", "--extract", "out", "lib.a"],
         &["inspect", "\u{1b}[1mnone"],
     ] {
-        let ended = output(work.command(env!("CARGO_BIN_EXE_offld")).args(words))?;
+        let ended = output(work.command(crate::support::offld()).args(words))?;
         is_harmless(&(text(&ended.stdout) + &text(&ended.stderr)))?;
         expect_in(&(text(&ended.stdout) + &text(&ended.stderr)), "\\u{1b}")?;
     }
@@ -141,7 +141,7 @@ fn damaged_archives() -> Outcome {
     let header = format!("{:<16}{:<12}{:<6}{:<6}{:<8}{:<10}`\n", "\u{1b}[1mx.o/", 0, 0, 0, 644, 4000);
     work.file("short.a", format!("!<arch>\n{header}too short"));
     for words in [&["inspect", "short.a"][..], &["clang-linker-wrapper", "--linker-path=/bin/true", "-o", "x", "short.a"]] {
-        let ended = output(work.command(env!("CARGO_BIN_EXE_offld")).args(words))?;
+        let ended = output(work.command(crate::support::offld()).args(words))?;
         expect_in(&text(&ended.stderr), "\\u{1b}[1mx.o")?;
         is_harmless(&text(&ended.stderr))?;
     }

@@ -40,7 +40,7 @@ fn members_of_archives() -> Outcome {
     work.forget();
     run(&mut work.wrapper(["-o", "x", "main.o", "--whole-archive", "thin.a"]))?;
     expect_equal("device code of all", "M123", &work.images()?[0].1)?;
-    let shown = run(work.command(env!("CARGO_BIN_EXE_offld")).args(["inspect", "thin.a"]))?;
+    let shown = run(work.command(crate::support::offld()).args(["inspect", "thin.a"]))?;
     expect_in(&shown, "3 device images")?;
     // The real linker of GNU takes it as well, and the program does what it should.
     run(work.command("cc").args(["main.o", "thin.a", "-o", "program"]))?;

@@ -7,7 +7,8 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::kit::Image;
 use crate::support::{
-    Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, made, passed, run, run_failing, stderr_of, test, with_llvm,
+    Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, made, offld, passed, run, run_failing, stderr_of, test,
+    with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -25,10 +26,6 @@ pub(super) fn trials() -> Vec<Trial> {
         test("regressions::g25f_the_build_by_default_has_the_remote_cache", default_features),
         with_llvm("regressions::g25b_a_reproduction_has_one_folder_at_its_top", top_folder),
     ]
-}
-
-fn offld() -> &'static str {
-    env!("CARGO_BIN_EXE_offld")
 }
 
 /// The tools, each with the name of its page.
