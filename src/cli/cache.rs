@@ -51,9 +51,10 @@ enum Command {
 
 /// Runs `offld cache`.
 pub(super) fn run(options: &Options) -> Result<()> {
-    let Setting { root, limit, why_off, .. } = settings::resolve(None);
-    let root = root.ok_or_else(|| anyhow!("the cache is off: {}", why_off.unwrap_or_default()))?;
-    let store = Store::open(&root, limit)?;
+    let setting = settings::resolve(None);
+    let Setting { root, limit, why_off, .. } = &setting;
+    let root = root.as_deref().ok_or_else(|| anyhow!("the cache is off: {}", why_off.as_deref().unwrap_or_default()))?;
+    let store = Store::of(&setting, root)?;
     match &options.command {
         Command::Stats { json: false } => print(text(&store).as_bytes()),
         Command::Stats { json: true } => print(json(&store)?.as_bytes()),
@@ -63,7 +64,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
         }
         Command::Clear => report(&collected(&store, Store::clear)?),
         Command::Gc { max_size } => {
-            let limit = max_size.as_deref().map_or(Ok(limit), parse_max_size)?;
+            let limit = max_size.as_deref().map_or(Ok(*limit), parse_max_size)?;
             report(&collected(&store, |store| store.gc(limit))?);
         }
     }

@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use anyhow::Result;
 
 use super::remote::WarnFn;
+use super::settings::Setting;
 use super::{Digest, Event, Remote, RemoteSettings, Store};
 use crate::sys::clock::Clock;
 use crate::sys::threads;
@@ -43,13 +44,13 @@ impl Cache {
         Cache { store, far: None, asked: Mutex::default(), shared: Mutex::default(), beside: Mutex::default() }
     }
 
-    /// The cache below `root`, of at most `limit` bytes, with the remote that the environment names, if it names one. Warnings about the
+    /// The cache below `root`, as `setting` asks for it, with the remote that the environment names, if it names one. Warnings about the
     /// remote go to `tell`.
     ///
     /// # Errors
     /// See [`Store::open`].
-    pub fn open(root: &Path, limit: u64, tell: WarnFn) -> Result<Self> {
-        let store = Store::open(root, limit)?;
+    pub(crate) fn open(setting: &Setting, root: &Path, tell: WarnFn) -> Result<Self> {
+        let store = Store::of(setting, root)?;
         Ok(match RemoteSettings::from_environment() {
             Some(settings) => Cache::shared(store, settings, tell),
             None => Cache::new(store),

@@ -27,6 +27,7 @@ pub use stats::Event;
 pub(crate) use stats::{EVENTS, Stats};
 
 use super::digest::{Digest, copy};
+use super::settings::Setting;
 use crate::sys::clock::{Clock, SystemClock};
 use aside::Aside;
 use folder::Folder;
@@ -68,12 +69,20 @@ impl Store {
         Store::with_clock(root, limit, Arc::new(SystemClock))
     }
 
+    /// The store that `setting` asks for below `root`, which is its folder.
+    pub(crate) fn of(setting: &Setting, root: &Path) -> Result<Store> {
+        Store::with_layout(root, setting.is_default, setting.limit, Arc::new(SystemClock))
+    }
+
     /// The same, where the time is what `clock` says.
     pub(crate) fn with_clock(root: &Path, limit: u64, clock: Arc<dyn Clock>) -> Result<Store> {
+        Store::with_layout(root, false, limit, clock)
+    }
+
+    fn with_layout(root: &Path, is_default: bool, limit: u64, clock: Arc<dyn Clock>) -> Result<Store> {
         let root = std::path::absolute(root).with_context(|| format!("`{}` cannot be a cache folder", root.display()))?;
-        let layout = Arc::new(Layout::new(root));
-        let stats = StatsFile::new(Arc::clone(&layout), Arc::clone(&clock));
-        Ok(Store { layout, limit, stats, clock })
+        let layout = Arc::new(if is_default { Layout::of_user(root) } else { Layout::new(root) });
+        Ok(Store { stats: StatsFile::new(Arc::clone(&layout), Arc::clone(&clock)), layout, limit, clock })
     }
 
     /// The folder of the store.

@@ -21,6 +21,8 @@ const ON: [&str; 4] = ["on", "yes", "true", "1"];
 pub(crate) struct Setting {
     /// The folder of the cache; `None` where the cache is off.
     pub root: Option<PathBuf>,
+    /// Whether it is the default one, below the user's own cache folder.
+    pub is_default: bool,
     /// How many bytes it may hold.
     pub limit: u64,
     /// Why the cache is off, where it is: `OFFLD_CACHE=off`.
@@ -31,7 +33,7 @@ pub(crate) struct Setting {
 
 impl Setting {
     fn off(why: impl Into<String>) -> Setting {
-        Setting { root: None, limit: 0, why_off: Some(why.into()), is_wrong: false }
+        Setting { root: None, is_default: false, limit: 0, why_off: Some(why.into()), is_wrong: false }
     }
 }
 
@@ -55,12 +57,13 @@ fn resolve_in(option: Option<&OsStr>, env: &dyn Fn(&str) -> Option<OsString>) ->
         Some((by, value)) if is_one_of(&value, &OFF) => Err(format!("{by}={}", value.display())),
         // A folder that was named is used whoever it belongs to: teams share folders.
         Some((by, value)) if !is_one_of(&value, &ON) => {
-            std::path::absolute(&value).map_err(|error| format!("{by}={}: {error}", value.display()))
+            let absolute = std::path::absolute(&value).map_err(|error| format!("{by}={}: {error}", value.display()));
+            absolute.map(|folder| (folder, false))
         }
-        _ => default_folder(env),
+        _ => default_folder(env).map(|folder| (folder, true)),
     };
     match root {
-        Ok(root) => Setting { root: Some(root), limit, why_off: None, is_wrong: false },
+        Ok((root, is_default)) => Setting { root: Some(root), is_default, limit, why_off: None, is_wrong: false },
         Err(why) => Setting::off(why),
     }
 }

@@ -36,7 +36,7 @@ impl<'s> Background<'s> {
     pub(super) fn new(request: &'s LinkRequest, session: &'s Session) -> Self {
         let setting = settings::resolve(request.cache.as_deref());
         let wrong_setting = setting.why_off.clone().filter(|_| setting.is_wrong);
-        let cache = open_cache(setting, session);
+        let cache = open_cache(&setting, session);
         Background { cache, wrong_setting, llvm: Llvm::new(session), linker: Mutex::new(None), request, session }
     }
 
@@ -114,9 +114,9 @@ impl LinkerStarter<'_> {
 }
 
 /// The cache that the options and the environment select, or why there is none.
-fn open_cache(setting: Setting, session: &Session) -> Result<Arc<Cache>, String> {
-    let root = setting.root.ok_or_else(|| setting.why_off.unwrap_or_default())?;
+fn open_cache(setting: &Setting, session: &Session) -> Result<Arc<Cache>, String> {
+    let root = setting.root.as_deref().ok_or_else(|| setting.why_off.clone().unwrap_or_default())?;
     let shell = Arc::clone(&session.shell);
-    let cache = Cache::open(&root, setting.limit, Arc::new(move |warning| shell.warn(warning)));
+    let cache = Cache::open(setting, root, Arc::new(move |warning| shell.warn(warning)));
     Ok(Arc::new(cache.map_err(|error| format!("{error:#}"))?))
 }

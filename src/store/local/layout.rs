@@ -37,10 +37,17 @@ pub(super) const STATS: &str = "stats";
 pub(super) const LOCK: &str = "lock";
 const TAG_NAME: &str = "CACHEDIR.TAG";
 
+/// The mode of folders on the way to a cache that was named: teams share those.
+const NAMED: u32 = 0o775;
+/// The mode of those that the XDG Base Directory Specification names, such as `~/.cache`: it asks for this one.
+const OF_USER: u32 = 0o700;
+
 /// The places of a store.
 pub(super) struct Layout {
     /// The folder that the user named, as an absolute path.
     pub root: PathBuf,
+    /// The mode of that folder and those above it, where they are made, before the umask.
+    mode: u32,
     /// The folder [`VERSION`] in it, once it was opened.
     version: Mutex<Option<Arc<Folder>>>,
 }
@@ -63,7 +70,12 @@ impl Place {
 
 impl Layout {
     pub(super) fn new(root: PathBuf) -> Layout {
-        Layout { root, version: Mutex::default() }
+        Layout { root, mode: NAMED, version: Mutex::default() }
+    }
+
+    /// The same below the user's own cache folder.
+    pub(super) fn of_user(root: PathBuf) -> Layout {
+        Layout { mode: OF_USER, ..Layout::new(root) }
     }
 
     pub(super) fn blob(name: Digest) -> Place {
@@ -107,7 +119,7 @@ impl Layout {
 
     /// Makes the folders that everything else is made in, and the tag.
     pub(super) fn make(&self) -> Result<()> {
-        make_root(&self.root).with_context(|| format!("cannot make the folder `{}`", self.root.display()))?;
+        make_root(&self.root, self.mode).with_context(|| format!("cannot make the folder `{}`", self.root.display()))?;
         let made = self.opened_root().and_then(|root| {
             root.make_sub(&format!("{VERSION}/{TMP}"))?;
             let version = Arc::new(root.sub(VERSION)?);
@@ -137,8 +149,8 @@ impl Layout {
     }
 }
 
-/// Makes the folder of a cache and those above it. Whatever the umask is, others cannot write to it: what is in a cache becomes part of
-/// programs.
-fn make_root(root: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o775).create(root)
+/// Makes the folder of a cache and those above it, as far as they are missing. Whatever the umask is, others cannot write to it: what is in a
+/// cache becomes part of programs.
+fn make_root(root: &Path, mode: u32) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(mode).create(root)
 }

@@ -22,6 +22,7 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("regressions::g17c_root_uses_the_default_cache_only_where_it_is_roots", roots_default),
         test("regressions::g17d_collecting_what_is_another_users_is_an_error_that_names_the_owner", names_owner),
         with_llvm("regressions::g17e_new_files_get_the_owner_of_a_folder_that_was_named", new_files),
+        with_llvm("regressions::g20c_the_users_cache_folder_is_the_users_alone", users_folder),
     ]
 }
 
@@ -179,5 +180,48 @@ fn new_files() -> Outcome {
     }
     ensure(files > 4, || format!("only {files} files"))?;
     run(command(&hunt.work, &["cache", "gc", "--max-size=4K"]).env("OFFLD_CACHE", &cache))?;
+    passed()
+}
+
+/// `command` where new files and folders get all rights but that of others to write.
+fn with_umask(command: &Command) -> Command {
+    let mut all = Command::new("sh");
+    all.args(["-c", "umask 002; exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => all.env(name, value),
+            None => all.env_remove(name),
+        };
+    }
+    if let Some(folder) = command.get_current_dir() {
+        all.current_dir(folder);
+    }
+    all
+}
+
+/// The XDG Base Directory Specification wants folders made with 0700; those on the way to one that is named are as any others.
+fn users_folder() -> Outcome {
+    let Some(hunt) = Hunt::new(BOTH[0], &std::env::temp_dir())? else { return missing("ld.lld") };
+    hunt.archive(1, "lib/libhelper.a")?;
+    hunt.rest();
+    let own = Work::within(&if is_root()? { PathBuf::from("/root") } else { std::env::temp_dir() });
+    let mode = |name: &str| -> Result<String, Failed> {
+        Ok(format!("{:o}", fs::metadata(own.path().join(name))?.permissions().mode() & 0o7777))
+    };
+    let mut link = hunt.command(&["-Llib", "-lhelper"]);
+    run(&mut with_umask(link.env("OFFLD_CACHE", "on").env_remove("XDG_CACHE_HOME").env("HOME", own.path())))?;
+    ensure(own.path().join(".cache/offld/v2").is_dir(), || "the default cache is not used")?;
+    expect_equal("~/.cache", "700", &mode(".cache")?)?;
+    let xdg = own.path().join("by/xdg");
+    run(&mut with_umask(link.env("XDG_CACHE_HOME", xdg)))?;
+    expect_equal("XDG_CACHE_HOME", "700", &mode("by/xdg")?)?;
+    run(&mut with_umask(link.env("OFFLD_CACHE", own.path().join("named/cache"))))?;
+    expect_equal("the folder around one that was named", "775", &mode("named")?)?;
+    expect_equal("one that was named", "775", &mode("named/cache")?)?;
+    // What is there already stays as it is.
+    fs::set_permissions(own.path().join(".cache"), fs::Permissions::from_mode(0o755))?;
+    fs::remove_dir_all(own.path().join(".cache/offld"))?;
+    run(&mut with_umask(link.env("OFFLD_CACHE", "on").env_remove("XDG_CACHE_HOME")))?;
+    expect_equal("~/.cache that is there", "755", &mode(".cache")?)?;
     passed()
 }
