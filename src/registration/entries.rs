@@ -91,8 +91,8 @@ pub struct Dummy {
 pub enum Kept {
     /// It is internal, and listed in `llvm.compiler.used`.
     CompilerUsed,
-    /// It is external (hidden), so the compiler must keep it.
-    External,
+    /// It is global (weak and hidden), so the compiler must keep it, and a program may hold several modules that define it.
+    Weak,
 }
 
 /// The bounds of the table with the entries of `kind`, for LLVM 15 and later; `coff` selects a host with COFF instead of ELF objects.

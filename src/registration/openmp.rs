@@ -86,7 +86,7 @@ pub fn registration(generation: Generation, coff: bool) -> Registration {
 /// here COFF gets the bounds of LLVM 15, the first release whose compiler puts entries between them.
 fn llvm14_registration(coff: bool) -> Registration {
     let section = Generation::Llvm14.openmp_entry_section();
-    let dummy = Dummy { name: "__dummy.omp_offloading.entry".to_owned(), section, align: None, kept: Kept::External };
+    let dummy = Dummy { name: "__dummy.omp_offloading.entry".to_owned(), section, align: None, kept: Kept::Weak };
     let by_linker = Bounds {
         start: format!("__start_{section}"),
         stop: format!("__stop_{section}"),

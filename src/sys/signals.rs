@@ -99,6 +99,24 @@ impl Signals {
         }
     }
 
+    /// Waits until `fd` can be read, or its writer has closed it. An error once a signal has arrived.
+    pub(crate) fn until_readable(&self, fd: BorrowedFd<'_>) -> Result<()> {
+        loop {
+            self.check()?;
+            let mut fds = vec![PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+            fds.extend(self.arrivals().map(|arrivals| PollFd::new(arrivals, PollFlags::IN)));
+            wait_for(&mut fds, None);
+            if fds.first().is_some_and(|fd| !fd.revents().is_empty()) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether signals are caught.
+    pub(crate) fn are_watched(&self) -> bool {
+        self.arrivals().is_some()
+    }
+
     fn install(&self) -> io::Result<PipeReader> {
         let ignored = ignored_signals();
         let (arrivals, told) = io::pipe()?;

@@ -3,6 +3,7 @@
 //! limit everything runs on the thread that is there already. A thread that cannot be started is never an error.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -75,6 +76,29 @@ pub(crate) fn beside(work: impl FnOnce() + Send + 'static) -> Option<JoinHandle<
         run_once(&work);
     }
     thread
+}
+
+/// The result of `work`, for work that does not look for signals as often as it should. It runs on a thread of its own, which is left to
+/// itself when a signal arrives: it ends with the process. Where there is no such thread, and where signals are not caught, it runs here.
+///
+/// # Errors
+/// A signal has arrived.
+pub(crate) fn unless_stopped<R: Send + 'static>(signals: &Signals, work: impl FnOnce() -> R + Send + 'static) -> Result<R> {
+    // The pipe is closed when the work is done, or when it has panicked.
+    let Some((done, open)) = signals.are_watched().then(io::pipe).and_then(io::Result::ok) else { return Ok(work()) };
+    let result = Arc::new(Mutex::new(None));
+    let place = Arc::clone(&result);
+    let thread = beside(move || {
+        let _open = open;
+        let value = work();
+        *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+    });
+    signals.until_readable(done.as_fd())?;
+    if let Some(Err(panic)) = thread.map(JoinHandle::join) {
+        std::panic::resume_unwind(panic);
+    }
+    let result = result.lock().unwrap_or_else(PoisonError::into_inner).take();
+    Ok(result.unwrap_or_else(|| unreachable!("the work is done, and has not panicked")))
 }
 
 /// Runs `work`, unless that has been done.

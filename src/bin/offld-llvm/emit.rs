@@ -200,8 +200,8 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
                     table.set_alignment(align);
                 }
                 match dummy.kept {
-                    Kept::External => {
-                        table.set_linkage(Linkage::External);
+                    Kept::Weak => {
+                        table.set_linkage(Linkage::WeakAny);
                         table.set_visibility(GlobalVisibility::Hidden);
                     }
                     Kept::CompilerUsed if self.usage == Usage::Object => self.used.borrow_mut().push(table.as_pointer_value()),

@@ -146,11 +146,14 @@ fn prints_what_the_wrapper_of_llvm_14_is_documented_to() -> Outcome {
         let bytes = [&b"IMAGE-ONE"[..], b"IMAGE-TWO!"];
         bytes.iter().zip(archs).map(|(bytes, arch)| inline_image(bytes.to_vec(), arch.map(str::to_owned)).unwrap()).collect()
     };
-    assert_prints(&plan(host, Generation::Llvm14, images([None; 2])), "clang-offload-wrapper-15", same)?;
+    // A program may hold several modules, so none may define a global symbol for itself alone.
+    let weak =
+        |text: String| text.replace("@__dummy.omp_offloading.entry = hidden", "@__dummy.omp_offloading.entry = weak hidden");
+    assert_prints(&plan(host, Generation::Llvm14, images([None; 2])), "clang-offload-wrapper-15", weak)?;
     // The target ids must not be mergeable.
     let kept = |text: String| {
         let line = |line: &str| if line.starts_with("@__offload_arch") { line.replace("unnamed_addr ", "") } else { line.into() };
-        text.lines().map(line).collect::<Vec<String>>().join("\n")
+        weak(text.lines().map(line).collect::<Vec<String>>().join("\n"))
     };
     let infos = plan(host, Generation::Llvm14, images([Some("gfx906"), Some("gfx90a")]));
     assert_prints(&infos, "doc-wrapper-target", kept)

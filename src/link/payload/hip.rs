@@ -14,6 +14,7 @@ use crate::io::rope::Rope;
 use crate::link::device::Linked;
 use crate::model::{Generation, OffloadKind};
 use crate::sys::session::Session;
+use crate::sys::threads;
 
 /// The alignment of code objects in a bundle: the runtime maps them by page.
 const ALIGN: u64 = 4096;
@@ -28,7 +29,8 @@ pub(super) fn payload(
     let mut bundle = composed(images)?;
     if context.compress || session.scratch.keeps() {
         let output = session.scratch.path(&context.out_base, "hipfb")?;
-        write(&bundle, &output, context).with_context(|| format!("cannot write the HIP bundle `{}`", output.display()))?;
+        write(&bundle, &output, context, session)
+            .with_context(|| format!("cannot write the HIP bundle `{}`", output.display()))?;
         bundle = Rope::of_file(output)?;
     }
     Ok(Payload { kind: OffloadKind::Hip, generation, images: vec![PayloadImage::whole(bundle)] })
@@ -58,12 +60,17 @@ fn composed(images: &[&Linked]) -> Result<Rope> {
     Ok(all)
 }
 
-fn write(bundle: &Rope, output: &Path, context: &BundleContext<'_>) -> Result<()> {
+fn write(bundle: &Rope, output: &Path, context: &BundleContext<'_>, session: &Session) -> Result<()> {
     let mut out = File::create(output)?;
     if context.compress {
-        let mut packed = Compressor::new(BufWriter::new(out), bundle.size(), context.compression()?)?;
-        bundle.write_to(&mut packed)?;
-        packed.finish()?.flush()?;
+        let (options, bundle) = (context.compression()?, bundle.clone());
+        // zstd does not come back for minutes where it is told to compress as well as it can.
+        let pack = move || -> Result<()> {
+            let mut packed = Compressor::new(BufWriter::new(out), bundle.size(), options)?;
+            bundle.write_to(&mut packed)?;
+            Ok(packed.finish()?.flush()?)
+        };
+        threads::unless_stopped(&session.signals, pack)??;
     } else {
         bundle.write_at(&mut out, 0)?;
         out.set_len(bundle.size())?;

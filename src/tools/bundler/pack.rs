@@ -16,6 +16,7 @@ use crate::formats::compressed::{Compressor, Header, Options};
 use crate::io::outputs::{Output, Outputs, io_error};
 use crate::io::rope::Rope;
 use crate::sys::session::Session;
+use crate::sys::threads;
 
 /// Makes the bundle.
 pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
@@ -72,17 +73,24 @@ fn write(request: &Request, session: &Session, path: &Path, bundle: &Rope) -> Re
 fn compress(output: Output, bundle: &Rope, path: &Path, options: Options, verbose: bool, session: &Session) -> Result<()> {
     let context = |error: io::Error| io_error(path, &error);
     let started = Instant::now();
-    let mut out = Compressor::new(BufWriter::new(output), bundle.size(), options)?;
-    bundle.write_to(&mut out).map_err(context)?;
-    let finished = out.finish().map_err(|error| match error {
-        Error::Io { error, .. } => context(error),
-        other => other.into(),
-    })?;
-    let mut output = finished.into_inner().map_err(|error| context(error.into_error()))?;
+    let (all, place) = (bundle.clone(), path.to_owned());
+    let mut output = threads::unless_stopped(&session.signals, move || packed(output, &all, &place, options))??;
     if verbose {
         let mut start = Vec::new();
         output.rewind().and_then(|()| (&mut output).take(Header::LONGEST).read_to_end(&mut start)).map_err(context)?;
         verbose::compressed(&Header::read(&start, 0)?, options.level, started.elapsed(), &session.shell);
     }
     Ok(())
+}
+
+/// Writes `bundle`, compressed, to `output`. zstd does not come back for minutes where it is told to compress as well as it can.
+fn packed(output: Output, bundle: &Rope, path: &Path, options: Options) -> Result<Output> {
+    let context = |error: io::Error| io_error(path, &error);
+    let mut out = Compressor::new(BufWriter::new(output), bundle.size(), options)?;
+    bundle.write_to(&mut out).map_err(context)?;
+    let finished = out.finish().map_err(|error| match error {
+        Error::Io { error, .. } => context(error),
+        other => other.into(),
+    })?;
+    finished.into_inner().map_err(|error| context(error.into_error()))
 }

@@ -4,6 +4,7 @@
 mod after_22;
 mod amd_names;
 mod cache_folder;
+mod container_tools;
 mod cpu_kernels;
 mod half_images;
 mod host_pulls;
@@ -27,6 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(after_22::trials());
     trials.extend(amd_names::trials());
     trials.extend(cache_folder::trials());
+    trials.extend(container_tools::trials());
     trials.extend(cpu_kernels::trials());
     trials.extend(half_images::trials());
     trials.extend(host_pulls::trials());

@@ -54,7 +54,10 @@ fn beside_older(major: u32) -> Outcome {
             let common = ["-target", host, "-o"];
             work.run(release.tool("clang-offload-wrapper"), [&common[..], &["theirs.bc"], inputs].concat())?;
             work.run(made().links.join("clang-offload-wrapper"), [&common[..], &["ours.bc"], inputs].concat())?;
-            expect_equal(&format!("{host} {inputs:?}"), &untyped(&printed(&work, "theirs.bc")?), &printed(&work, "ours.bc")?)?;
+            // Two modules of theirs cannot be in one program.
+            let (strong, weak) = ("@__dummy.omp_offloading.entry = hidden", "@__dummy.omp_offloading.entry = weak hidden");
+            let theirs = untyped(&printed(&work, "theirs.bc")?).replace(strong, weak);
+            expect_equal(&format!("{host} {inputs:?}"), &theirs, &printed(&work, "ours.bc")?)?;
         }
     }
     passed()

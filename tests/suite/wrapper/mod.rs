@@ -152,7 +152,7 @@ fn sections() -> Outcome {
     let module = std::fs::read_to_string(work.path().join("wrapped.ll"))?;
     let in_table: Vec<&str> = module.lines().filter(|line| line.contains("section \"omp_offloading_entries\"")).collect();
     expect_equal("what is in the table", "1", &in_table.len().to_string())?;
-    expect_in(in_table[0], "@__dummy.omp_offloading.entry = hidden constant [0 x %__tgt_offload_entry] zeroinitializer")?;
+    expect_in(in_table[0], "@__dummy.omp_offloading.entry = weak hidden constant [0 x %__tgt_offload_entry] zeroinitializer")?;
     expect_not_in(&module, "\".omp_offloading_entries\"")?;
     for info in module.lines().filter(|line| line.starts_with("@.offload_image_info")) {
         expect_in(info, " = internal unnamed_addr constant %__tgt_image_info {")?;
