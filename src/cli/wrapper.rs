@@ -33,6 +33,7 @@ static LLVM_TOOL: ToolSpec = ToolSpec {
         Opt::new("kind", Kind::Choice(KINDS), "<value>", "Wrap for offload kind:").required(),
         Opt::new("o", Kind::Text, "<file>", "Write output to <file>, or to stdout if that is -.").required(),
         Opt::new("triple", Kind::Text, "<string>", "Target triple for the wrapper module"),
+        Opt::new("relocatable", Kind::Flag, "", "Wrap for a relocatable offloading application (OpenMP only)"),
         EMIT,
     ],
     positional: Positional::Many,
@@ -93,6 +94,7 @@ pub(super) fn llvm_offload_wrapper(argv: &[OsString], shell: &Arc<Shell>) -> Res
         emit: emit(&line, &output),
         output,
         notes: false,
+        relocatable: line.flag("relocatable") == Some(true),
         inline_limit: INLINE_LIMIT,
     };
     wrap(&request, &llvm, &session)
@@ -110,6 +112,7 @@ pub(super) fn clang_offload_wrapper(argv: &[OsString], shell: &Arc<Shell>) -> Re
         emit: emit(&line, &output),
         output,
         notes: line.flag("add-omp-offload-notes") == Some(true),
+        relocatable: false,
         inline_limit: INLINE_LIMIT,
     };
     let save_temps = line.flag("save-temps") == Some(true);

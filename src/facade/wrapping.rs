@@ -61,6 +61,7 @@ pub fn wrap(images: &[impl AsRef<Path>], output: impl AsRef<Path>, options: &Wra
         emit: options.emit.unwrap_or(Emit::of(&output)),
         output,
         notes: false,
+        relocatable: false,
         inline_limit: INLINE_LIMIT,
     };
     let session = options.messages.session();

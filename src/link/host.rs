@@ -16,13 +16,14 @@ use crate::args::request::LinkRequest;
 use crate::args::response::Style;
 use crate::args::{Dialect, Ledger, Role};
 use crate::formats::elf::edit;
+use crate::formats::offload_sections;
 use crate::io::bytes::Bytes;
 use crate::link::inputs::search::Naming;
 use crate::link::inputs::{InputObject, Inputs};
 use crate::link::scan::{HostFacts, Machine};
 use crate::model::{ObjectFormat, Origin};
 use crate::sys::atomic_file;
-use crate::sys::run::Cmd;
+use crate::sys::run::{Cmd, Equivalent};
 use crate::sys::{threads, toolchain};
 
 pub(crate) use runtime::openmp_runtime;
@@ -109,6 +110,26 @@ pub(crate) fn finish_relocatable(output: &Path) -> Result<()> {
 
 fn folder_of(file: &Path) -> &Path {
     file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))
+}
+
+/// The command of llvm-objcopy that gives the entry tables `tables` of a relocatable output the same names; in a dry run, those of an
+/// output without contents, as LLVM has it.
+pub(crate) fn objcopy_command(output: &Path, tables: &[&str], request: &LinkRequest) -> Result<Option<Equivalent>> {
+    let tag = if request.dry_run {
+        edit::entry_table_tag(&[])
+    } else if atomic_file::is_special(output) {
+        return Ok(None);
+    } else {
+        edit::entry_table_tag(Bytes::of(output)?.as_slice())
+    };
+    let mut args: Vec<OsString> = vec![output.into(), "--remove-section".into(), offload_sections::NAME.into()];
+    for table in tables {
+        args.extend(["--rename-section".into(), format!("{table}={table}_{tag}").into()]);
+        for bound in ["__start_", "__stop_"] {
+            args.extend(["--redefine-sym".into(), format!("{bound}{table}={bound}{table}_{tag}").into()]);
+        }
+    }
+    Ok(Some((toolchain::llvm_tool("llvm-objcopy", request.offld_clang.as_deref()), args)))
 }
 
 /// Removes the partial output of a linker that was stopped. Only a regular file, never a device, a pipe or a symlink.

@@ -3,6 +3,7 @@
 
 pub(crate) mod image_object;
 mod kept;
+mod shown;
 #[cfg(test)]
 mod tests;
 
@@ -47,6 +48,8 @@ pub(crate) struct RegisterContext<'a> {
     pub print: bool,
     /// What SYCL's runtime is handed.
     pub sycl: sycl::Registration,
+    /// `--offld-clang=`.
+    pub offld_clang: Option<&'a Path>,
     /// `--save-temps`: the module is kept as bitcode, too.
     pub keep_bitcode: bool,
     /// Report what is found in the cache.
@@ -60,7 +63,7 @@ pub(crate) struct RegisterContext<'a> {
 impl<'a> RegisterContext<'a> {
     /// For the link that `request` asks for.
     pub(crate) fn new(
-        request: &LinkRequest,
+        request: &'a LinkRequest,
         output: &'a Path,
         host_triple: &'a str,
         sycl: sycl::Registration,
@@ -73,6 +76,7 @@ impl<'a> RegisterContext<'a> {
             relocatable: request.relocatable,
             print: request.print_wrapped_module,
             sycl,
+            offld_clang: request.offld_clang.as_deref(),
             keep_bitcode: request.save_temps,
             verbose: request.verbose,
             llvm,
@@ -94,6 +98,14 @@ pub(crate) fn make(payloads: &[Payload], context: &RegisterContext<'_>, session:
     Ok(objects)
 }
 
+/// The sections of the entries that are registered, each once.
+pub(crate) fn tables(payloads: &[Payload]) -> Vec<&'static str> {
+    let mut tables: Vec<&str> = payloads.iter().map(|payload| payload.generation.entry_section(payload.kind)).collect();
+    tables.sort_unstable();
+    tables.dedup();
+    tables
+}
+
 /// The files that a payload's images are made of.
 fn files(payload: &Payload) -> impl Iterator<Item = &Path> {
     payload.images.iter().flat_map(|image| image.contents.files())
@@ -108,11 +120,12 @@ fn host_objects(payload: &Payload, context: &RegisterContext<'_>, session: &Sess
         let text = context.llvm.make(Form::Text, &plan, &purpose)?;
         session.shell.line(String::from_utf8_lossy(&text).trim_end());
     }
+    let wrapper = session.scratch.path(&format!("{stem}.wrapper"), "o")?;
     if context.keep_bitcode {
         let bitcode = session.scratch.path(&format!("{stem}.wrapper"), "bc")?;
+        session.runner.show_in_process(&|| shown::commands(payload, context, &bitcode, &wrapper, session))?;
         session.runner.make(&bitcode, &|path| write(path, &context.llvm.make(Form::Bitcode, &plan, &purpose)?))?;
     }
-    let wrapper = session.scratch.path(&format!("{stem}.wrapper"), "o")?;
     session.runner.make(&wrapper, &|path| write(path, &kept::object(&plan, &purpose, context, session)?))?;
     let mut objects = vec![wrapper];
     if !streamed.is_empty() {

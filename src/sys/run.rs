@@ -47,6 +47,9 @@ pub struct Cmd {
     pub output: Option<PathBuf>,
 }
 
+/// A program and its arguments that would do what this process does itself.
+pub(crate) type Equivalent = (PathBuf, Vec<OsString>);
+
 /// A linker process that has been started early and is waiting to read its arguments. Dropping it before they are sent kills it.
 #[derive(Debug)]
 pub struct PreloadedLinker {
@@ -107,6 +110,12 @@ pub trait Run: Send + Sync {
     /// Starts the program of `cmd` as a service that answers requests. A dry run starts it, too, since its answers are no output files.
     fn serve(&self, cmd: &Cmd, signals: &Arc<Signals>) -> Result<Box<dyn Service>> {
         start_service(cmd, signals)
+    }
+
+    /// Shows commands of other tools that do what this process is about to do itself, marked as such. They are not run, and `commands` is
+    /// called only where commands are shown.
+    fn show_in_process(&self, _commands: &dyn Fn() -> Result<Vec<Equivalent>>) -> Result<()> {
+        Ok(())
     }
 
     /// Lets `work` write a file; a dry run creates an empty one instead.
@@ -212,6 +221,13 @@ impl Real {
 }
 
 impl Run for Real {
+    fn show_in_process(&self, commands: &dyn Fn() -> Result<Vec<Equivalent>>) -> Result<()> {
+        if self.verbose {
+            commands()?.iter().for_each(|(program, args)| self.shell.command_in_process(program, args));
+        }
+        Ok(())
+    }
+
     fn run(&self, cmd: &Cmd) -> Result<Usage> {
         self.run_to_end(cmd, None)
     }

@@ -84,6 +84,11 @@ impl Shell {
         self.line(&format!(" {}", command_line(program, args)));
     }
 
+    /// A command of another tool that does what this process does itself: like [`Shell::command`], with a comment that says so.
+    pub fn command_in_process(&self, program: &Path, args: &[OsString]) {
+        self.line(&format!(" {} # in process", command_line(program, args)));
+    }
+
     fn labelled(&self, label: &str, colour: &str, text: &str) {
         let (name, text) = (printable(&self.name), printable_lines(text));
         if self.colour {

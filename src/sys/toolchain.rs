@@ -173,6 +173,17 @@ pub(crate) fn beside_us_or_on_path(name: &str) -> PathBuf {
     beside.or_else(|| which::which(name).ok()).unwrap_or_else(|| name.into())
 }
 
+/// Where LLVM's tool `name` is, for a command that is only shown: in offld's folder, else beside the device compiler, else on `PATH`, else
+/// the bare name.
+pub(crate) fn llvm_tool(name: &str, explicit_clang: Option<&Path>) -> PathBuf {
+    let ours = our_folders().map(|folder| folder.join(name)).find(|tool| tool.is_file());
+    let beside_clang = || {
+        let clang = device_compiler(explicit_clang, None).ok()?.compiler.path.canonicalize().ok()?;
+        Some(clang.with_file_name(name)).filter(|tool| tool.is_file())
+    };
+    ours.or_else(beside_clang).or_else(|| which::which(name).ok()).unwrap_or_else(|| name.into())
+}
+
 /// The linker that does the host link for `ld.offld`: `explicit` (`--offld-linker=`), `OFFLD_LINKER`, else `ld.lld`, else `ld`
 /// (the other way round if offld was called as `ld`, `ld_first`). Never offld itself under another name.
 pub(crate) fn host_linker(explicit: Option<&Path>, ld_first: bool) -> Result<PathBuf> {

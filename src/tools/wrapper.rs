@@ -48,6 +48,8 @@ pub(crate) struct Request {
     pub emit: Emit,
     /// Whether ELF images get notes that say who has wrapped them.
     pub notes: bool,
+    /// Whether the module goes into the output of a relocatable link, whose images no later link must take for inputs.
+    pub relocatable: bool,
     /// With more bytes of images in all than this, none passes through LLVM (`INLINE_LIMIT`, but for tests).
     pub inline_limit: u64,
 }
@@ -226,5 +228,10 @@ fn plan(request: &Request, images: &[Image], places: Places) -> Result<Plan> {
         (OffloadKind::Sycl, _) => Images::Sycl(sycl),
         _ => Images::OpenMp(planned),
     };
-    Ok(Plan { host_triple: request.host_triple.clone(), generation: request.generation, images, relocatable: false })
+    Ok(Plan {
+        host_triple: request.host_triple.clone(),
+        generation: request.generation,
+        images,
+        relocatable: request.relocatable,
+    })
 }

@@ -38,5 +38,9 @@ pub(super) fn payload(
         output: Some(output.clone()),
     };
     session.runner.run(&cmd)?;
-    Ok(Payload { kind: OffloadKind::Cuda, generation, images: vec![PayloadImage::whole(Rope::of_file(output)?)] })
+    Ok(Payload {
+        kind: OffloadKind::Cuda,
+        generation,
+        images: vec![PayloadImage::whole(Rope::of_file(output.clone())?, Some(output))],
+    })
 }

@@ -1,6 +1,7 @@
 //! HIP's payload: one offload bundle of all images, in the format of clang-offload-bundler (docs/spec/link-driver.md 7), compressed if
 //! `--compress` is given.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -13,11 +14,16 @@ use crate::formats::compressed::Compressor;
 use crate::io::rope::Rope;
 use crate::link::device::Linked;
 use crate::model::{Generation, OffloadKind};
+use crate::sys::run::Equivalent;
 use crate::sys::session::Session;
 use crate::sys::threads;
+use crate::sys::toolchain;
 
 /// The alignment of code objects in a bundle: the runtime maps them by page.
 const ALIGN: u64 = 4096;
+
+/// The host's target, of this name on every host. The id in a bundle has a dash after it.
+const HOST_ID: &str = "host-x86_64-unknown-linux-gnu";
 
 /// The bundle of the images of one generation. It is written to a file only if it is compressed, or with `--save-temps`.
 pub(super) fn payload(
@@ -27,13 +33,40 @@ pub(super) fn payload(
     session: &Session,
 ) -> Result<Payload> {
     let mut bundle = composed(images)?;
-    if context.compress || session.scratch.keeps() {
-        let output = session.scratch.path(&context.out_base, "hipfb")?;
-        write(&bundle, &output, context, session)
+    let path = || session.scratch.path(&context.out_base, "hipfb");
+    let output = if context.compress || session.scratch.keeps() { Some(path()?) } else { None };
+    session.runner.show_in_process(&|| {
+        let output = output.clone().map_or_else(path, Ok)?;
+        Ok(vec![bundler_command(images, &output, context)?])
+    })?;
+    if let Some(output) = &output {
+        write(&bundle, output, context, session)
             .with_context(|| format!("cannot write the HIP bundle `{}`", output.display()))?;
-        bundle = Rope::of_file(output)?;
+        bundle = Rope::of_file(output.clone())?;
     }
-    Ok(Payload { kind: OffloadKind::Hip, generation, images: vec![PayloadImage::whole(bundle)] })
+    Ok(Payload { kind: OffloadKind::Hip, generation, images: vec![PayloadImage::whole(bundle, output)] })
+}
+
+/// The command of clang-offload-bundler that makes the same bundle.
+fn bundler_command(images: &[&Linked], output: &Path, context: &BundleContext<'_>) -> Result<Equivalent> {
+    let mut args: Vec<OsString> = vec!["-type=o".into(), format!("-bundle-align={ALIGN}").into()];
+    if context.compress {
+        args.push("-compress".into());
+    }
+    if let Some(level) = context.compression_level {
+        args.push(format!("-compression-level={level}").into());
+    }
+    let ids: Vec<String> = images.iter().map(|image| Ok(id(image)?.to_string())).collect::<Result<_>>()?;
+    args.push(format!("-targets={HOST_ID}{}", ids.iter().map(|id| format!(",{id}")).collect::<String>()).into());
+    let option = |name: &str, file: &Path| {
+        let mut option = OsString::from(name);
+        option.push(file);
+        option
+    };
+    args.push("-input=/dev/null".into());
+    args.extend(images.iter().map(|image| option("-input=", &image.path)));
+    args.push(option("-output=", output));
+    Ok((toolchain::llvm_tool("clang-offload-bundler", context.offld_clang), args))
 }
 
 fn composed(images: &[&Linked]) -> Result<Rope> {
@@ -44,8 +77,8 @@ fn composed(images: &[&Linked]) -> Result<Rope> {
         // Of a dry run: a file without contents stands for the bundle, as LLVM has it. No device link that runs leaves one.
         return Ok(Rope::default());
     }
-    // The host's entry is empty, and has this name on every host.
-    let mut names = vec!["host-x86_64-unknown-linux-gnu-".to_owned()];
+    // The host's entry is empty.
+    let mut names = vec![format!("{HOST_ID}-")];
     names.extend(ids.iter().map(Id::to_string));
     let sizes = std::iter::once(0).chain(files.iter().map(Rope::size));
     let objects: Vec<(&str, u64)> = names.iter().map(String::as_str).zip(sizes).collect();

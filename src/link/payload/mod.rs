@@ -8,7 +8,7 @@ mod openmp;
 pub(crate) mod sycl;
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
@@ -39,13 +39,17 @@ pub(crate) struct PayloadImage {
     pub contents: Rope,
     /// The range of them that the runtime is given.
     pub image: Range<u64>,
+    /// The file that has it without a container, if there is one.
+    pub file: Option<PathBuf>,
+    /// The triple and the architecture that its container names; none without a container.
+    pub target: Option<(String, String)>,
 }
 
 impl PayloadImage {
-    /// An image of which the runtime is given all bytes.
-    fn whole(contents: Rope) -> Self {
+    /// An image of which the runtime is given all bytes, which are also in `file`.
+    fn whole(contents: Rope, file: Option<PathBuf>) -> Self {
         let image = 0..contents.size();
-        PayloadImage { contents, image }
+        PayloadImage { contents, image, file, target: None }
     }
 }
 
@@ -63,6 +67,8 @@ pub(crate) struct BundleContext<'a> {
     pub compress: bool,
     /// `--compression-level=`, as given.
     pub compression_level: Option<&'a str>,
+    /// `--offld-clang=`.
+    pub offld_clang: Option<&'a Path>,
 }
 
 impl<'a> BundleContext<'a> {
@@ -77,6 +83,7 @@ impl<'a> BundleContext<'a> {
             emits_file: request.emit_fatbin_only,
             compress: request.compress,
             compression_level: request.compression_level.as_deref(),
+            offld_clang: request.offld_clang.as_deref(),
         }
     }
 

@@ -26,17 +26,19 @@ fn package(image: &Linked, session: &Session) -> Result<PayloadImage> {
                 .with_context(|| format!("cannot write `{}`", body.display()))?;
         }
     }
+    let file = Some(body.clone());
     let bare = Rope::of_file(body).with_context(|| format!("the device link for {} left no image", image.target))?;
     if image.generation == Generation::Llvm14 {
-        return Ok(PayloadImage::whole(bare));
+        return Ok(PayloadImage::whole(bare, file));
     }
     let strings = [("triple", image.triple.as_str()), ("arch", image.target.arch.as_str())];
     let frame = offload_binary::frame(image.image_kind, OffloadKind::OpenMp as u16, 0, &strings, bare.size());
+    let target = Some((image.triple.clone(), image.target.arch.clone()));
     let start = frame.head.len() as u64;
     let image = start..start + bare.size();
     let mut contents = Rope::default();
     contents.push_bytes(frame.head);
     contents.append(bare);
     contents.pad_to(frame.total_size);
-    Ok(PayloadImage { contents, image })
+    Ok(PayloadImage { contents, image, file, target })
 }

@@ -17,9 +17,10 @@ use crate::registration::sycl;
 pub(super) fn payload(images: &[&Linked], generation: Generation, as_one: bool) -> Result<Payload> {
     let images = if as_one {
         let files: Vec<&Path> = images.iter().map(|image| image.path.as_path()).collect();
-        vec![PayloadImage::whole(binary(&files)?)]
+        vec![PayloadImage::whole(binary(&files)?, None)]
     } else {
-        let files = images.iter().map(|image| Ok(PayloadImage::whole(Rope::of_file(image.path.clone())?)));
+        let files =
+            images.iter().map(|image| Ok(PayloadImage::whole(Rope::of_file(image.path.clone())?, Some(image.path.clone()))));
         files.collect::<Result<_>>()?
     };
     Ok(Payload { kind: OffloadKind::Sycl, generation, images })

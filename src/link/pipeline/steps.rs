@@ -107,15 +107,23 @@ pub(super) fn plain_link(
     remove_output_if_stopped(result, request, session)
 }
 
-/// The host link, and for `-r` the edit of its output. After a signal or a full disk, no partial output is left.
-pub(super) fn host_link(line: &Cmd, preloaded: Option<PreloadedLinker>, request: &LinkRequest, session: &Session) -> Result<()> {
+/// The host link, and for `-r` the edit of its output, in which `tables` get other names. After a signal or a full disk, no partial output is left.
+pub(super) fn host_link(
+    line: &Cmd,
+    preloaded: Option<PreloadedLinker>,
+    tables: &[&str],
+    request: &LinkRequest,
+    session: &Session,
+) -> Result<()> {
     let mut host = session.trace.span(span::HOST, 0);
     let started = SystemTime::now();
     let ran =
         session.runner.run_preloaded(preloaded, line).map_err(|error| if request.verbose { error } else { one_line(error) });
     let mut result = ran.map(|(usage, _)| host.record_usage(usage));
     if request.relocatable && result.is_ok() {
-        result = session.runner.edit(out_name(request), &host::finish_relocatable);
+        let output = out_name(request);
+        let shown = || Ok(host::objcopy_command(output, tables, request)?.into_iter().collect());
+        result = session.runner.show_in_process(&shown).and_then(|()| session.runner.edit(output, &host::finish_relocatable));
         if result.is_err() {
             // Its entry tables still have their original names, which a later link would register again.
             host::remove_partial(out_name(request));

@@ -28,6 +28,7 @@ fn in_context<T>(output: &str, relocatable: bool, work: impl FnOnce(&RegisterCon
         output: Path::new(output),
         relocatable,
         print: false,
+        offld_clang: None,
         keep_bitcode: false,
         sycl: sycl::Registration::Llvm22,
         verbose: false,
@@ -41,7 +42,7 @@ fn payload(kind: OffloadKind, dir: &Path, files: &[&[u8]]) -> Result<Payload, Bo
     for (index, bytes) in files.iter().enumerate() {
         let body = dir.join(format!("image{index}"));
         std::fs::write(&body, bytes)?;
-        images.push(PayloadImage { contents: Rope::of_file(body)?, image: 0..bytes.len() as u64 });
+        images.push(PayloadImage { contents: Rope::of_file(body)?, image: 0..bytes.len() as u64, file: None, target: None });
     }
     Ok(Payload { kind, generation: Generation::Llvm21, images })
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 
-use super::{Cmd, Run};
+use super::{Cmd, Equivalent, Run};
 use crate::sys::shell::Shell;
 use crate::sys::trace::Usage;
 
@@ -34,6 +34,11 @@ impl Run for Dry {
 
     fn in_order(&self) -> bool {
         true
+    }
+
+    fn show_in_process(&self, commands: &dyn Fn() -> Result<Vec<Equivalent>>) -> Result<()> {
+        commands()?.iter().for_each(|(program, args)| self.shell.command_in_process(program, args));
+        Ok(())
     }
 
     fn make(&self, file: &Path, _work: &dyn Fn(&Path) -> Result<()>) -> Result<()> {

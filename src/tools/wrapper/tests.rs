@@ -60,6 +60,7 @@ impl Bench {
             emit: Emit::of(Path::new(name)),
             output: self.at(name),
             notes: false,
+            relocatable: false,
             inline_limit: limit,
         };
         change(&mut request);

@@ -141,12 +141,6 @@ pub(super) const UNDEFINED: Rule = Rule {
     apply: |shown| cpu_links(shown, |words| words.retain(|word| word != "-Wl,--no-undefined")),
 };
 
-pub(super) const OBJCOPY: Rule = Rule {
-    what: "no llvm-objcopy after a relocatable link",
-    why: "its work is done in process, so no tool has to be there",
-    apply: |shown| shown.after.clear(),
-};
-
 /// The device links for CPUs.
 fn cpu_links(shown: &mut Shown, change: impl Fn(&mut Vec<String>)) {
     shown.device.iter_mut().filter(|words| words.iter().any(|word| word == "-shared")).for_each(change);

@@ -14,6 +14,9 @@ pub(super) enum Form {
     Raw,
 }
 
+/// What is at the end of a line for what is done in process.
+const IN_PROCESS: &str = " # in process";
+
 /// The commands of a link.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Shown {
@@ -29,6 +32,9 @@ impl Shown {
     /// Reads what a wrapper printed that ran in `folder`.
     pub(super) fn read(printed: &str, form: Form, folder: &Path) -> Result<Shown, Failed> {
         let commands = printed.lines().filter(|line| line.starts_with(" \""));
+        // Steps that LLVM's wrapper of this release takes itself, too, and does not show.
+        let unshown = |line: &&str| line.ends_with(IN_PROCESS) && !line.contains("/llvm-objcopy\" ");
+        let commands = commands.filter(|line| !unshown(line)).map(|line| line.trim_end_matches(IN_PROCESS));
         let words = |line: &str| match form {
             Form::Shell => shell_words(line),
             Form::Raw => line.trim().replace('"', "").split(' ').map(str::to_owned).collect(),

@@ -14,6 +14,7 @@ mod linker_alone;
 mod placeholders;
 mod same_definitions;
 mod setup;
+mod shown_steps;
 mod signals;
 mod stale;
 mod sycl_runtimes;
@@ -38,6 +39,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(placeholders::trials());
     trials.extend(same_definitions::trials());
     trials.extend(setup::trials());
+    trials.extend(shown_steps::trials());
     trials.extend(signals::trials());
     trials.extend(stale::trials());
     trials.extend(sycl_runtimes::trials());
