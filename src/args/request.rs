@@ -164,6 +164,8 @@ pub struct LinkRequest {
     pub no_lto: bool,
     /// `--no-offload-runtime`.
     pub no_offload_runtime: bool,
+    /// `--no-offld-note`.
+    pub no_note: bool,
     /// `--offld-sycl-registration`: the release of LLVM whose SYCL runtime the program meets.
     pub sycl_release: Option<u32>,
     /// `--reproduce`.
@@ -268,6 +270,7 @@ impl LinkRequest {
             Id::EmbedBitcode => self.embed_bitcode = true,
             Id::EmitFatbinOnly => self.emit_fatbin_only = true,
             Id::NoLto => self.no_lto = true,
+            Id::NoOffldNote => self.no_note = true,
             Id::NoOffloadRuntime => self.no_offload_runtime = true,
             Id::PrintWrappedModule => self.print_wrapped_module = true,
             Id::SaveTemps => self.save_temps = true,

@@ -151,6 +151,7 @@ pub enum Id {
     NoLto,
     // Options that only offld has.
     Cache,
+    NoOffldNote,
     NoOffloadRuntime,
     OffldClang,
     OffldLinker,
@@ -260,6 +261,7 @@ const OWN: &[OptionRow] = &[
     own("linker-path", Any, Either, Id::LinkerPath, "The host linker"),
     wrapper("mllvm", One, Separate, Id::Mllvm, "An argument for LLVM, in device links too"),
     wrapper("no-lto", Two, Flag, Id::NoLto, "Compile bitcode for AMD's GPUs, each input by itself, in place of link-time optimization"),
+    own("no-offld-note", Two, Flag, Id::NoOffldNote, "Leave out the note that says which offld and device compiler linked the file"),
     own("no-offload-runtime", Two, Flag, Id::NoOffloadRuntime, "Add no offload runtime library to the host link"),
     own("offld-clang", Two, Equals, Id::OffldClang, "The clang to link device code with"),
     own("offld-linker", Two, Equals, Id::OffldLinker, "The host linker; wins over --linker-path="),

@@ -97,8 +97,8 @@ fn stages(ledger: &Ledger, request: &LinkRequest, background: &Background<'_>, s
 
     // Host objects that hold the images and register them when the program starts. LLVM is not needed after that.
     let registering = session.trace.span(span::WRAP, 0);
-    let (triple, sycl) = (&images.host_triple, images.sycl);
-    let context = RegisterContext::new(request, out_name(request), triple, sycl, &background.llvm, &background.cache);
+    let (triple, sycl, compiler) = (&images.host_triple, images.sycl, images.device_compiler);
+    let context = RegisterContext::new(request, out_name(request), triple, sycl, compiler, &background.llvm, &background.cache);
     let objects = register::make(&payloads, &context, session)?;
     background.llvm.dismiss();
     drop(registering);
@@ -124,6 +124,8 @@ struct Images {
     host_triple: String,
     /// What SYCL's runtime is handed.
     sycl: sycl::Registration,
+    /// The major version of the device compiler, if there was one and it is known.
+    device_compiler: Option<u32>,
     /// Arguments that the host link lacks for the OpenMP runtime.
     runtime: Vec<OsString>,
     /// The host link's inputs, for error reports.
@@ -137,7 +139,7 @@ fn override_images(options: &[(String, PathBuf)], request: &LinkRequest, session
     steps::check_host(request, &host_triple)?;
     let linked = device::override_images(options)?;
     let sycl = steps::sycl_of_linked(request, &linked)?;
-    Ok(Images { linked, host_triple, sycl, runtime: Vec::new(), host_inputs: Vec::new() })
+    Ok(Images { linked, host_triple, sycl, device_compiler: None, runtime: Vec::new(), host_inputs: Vec::new() })
 }
 
 /// Links the device code of the inputs; none if there is no device code, or it is registered already.
@@ -213,7 +215,8 @@ fn device_images(
     let missing_runtime = |target: &Target| device::missing_runtime(target, &context);
     let linked = device::link(&jobs, &context, session)
         .map_err(|error| steps::with_hints(error, &jobs, &facts, &inputs, &missing_runtime))?;
-    Ok(DeviceCode::Linked(Images { linked, host_triple, sycl, runtime, host_inputs: host::input_names(&inputs) }))
+    let (device_compiler, host_inputs) = (compiler.major, host::input_names(&inputs));
+    Ok(DeviceCode::Linked(Images { linked, host_triple, sycl, device_compiler, runtime, host_inputs }))
 }
 
 // They start `offld-llvm` by its place, which a build without it does not have.

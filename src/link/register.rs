@@ -3,6 +3,7 @@
 
 pub(crate) mod image_object;
 mod kept;
+mod note;
 mod shown;
 #[cfg(test)]
 mod tests;
@@ -54,6 +55,10 @@ pub(crate) struct RegisterContext<'a> {
     pub keep_bitcode: bool,
     /// Report what is found in the cache.
     pub verbose: bool,
+    /// Note in the file who linked its device code.
+    pub note: bool,
+    /// The major version of the device compiler, if it is known.
+    pub device_compiler: Option<u32>,
     /// Generates registration code.
     pub llvm: &'a Llvm<'a>,
     /// The cache, or why there is none.
@@ -67,6 +72,7 @@ impl<'a> RegisterContext<'a> {
         output: &'a Path,
         host_triple: &'a str,
         sycl: sycl::Registration,
+        device_compiler: Option<u32>,
         llvm: &'a Llvm<'a>,
         cache: &'a std::result::Result<Arc<Cache>, String>,
     ) -> Self {
@@ -79,6 +85,8 @@ impl<'a> RegisterContext<'a> {
             offld_clang: request.offld_clang.as_deref(),
             keep_bitcode: request.save_temps,
             verbose: request.verbose,
+            note: !request.no_note,
+            device_compiler,
             llvm,
             cache,
         }
@@ -90,7 +98,7 @@ pub(crate) fn make(payloads: &[Payload], context: &RegisterContext<'_>, session:
     let mut objects = Vec::new();
     for (index, payload) in payloads.iter().enumerate() {
         session.signals.check()?;
-        objects.append(&mut host_objects(payload, context, session)?);
+        objects.append(&mut host_objects(payload, index == 0, context, session)?);
         // The images are in objects now, so their files can go, except for those that a later payload uses, too.
         let later = |file: &Path| payloads[index + 1..].iter().flat_map(files).any(|other| other == file);
         files(payload).filter(|file| !later(file)).for_each(|file| session.scratch.discard(file));
@@ -111,7 +119,7 @@ fn files(payload: &Payload) -> impl Iterator<Item = &Path> {
     payload.images.iter().flat_map(|image| image.contents.files())
 }
 
-fn host_objects(payload: &Payload, context: &RegisterContext<'_>, session: &Session) -> Result<Vec<PathBuf>> {
+fn host_objects(payload: &Payload, first: bool, context: &RegisterContext<'_>, session: &Session) -> Result<Vec<PathBuf>> {
     let base = context.output.file_name().unwrap_or(context.output.as_os_str()).to_string_lossy().into_owned();
     let stem = format!("{base}.{}.image", payload.kind.name());
     let (plan, streamed) = planned(payload, context)?;
@@ -126,7 +134,9 @@ fn host_objects(payload: &Payload, context: &RegisterContext<'_>, session: &Sess
         session.runner.show_in_process(&|| shown::commands(payload, context, &bitcode, &wrapper, session))?;
         session.runner.make(&bitcode, &|path| write(path, &context.llvm.make(Form::Bitcode, &plan, &purpose)?))?;
     }
-    session.runner.make(&wrapper, &|path| write(path, &kept::object(&plan, &purpose, context, session)?))?;
+    session
+        .runner
+        .make(&wrapper, &|path| note::write(path, &kept::object(&plan, &purpose, context, session)?, first, context))?;
     let mut objects = vec![wrapper];
     if !streamed.is_empty() {
         objects.append(&mut stream_images(&plan, &streamed, &stem, session)?);

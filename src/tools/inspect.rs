@@ -88,8 +88,7 @@ fn file(path: &Path, request: &Request, session: &Session) -> FileReport {
 fn unreadable(path: &Path, request: &Request, session: &Session, error: &anyhow::Error) -> FileReport {
     let mut walk = Walk::new(request, Arc::clone(&session.signals), 0);
     walk.note(error);
-    let file = path.display().to_string();
-    FileReport { file, kind: UNREADABLE, images: Vec::new(), registrations: Vec::new(), errors: walk.errors }
+    walk.report(path, UNREADABLE)
 }
 
 fn opened(path: &Path, piece: Piece, request: &Request, session: &Session) -> FileReport {
@@ -97,8 +96,7 @@ fn opened(path: &Path, piece: Piece, request: &Request, session: &Session) -> Fi
     let kind = kind(piece.bytes());
     let place = Place { file: path.to_owned(), steps: Vec::new() };
     walk.enter(&Cursor { piece, file: path.to_owned(), place, facts: ImageMetadata::default(), inside: false, depth: 0 });
-    let file = path.display().to_string();
-    FileReport { file, kind, images: walk.images, registrations: walk.registrations, errors: walk.errors }
+    walk.report(path, kind)
 }
 
 /// The type of a file, for the report.

@@ -40,6 +40,7 @@ const CASES: &[(&str, Check)] = &[
             && r.llvm_options[3] == LlvmOption::Mllvm("-d".into())
     }),
     ("--no-lto", |r| r.no_lto),
+    ("--no-offld-note", |r| r.no_note),
     ("--no-offload-runtime", |r| r.no_offload_runtime),
     ("--offld-clang=c --offld-linker=l", |r| r.offld_clang == Some("c".into()) && r.offld_linker == Some("l".into())),
     ("--offld-sycl-registration=22 --offld-sycl-registration=24", |r| r.sycl_release == Some(24)),

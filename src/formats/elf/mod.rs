@@ -16,8 +16,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod append;
 pub mod edit;
 pub mod interface;
+pub mod link_note;
 pub(crate) mod raw;
 pub mod wrapper_notes;
 

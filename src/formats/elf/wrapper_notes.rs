@@ -1,13 +1,14 @@
 //! The notes that clang-offload-wrapper adds to ELF images (docs/spec/containers.md 5.1): a section `.note.openmp` with version,
-//! producer and the producer's version. The image keeps all it has where it is: the section, the names of sections and their
-//! table are written after it, and the header says where they are now.
+//! producer and the producer's version.
 
 #[cfg(test)]
 mod tests;
 
-use super::raw::{FileHeader, Record, SectionHeader, append_note};
+pub use super::append::Changed;
+
+use super::append;
+use super::raw::{FileHeader, SectionHeader, append_note};
 use crate::error::Malformed;
-use crate::formats::slice;
 use crate::model::LLVM_RELEASE;
 use object::elf;
 
@@ -18,68 +19,13 @@ const OWNER: &[u8] = b"LLVMOMPOFFLOAD\0";
 /// The notes by their types from 1 on: version of the notes, producer, its version.
 const NOTES: [&str; 3] = ["1.0", "LLVM", LLVM_RELEASE];
 
-/// An image with notes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Changed {
-    /// The new start, which replaces as many bytes of the image.
-    pub head: Vec<u8>,
-    /// The offset of the tail; zeros fill the gap between the image and it.
-    pub tail_at: u64,
-    /// The bytes after the image.
-    pub tail: Vec<u8>,
-}
-
 /// The ELF file `image` with notes.
 pub fn add(image: &[u8]) -> Result<Changed, Malformed> {
-    let (class, mut head) = FileHeader::read(image)?;
-    let names_index = usize::from(head.shstrndx.0);
-    let no_sections = head.shnum == 0;
-    if no_sections != (head.shoff == 0) || head.shnum >= elf::SHN_LORESERVE - 2 || names_index >= usize::from(head.shnum).max(1) {
-        return Err(Malformed::new("a table of sections that cannot be added to", head.shoff));
-    }
-    let mut headers = SectionHeader::table(class, image, head.shoff, head.shnum.into(), "section headers past the end")?;
-    let mut names = match headers.get(names_index) {
-        Some(names) => slice(image, names.offset, names.size, "names of sections past the end", head.shoff)?.to_vec(),
-        None => vec![0],
-    };
-    let mut tail = Vec::new();
+    let (class, _) = FileHeader::read(image)?;
+    let mut notes = Vec::new();
     for (text, kind) in NOTES.iter().zip(1..) {
-        append_note(class, OWNER, elf::NoteType(kind), text.as_bytes(), &mut tail);
+        append_note(class, OWNER, elf::NoteType(kind), text.as_bytes(), &mut notes);
     }
-    let tail_at = (image.len() as u64).next_multiple_of(8);
-    let notes = SectionHeader {
-        name: names.len() as u32,
-        kind: elf::SHT_NOTE,
-        offset: tail_at,
-        size: tail.len() as u64,
-        align: 4,
-        ..SectionHeader::default()
-    };
-    names.extend(SECTION.bytes().chain([0]));
-    let mut names_index = names_index;
-    if no_sections {
-        names_index = 1;
-        let name = names.len() as u32;
-        names.extend(b".shstrtab\0");
-        headers.push(SectionHeader::default());
-        headers.push(SectionHeader { name, kind: elf::SHT_STRTAB, align: 1, ..SectionHeader::default() });
-    }
-    if let Some(own) = headers.get_mut(names_index) {
-        own.offset = tail_at + tail.len() as u64;
-        own.size = names.len() as u64;
-    }
-    tail.extend(&names);
-    headers.push(notes);
-    tail.resize(tail.len().next_multiple_of(8), 0);
-    head.shoff = tail_at + tail.len() as u64;
-    headers.iter().for_each(|header| header.append(class, &mut tail));
-    if !class.is_64 && tail_at + tail.len() as u64 > u32::MAX.into() {
-        return Err(Malformed::new("no room for notes within 4 GiB", tail_at));
-    }
-    head.shentsize = SectionHeader::size(class) as u16;
-    // The number is less than the first one with a special meaning.
-    head.shnum = headers.len() as u16;
-    head.shstrndx = elf::SymbolSection(names_index as u16);
-    Ok(Changed { head: head.to_bytes(class), tail_at, tail })
+    let header = SectionHeader { kind: elf::SHT_NOTE, align: 4, ..SectionHeader::default() };
+    append::section(image, SECTION, header, &notes)
 }

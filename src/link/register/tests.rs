@@ -32,6 +32,8 @@ fn in_context<T>(output: &str, relocatable: bool, work: impl FnOnce(&RegisterCon
         keep_bitcode: false,
         sycl: sycl::Registration::Llvm22,
         verbose: false,
+        note: true,
+        device_compiler: Some(22),
         llvm: &Llvm::new(&session),
         cache: &Err("not in this test".to_owned()),
     })

@@ -201,7 +201,7 @@ fn rewrite(arg: &Arg, tokens: &[OsString]) -> (Rewrite, Option<OsString>) {
         Id::Cache | Id::DryRun | Id::HostTriple | Id::LinkerPath | Id::OffldClang | Id::OffldLinker | Id::Reproduce => {
             Rewrite::Drop
         }
-        Id::NoLto | Id::NoOffloadRuntime | Id::OffldSyclRegistration | Id::Why => Rewrite::OffldOnly,
+        Id::NoLto | Id::NoOffldNote | Id::NoOffloadRuntime | Id::OffldSyclRegistration | Id::Why => Rewrite::OffldOnly,
         Id::LinkWholeArchive => Rewrite::File,
         Id::BitcodeLibrary
         | Id::BuiltinBitcode

@@ -43,6 +43,8 @@ pub struct FileReport {
     pub images: Vec<Image>,
     /// The runtimes that it registers images with.
     pub registrations: Vec<Registration>,
+    /// Who linked its device code, as offld notes it.
+    pub linked_by: Vec<Linker>,
     /// The errors in it, each with its place.
     pub errors: Vec<String>,
 }
@@ -184,6 +186,18 @@ pub struct Registration {
     pub found: &'static str,
     /// The needed libraries that define it.
     pub libraries: Vec<Library>,
+}
+
+/// An offld that linked the device code of a file or of a member of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Linker {
+    /// The members of archives that say it, the outermost first.
+    pub members: Vec<String>,
+    /// The version of offld.
+    pub offld: String,
+    /// The device compiler and its version; none if offld did not know it.
+    pub device_compiler: Option<String>,
 }
 
 /// A library that a program needs.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::report::{FileReport, Image, Registration, Report, Step, UNREADABLE};
+use super::report::{FileReport, Image, Linker, Registration, Report, Step, UNREADABLE};
 use crate::formats::kernels::Kernel;
 use crate::model::printable;
 
@@ -84,6 +84,9 @@ fn file_text(out: &mut String, file: &FileReport, style: Style) {
     }
     for registration in &file.registrations {
         let _ = writeln!(out, "  {}", printable(&registers(registration)));
+    }
+    for linker in &file.linked_by {
+        let _ = writeln!(out, "  {}", printable(&linked_by(linker)));
     }
 }
 
@@ -248,6 +251,12 @@ fn registers(registration: &Registration) -> String {
         }
     }
     text
+}
+
+fn linked_by(Linker { members, offld, device_compiler }: &Linker) -> String {
+    let members: String = members.iter().map(|member| format!("({member}) ")).collect();
+    let compiler = device_compiler.as_ref().map(|compiler| format!(" with {compiler}")).unwrap_or_default();
+    format!("{members}device code linked by offld {offld}{compiler}")
 }
 
 #[cfg(test)]

@@ -1,18 +1,19 @@
 //! The recursion through a file and everything it contains, down to the device images. An error in one container ends that container
 //! only; it is noted, and the rest is still inspected.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Error, Result, bail};
 use object::FileKind;
 
 use super::image::ImageMetadata;
-use super::report::{Image, Place, Registration};
+use super::report::{FileReport, Image, Linker, Place, Registration};
 use super::what::{ByteKind, byte_kind};
 use super::{Request, archive, bitcode, containers, image, objects, registers};
 use crate::error;
 use crate::formats::archive::MAX_NESTING;
+use crate::formats::elf::link_note::{self, LinkedBy};
 use crate::io::piece::Piece;
 use crate::sys::signals::Signals;
 
@@ -27,6 +28,7 @@ pub(super) struct Walk<'r> {
     pub(super) signals: Arc<Signals>,
     pub(super) images: Vec<Image>,
     pub(super) registrations: Vec<Registration>,
+    pub(super) linked_by: Vec<Linker>,
     pub(super) errors: Vec<String>,
     /// How many more members, sections and containers may be opened.
     left: u64,
@@ -61,7 +63,14 @@ impl<'r> Walk<'r> {
     /// Starts the inspection of a file of `size` bytes.
     pub(super) fn new(request: &'r Request, signals: Arc<Signals>, size: u64) -> Self {
         let left = FEW + size / BYTES_EACH;
-        Walk { request, signals, images: Vec::new(), registrations: Vec::new(), errors: Vec::new(), left }
+        let (images, registrations, linked_by, errors) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Walk { request, signals, images, registrations, linked_by, errors, left }
+    }
+
+    /// What was found in the file `path`, which is of the type `kind`.
+    pub(super) fn report(self, path: &Path, kind: &'static str) -> FileReport {
+        let Walk { images, registrations, linked_by, errors, .. } = self;
+        FileReport { file: path.display().to_string(), kind, images, registrations, linked_by, errors }
     }
 
     /// Inspects the bytes at `cursor`, recursively. Errors are noted.
@@ -111,7 +120,21 @@ impl<'r> Walk<'r> {
         objects::sections(self, cursor)?;
         objects::variables(self, cursor, None)?;
         let has_images = self.images.len() > before;
-        registers::of(self, cursor, has_images).with_context(|| cursor.place.to_string())
+        registers::of(self, cursor, has_images).with_context(|| cursor.place.to_string())?;
+        if matches!(kind, FileKind::Elf32 | FileKind::Elf64) {
+            self.linkers(cursor)?;
+        }
+        Ok(())
+    }
+
+    /// Adds what the notes in an ELF file say about who linked it.
+    fn linkers(&mut self, cursor: &Cursor) -> Result<()> {
+        let members = cursor.place.members();
+        for by in link_note::read(cursor.piece.bytes()).with_context(|| format!("{}: its notes", cursor.place))? {
+            let LinkedBy { version: offld, device_compiler, .. } = by;
+            self.linked_by.push(Linker { members: members.clone(), offld, device_compiler });
+        }
+        Ok(())
     }
 
     /// Adds an object as an image, and inspects its sections, as it may embed other images.

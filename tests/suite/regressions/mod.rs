@@ -12,6 +12,7 @@ mod inspecting;
 mod limits;
 mod linker_alone;
 mod placeholders;
+mod provenance;
 mod same_definitions;
 mod setup;
 mod shown_steps;
@@ -37,6 +38,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(limits::trials());
     trials.extend(linker_alone::trials());
     trials.extend(placeholders::trials());
+    trials.extend(provenance::trials());
     trials.extend(same_definitions::trials());
     trials.extend(setup::trials());
     trials.extend(shown_steps::trials());

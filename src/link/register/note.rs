@@ -1,0 +1,30 @@
+//! The note in a registration object that says who linked the device code. It is added to what is cached, so that a link by another compiler
+//! finds the same object.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::RegisterContext;
+use crate::formats::elf::link_note::{self, LinkedBy};
+use crate::model::ObjectFormat;
+
+/// Writes `object`, a registration object, to `path`, with a note where the link is to have one: an ELF file's first object has it.
+pub(super) fn write(path: &Path, object: &[u8], first: bool, context: &RegisterContext<'_>) -> Result<()> {
+    let describe = || format!("cannot write `{}`", path.display());
+    let wanted = first && context.note && ObjectFormat::of(context.host_triple) == ObjectFormat::Elf;
+    if !wanted {
+        return std::fs::write(path, object).with_context(describe);
+    }
+    let by = LinkedBy::this(context.device_compiler);
+    let noted = link_note::add(object, &by).with_context(|| format!("cannot add a note to `{}`", path.display()))?;
+    let rest = object.get(noted.head.len()..).unwrap_or_default();
+    let gap = (noted.tail_at as usize).saturating_sub(object.len());
+    let mut out = File::create(path).with_context(describe)?;
+    for part in [&noted.head, rest, &vec![0; gap], &noted.tail] {
+        out.write_all(part).with_context(describe)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! `offld inspect` and `readelf` tell who made a file: who linked its device code, by offld's note.
+
+use std::path::Path;
+use std::process::Command;
+
+use libtest_mimic::{Failed, Trial};
+use serde_json::Value;
+
+use crate::kit::Image;
+use crate::support::{
+    Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, llvm, made, missing, offld, output, passed, run, text,
+    with_llvm,
+};
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        with_llvm("regressions::g22h_a_note_says_who_linked_the_file", each_linker),
+        with_llvm("regressions::g22i_relocatable_links_hand_the_note_on", relocatable),
+        with_llvm("regressions::g22j_no_note_where_none_belongs", without),
+        with_llvm("regressions::g22k_the_note_holds_versions_and_nothing_else", only_versions),
+    ]
+}
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+fn inspect(work: &Work, file: &str) -> Result<Value, Failed> {
+    let shown = text(&output(work.command(offld()).args(["inspect", "--json", file]))?.stdout);
+    let report: Value = serde_json::from_str(&shown).map_err(|error| format!("{error}: {shown}"))?;
+    Ok(report["files"][0].clone())
+}
+
+/// Every note of owner offld in a file, by another reader.
+fn owners(work: &Work, file: &str) -> Result<usize, Failed> {
+    Ok(run(work.command("readelf").args(["-n", file]))?.lines().filter(|line| line.trim_start().starts_with("offld ")).count())
+}
+
+/// A link of `words` by `linker`, in place of the stand-in.
+fn link(work: &Work, linker: &Path, words: &[&str]) -> Command {
+    let mut link = work.wrapper(words.iter().copied());
+    link.arg(format!("--offld-linker={}", linker.display()));
+    link
+}
+
+fn linker(name: &str) -> Option<std::path::PathBuf> {
+    if name == "ld.lld" { Some(llvm(name)) } else { which::which(name).ok() }
+}
+
+fn expect_linked_by(work: &Work, file: &str) -> Result<(), Failed> {
+    let expected = format!("[{{\"device_compiler\":\"clang 22\",\"members\":[],\"offld\":\"{VERSION}\"}}]");
+    expect_equal(file, &expected, &inspect(work, file)?["linked_by"].to_string())
+}
+
+fn each_linker() -> Outcome {
+    let work = Work::new();
+    work.fat("a.o", &[Image::host("A")])?;
+    for name in ["ld.lld", "ld.bfd", "gold", "mold"] {
+        let Some(linker) = linker(name) else { return missing(name) };
+        run(&mut link(&work, &linker, &["-shared", "--gc-sections", "-o", "lib.so", "a.o"]))?;
+        expect_equal(&format!("notes by {name}"), "2", &owners(&work, "lib.so")?.to_string())?;
+        expect_linked_by(&work, "lib.so")?;
+        run(work.command("strip").arg("lib.so"))?;
+        expect_equal("notes of the stripped file", "2", &owners(&work, "lib.so")?.to_string())?;
+        expect_linked_by(&work, "lib.so")?;
+        let shown = run(work.command(offld()).args(["inspect", "lib.so"]))?;
+        expect_in(&shown, &format!("  device code linked by offld {VERSION} with clang 22\n"))?;
+    }
+    passed()
+}
+
+fn relocatable() -> Outcome {
+    let work = Work::new();
+    work.fat("a.o", &[Image::host("A")])?;
+    work.fat("b.o", &[Image::host("B")])?;
+    work.fat("plain.o", &[])?;
+    for name in ["ld.lld", "ld.bfd"] {
+        let Some(linker) = linker(name) else { return missing(name) };
+        for part in ["a", "b"] {
+            run(&mut link(&work, &linker, &["-r", "-o", &format!("{part}-r.o"), &format!("{part}.o")]))?;
+            expect_linked_by(&work, &format!("{part}-r.o"))?;
+        }
+        run(&mut link(&work, &linker, &["-shared", "-o", "lib.so", "a-r.o", "b-r.o", "plain.o"]))?;
+        expect_equal(&format!("notes by {name}"), "4", &owners(&work, "lib.so")?.to_string())?;
+        // Both say the same.
+        expect_linked_by(&work, "lib.so")?;
+        work.archive("parts.a", &["a-r.o", "plain.o"])?;
+        let found = inspect(&work, "parts.a")?["linked_by"].to_string();
+        expect_equal(
+            "members",
+            &format!("[{{\"device_compiler\":\"clang 22\",\"members\":[\"a-r.o\"],\"offld\":\"{VERSION}\"}}]"),
+            &found,
+        )?;
+        std::fs::remove_file(work.path().join("parts.a"))?;
+    }
+    passed()
+}
+
+fn without() -> Outcome {
+    let work = Work::new();
+    work.fat("a.o", &[Image::host("A")])?;
+    work.fat("plain.o", &[])?;
+    let lld = llvm("ld.lld");
+    let cases: [(&str, &[&str]); 2] = [
+        ("plain.so", &["-shared", "-o", "plain.so", "plain.o"]),
+        ("quiet.so", &["-shared", "-o", "quiet.so", "a.o", "--no-offld-note"]),
+    ];
+    for (file, words) in cases {
+        run(&mut link(&work, &lld, words))?;
+        expect_equal(file, "0", &owners(&work, file)?.to_string())?;
+        expect_equal(file, "[]", &inspect(&work, file)?["linked_by"].to_string())?;
+    }
+    run(&mut link(&work, &lld, &["--emit-fatbin-only", "-o", "bundled", "a.o"]))?;
+    let images = std::fs::read(work.path().join("bundled"))?;
+    ensure(!text(&images).contains("offld"), || "the bundled images name offld")?;
+    // A host whose objects are not ELF.
+    work.fat_for("x86_64-pc-windows-msvc", "w.obj", &[Image::host("A")], "int w;\n")?;
+    let mut coff = work.command(made().links.join("clang-linker-wrapper"));
+    coff.arg("--host-triple=x86_64-pc-windows-msvc").env("OFFLD_CLANG", work.path().join("tools/clang"));
+    run(coff.args(["--linker-path=tools/linker", "-out:w.dll", "w.obj"]))?;
+    for made in std::fs::read_dir(work.path().join("made"))? {
+        let bytes = std::fs::read(made?.path())?;
+        ensure(!text(&bytes).contains(".note.offld"), || "a note in an object for Windows")?;
+    }
+    passed()
+}
+
+/// The same program, linked in two folders by way of a full cache and without one, has the same bytes, and in its note only what it should.
+fn only_versions() -> Outcome {
+    let cache = Work::new();
+    let mut programs = Vec::new();
+    for caching in [false, true, true] {
+        let work = Work::new();
+        work.fat("a.o", &[Image::host("A")])?;
+        let mut link = link(&work, &llvm("ld.lld"), &["-shared", "-o", "lib.so", "a.o"]);
+        if caching {
+            link.env("OFFLD_CACHE", cache.path());
+        }
+        run(&mut link)?;
+        run(work.command(llvm("llvm-objcopy")).args(["--dump-section=.note.offld=note", "lib.so", "copy.so"]))?;
+        let note = std::fs::read(work.path().join("note"))?;
+        let words = format!("offld {VERSION} offld clang 22");
+        let strings: Vec<String> = run(work.command("strings").args(["-n", "4", "note"]))?.lines().map(str::to_owned).collect();
+        expect_equal("the note", &words, &strings.join(" "))?;
+        ensure(note.len() < 80, || format!("{} bytes of notes", note.len()))?;
+        programs.push(std::fs::read(work.path().join("lib.so"))?);
+        expect_not_in(&text(&note), &work.path().display().to_string())?;
+    }
+    ensure(programs.windows(2).all(|two| two[0] == two[1]), || "the links differ")?;
+    passed()
+}
