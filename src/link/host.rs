@@ -1,7 +1,7 @@
 //! The host link: which linker runs, the user's command line with offld's objects added, and the OpenMP runtime if the line lacks it.
 //! Also what the inputs tell about the host: its triple, and whether another wrapper's object is among them.
 
-mod cpu_kernels;
+mod argument_versions;
 mod runtime;
 
 use std::collections::HashSet;

@@ -4,17 +4,18 @@
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use super::cpu_kernels;
+use super::argument_versions;
 use crate::args::Role;
 use crate::args::request::{InputName, LinkRequest};
 use crate::formats::dynamic;
 use crate::formats::magic::Magic;
+use crate::io::bytes::Bytes;
+use crate::link::inputs::Inputs;
 use crate::link::inputs::search::{Naming, Search};
-use crate::link::inputs::{InputFile, Inputs};
 use crate::link::scan::{DeviceImage, HostFacts};
 use crate::model::{Generation, OffloadKind, llvm_major};
 use crate::sys::toolchain::{self, Compiler};
@@ -50,15 +51,24 @@ pub(crate) fn openmp_runtime(
     let (target, omp) = (mention_of(request, inputs, b"omptarget"), mention_of(request, inputs, b"omp"));
     let wants_target = is_ld && target == Mention::Absent && !provided(inputs, facts, "__tgt_register_lib");
     let folder = toolchain::openmp_runtime_folder(compiler).filter(|_| is_ld);
-    let warning = match target {
-        Mention::Named(Some(file)) => {
-            let file = &inputs.files[file];
-            too_old(file, &ours, facts).or_else(|| cpu_kernels::warning(file, &ours))
-        }
+    let missing = match target {
         Mention::Missing if request.static_link => missing_runtime(request, search, folder.as_deref(), compiler)?,
         Mention::Absent if wants_target => missing_runtime(request, search, folder.as_deref(), compiler)?,
         _ => None,
     };
+    let added = || folder.as_ref().map(|folder| folder.join("libomptarget.so"));
+    let library = match target {
+        Mention::Named(file) => file.and_then(|file| Library::read(&inputs.files[file].path, inputs.files[file].data())),
+        Mention::Absent if !wants_target => None,
+        Mention::Absent | Mention::Missing => added().and_then(|path| Library::read(&path, Bytes::open(&path).ok()?.as_slice())),
+    };
+    let unfit = || {
+        let library = library.as_ref()?;
+        let others =
+            || argument_versions::of_cpu_kernels(library, &ours).or_else(|| argument_versions::of_15(library, &ours, facts));
+        too_old(library, &ours, facts).or_else(others)
+    };
+    let warning = missing.or_else(unfit);
     let wants_omp = is_ld
         && omp == Mention::Absent
         && mention_of(request, inputs, b"iomp5") == Mention::Absent
@@ -150,16 +160,29 @@ fn provided(inputs: &Inputs, facts: &[HostFacts<'_>], symbol: &str) -> bool {
     facts.iter().any(defines) || inputs.files.iter().any(|file| file.kind == Magic::ElfShared && exports(file.data()))
 }
 
-/// The warning if the runtime is of LLVM 19 or earlier, which crashes on the entries of later compilers. The version is in its soname;
-/// that of LLVM 14 has none, and lacks functions that later compilers call.
-fn too_old(runtime: &InputFile, images: &[&DeviceImage<'_>], facts: &[HostFacts<'_>]) -> Option<String> {
+/// The libomptarget that a link finds.
+pub(super) struct Library {
+    pub(super) path: PathBuf,
+    /// Its release of LLVM.
+    pub(super) release: u32,
+}
+
+impl Library {
+    /// That with the contents `data`. The release is in its soname; that of LLVM 14 has none, and lacks functions that later compilers call.
+    fn read(path: &Path, data: &[u8]) -> Option<Library> {
+        let soname = std::str::from_utf8(dynamic::read(data).ok()?.soname?).ok()?;
+        let release = llvm_major(soname.strip_prefix("libomptarget.so.")?)?;
+        Some(Library { path: path.to_owned(), release })
+    }
+}
+
+/// The warning if the runtime is of LLVM 19 or earlier, which crashes on the entries of later compilers.
+fn too_old(runtime: &Library, images: &[&DeviceImage<'_>], facts: &[HostFacts<'_>]) -> Option<String> {
     let is_later = |image: &&&DeviceImage<'_>| {
         facts.get(image.input_object).and_then(|facts| facts.generation).is_some_and(Generation::wide_entries)
     };
     let later = images.iter().find(is_later)?;
-    let soname = std::str::from_utf8(dynamic::read(runtime.data()).ok()?.soname?).ok()?;
-    let number = llvm_major(soname.strip_prefix("libomptarget.so.")?)?;
-    (number < 20).then(|| {
+    (runtime.release < 20).then(|| {
         format!(
             "{} is of LLVM 19 or earlier and cannot read the entries of {}, which a later LLVM compiled: the program will crash unless it \
              runs with a later runtime",

@@ -1,26 +1,42 @@
-//! Kernels for CPUs of LLVM 22 and 23, and the runtimes that call them.
+//! Objects and OpenMP runtimes of releases that do not agree on a kernel's arguments: kernels for CPUs of LLVM 22 and 23, and calls that LLVM 15
+//! has compiled.
 
 use libtest_mimic::{Failed, Trial};
 
 use crate::support::{
-    OFFLOAD, Outcome, Work, ensure, expect_in, expect_not_in, llvm, made, passed, root, run, stderr_of, with_llvm,
+    OFFLOAD, Outcome, Release, Work, ensure, expect_in, expect_not_in, llvm, made, missing, passed, root, run, stderr_of, test,
+    with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
-    vec![with_llvm("regressions::g03h_a_runtime_that_calls_kernels_otherwise_is_warned_of", other_runtime)]
+    vec![
+        with_llvm("regressions::g03h_a_runtime_that_calls_kernels_otherwise_is_warned_of", other_runtime),
+        with_llvm("regressions::g24d_a_runtime_that_reads_more_than_llvm_15_writes_is_warned_of", calls_of_15),
+        test("releases::regressions::g24d_objects_of_llvm_15_and_later_runtimes", objects_of_15),
+    ]
 }
 
 const SOURCE: &str = "int main(void) {\n  int y = 0;\n#pragma omp target map(y)\n  y = 1;\n  return y;\n}\n";
 
-/// The object in `name` as a clang of LLVM 23 would have noted it.
-fn of_23(work: &Work, name: &str) -> Result<(), Failed> {
+/// The object in `name` as a clang of LLVM `major` would have noted it.
+fn noted(work: &Work, name: &str, major: u32) -> Result<(), Failed> {
     let path = work.path().join(name);
     let mut bytes = std::fs::read(&path)?;
-    let (old, new) = (b"clang version 22", b"clang version 23");
+    let (old, new) = (b"clang version 22", format!("clang version {major}"));
     let places: Vec<usize> = (0..bytes.len() - old.len()).filter(|at| bytes[*at..].starts_with(old)).collect();
     ensure(!places.is_empty(), || "the objects note no compiler")?;
-    places.into_iter().for_each(|at| bytes[at..at + new.len()].copy_from_slice(new));
+    places.into_iter().for_each(|at| bytes[at..at + new.len()].copy_from_slice(new.as_bytes()));
     Ok(std::fs::write(path, bytes)?)
+}
+
+/// A runtime that says it is of `release`, in the folder of that name.
+fn runtime(work: &Work, release: &str) -> Result<(), Failed> {
+    let folder = work.path().join(release);
+    std::fs::create_dir(&folder)?;
+    let soname = format!("-Wl,-soname,libomptarget.so.{release}");
+    let source = root().join("runtime-stubs/openmp.c");
+    let library = folder.join("libomptarget.so");
+    run(work.command("cc").args(["-std=c11", "-shared", "-fPIC", &soname]).arg(source).arg("-o").arg(library)).map(drop)
 }
 
 fn other_runtime() -> Outcome {
@@ -29,14 +45,9 @@ fn other_runtime() -> Outcome {
     for name in ["old.o", "new.o"] {
         run(work.command(llvm("clang")).args(OFFLOAD).args(["-c", "old.c", "-o", name]))?;
     }
-    of_23(&work, "new.o")?;
+    noted(&work, "new.o", 23)?;
     for release in ["22.1", "23.1"] {
-        let folder = work.path().join(release);
-        std::fs::create_dir(&folder)?;
-        let soname = format!("-Wl,-soname,libomptarget.so.{release}");
-        let source = root().join("runtime-stubs/openmp.c");
-        let library = folder.join("libomptarget.so");
-        run(work.command("cc").args(["-std=c11", "-shared", "-fPIC", &soname]).arg(source).arg("-o").arg(library))?;
+        runtime(&work, release)?;
     }
     for (object, release, says) in [
         ("old.o", "22.1", None),
@@ -50,6 +61,66 @@ fn other_runtime() -> Outcome {
         match says {
             Some(text) => expect_in(&said, text)?,
             None => expect_not_in(&said, "does not call kernels")?,
+        }
+    }
+    passed()
+}
+
+const READS_MORE: &str = "and reads more of a call of a kernel than LLVM 15 has written in ";
+
+fn calls_of_15() -> Outcome {
+    let work = Work::new();
+    work.file("old.c", SOURCE);
+    // The device code alone calls nothing.
+    work.file("data.c", "int x;\n#pragma omp declare target(x)\nint main(void) { return 0; }\n");
+    for name in ["old", "data", "new"] {
+        let source = if name == "data" { "data.c" } else { "old.c" };
+        run(work.command(llvm("clang")).args(OFFLOAD).args(["-c", source, "-o", &format!("{name}.o")]))?;
+    }
+    noted(&work, "old.o", 15)?;
+    noted(&work, "data.o", 15)?;
+    noted(&work, "new.o", 16)?;
+    work.archive("libold.a", &["old.o"])?;
+    runtime(&work, "22.1")?;
+    for (objects, says) in [
+        (&["old.o"][..], Some("old.o")),
+        (&["--whole-archive", "libold.a", "--no-whole-archive"], Some("libold.a(old.o)")),
+        (&["data.o"], None),
+        (&["new.o"], None),
+    ] {
+        // As clang's wrapper, and as the linker, which adds the runtime of the compiler by itself.
+        let mut wrapper = work.command(llvm("clang"));
+        wrapper.args(OFFLOAD).arg("-B").arg(&made().links).arg(format!("-L{}", work.path().join("22.1").display()));
+        let mut linker = work.command("gcc");
+        linker.arg("-B").arg(&made().as_ld);
+        for link in [&mut wrapper, &mut linker] {
+            link.args(objects.iter().map(|word| if word.starts_with("--") { format!("-Wl,{word}") } else { (*word).to_owned() }));
+            let said = stderr_of(link.args(["-o", "program"]).env("OFFLD_CLANG", llvm("clang")))?;
+            match says {
+                Some(name) => expect_in(&said, &format!(" is of LLVM 22 {READS_MORE}{name}: "))?,
+                None => expect_not_in(&said, READS_MORE)?,
+            }
+        }
+    }
+    passed()
+}
+
+/// The real compiler of LLVM 15, for its own runtime and for a later one.
+fn objects_of_15() -> Outcome {
+    let (Some(old), Some(later)) = (Release::of(15), Release::of(16)) else {
+        return missing("LLVM 15 and 16 (make setup-releases)");
+    };
+    let work = Work::new();
+    work.file("old.c", SOURCE);
+    run(work.command(old.tool("clang")).args(OFFLOAD).args(&old.compile).args(["-c", "old.c", "-o", "old.o"]))?;
+    for (release, warns) in [(&old, false), (&later, true)] {
+        let mut link = work.command("gcc");
+        link.arg("-B").arg(&made().as_ld).arg("-L").arg(&release.lib).args(["old.o", "-lomptarget", "-lomp", "-o", "program"]);
+        let said = stderr_of(link.env("OFFLD_CLANG", old.tool("clang")))?;
+        if warns {
+            expect_in(&said, &format!("of LLVM 16 {READS_MORE}old.o: "))?;
+        } else {
+            expect_not_in(&said, READS_MORE)?;
         }
     }
     passed()
