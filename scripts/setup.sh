@@ -20,7 +20,20 @@ tests=(
     shellcheck jq hyperfine time strace
     # one of the host linkers that tests link with
     mold
+    # the build systems that there are recipes for (docs/recipes.md), and what fetches a newer CMake
+    cmake ninja-build meson libtool automake autoconf python3-pip
 )
+# CMake's linker types came with 3.29, which Debian 12 does not have: the wheel of a newer one, into target/cmake, if the system's is older.
+cmake_wheel=4.4.4
+fetch_cmake() {
+    local folder oldest
+    folder=$(cd "$(dirname "$0")/.." && pwd)/target/cmake
+    oldest=$(printf '%s\n' 3.29 "$(cmake --version 2>/dev/null | sed -n 's/^cmake version //p')" | sort -V | head -n 1)
+    if [ "$oldest" = 3.29 ] || [ -x "$folder/cmake/data/bin/cmake" ]; then return; fi
+    say "downloading CMake $cmake_wheel"
+    python3 -m pip install -q --root-user-action=ignore --disable-pip-version-check --no-deps --upgrade --target "$folder" \
+        "cmake==$cmake_wheel" >&2 || shortfall "could not download the PyPI wheel of CMake $cmake_wheel"
+}
 if [ "${1:-}" = --demo ]; then
     shift
     install_packages "${build[@]}"
@@ -28,6 +41,7 @@ else
     install_packages "${build[@]}" "${tests[@]}"
     # Servers that tests of the shared cache start for themselves, and what makes a certificate for one of them.
     install_servers redis-server nginx-light openssl
+    fetch_cmake
 fi
 
 if ! command -v cargo >/dev/null; then

@@ -13,6 +13,7 @@ mod limits;
 mod linker_alone;
 mod placeholders;
 mod provenance;
+mod recipes;
 mod same_definitions;
 mod setup;
 mod shown_steps;
@@ -39,6 +40,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(linker_alone::trials());
     trials.extend(placeholders::trials());
     trials.extend(provenance::trials());
+    trials.extend(recipes::trials());
     trials.extend(same_definitions::trials());
     trials.extend(setup::trials());
     trials.extend(shown_steps::trials());
