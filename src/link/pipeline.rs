@@ -197,7 +197,7 @@ fn device_images(
     let compiler = steps::compiler(request, &jobs, session)?;
     let sycl = steps::sycl(request, &jobs, &compiler)?;
     let runtime = steps::runtime(request, &inputs, &facts, &jobs, &compiler, session)?;
-    let mut libraries = device::host_libraries(&request.inputs, &inputs, &found, linker);
+    let mut libraries = device::host_libraries(request, &inputs, &found, linker);
     libraries.extend(device::added_libraries(&runtime));
 
     // The device links themselves.

@@ -1,17 +1,19 @@
 //! What a device link for a CPU takes over from the host link: library folders, sysroot, host linker, and libraries, except for the
 //! dynamic loader, libomptarget, and archives whose device code is linked already.
 
+use std::cell::OnceCell;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::DeviceContext;
 use super::arg_list::ArgList;
-use crate::args::request::{InputName, InputSpec};
+use super::memo;
+use crate::args::request::{InputName, LinkRequest};
 use crate::formats::magic::Magic;
 use crate::link::inputs::Inputs;
 use crate::link::scan::DeviceImage;
-use crate::sys::toolchain;
+use crate::sys::toolchain::{self, LinkerFamily};
 use crate::target::Target;
 
 /// A library of the host link that device code may use.
@@ -45,21 +47,31 @@ pub(crate) fn added_libraries(runtime_args: &[OsString]) -> Vec<HostLibrary> {
 
 /// The libraries among the inputs, in order, each once. Archives with device code for a CPU are left out: their device code is an
 /// input already, and host code in them must not resolve symbols of device code.
-/// A library that is not there is left to the host linker `linker` to report, where it is one that searches no folders of its own.
-pub(crate) fn host_libraries(specs: &[InputSpec], inputs: &Inputs, found: &[DeviceImage<'_>], linker: &Path) -> Vec<HostLibrary> {
-    let only_named_folders = toolchain::is_ld_lld(linker);
+/// A library that is not there is left to the host linker `linker` to report, where it is known in which folders that searches.
+pub(crate) fn host_libraries(
+    request: &LinkRequest,
+    inputs: &Inputs,
+    found: &[DeviceImage<'_>],
+    linker: &Path,
+) -> Vec<HostLibrary> {
+    let own_folders = OnceCell::new();
+    let is_nowhere = |name: &OsStr| {
+        let folders = own_folders.get_or_init(|| folders_of(linker, request));
+        folders.as_ref().is_some_and(|folders| !folders.iter().any(|folder| holds(folder, name)))
+    };
     let mut with_device_code = vec![false; inputs.files.len()];
     for image in found.iter().filter(|image| Target::new(&image.triple, &image.arch).is_cpu()) {
         with_device_code[inputs.objects[image.input_object].file] = true;
     }
     let mut libraries: Vec<HostLibrary> = Vec::new();
-    for (index, (spec, file)) in specs.iter().zip(&inputs.named).enumerate() {
+    for (index, (spec, file)) in request.inputs.iter().zip(&inputs.named).enumerate() {
         let kind = file.map(|file| inputs.files[file].kind);
-        if file.is_some_and(|file| with_device_code[file]) || (only_named_folders && inputs.missing.contains(&index)) {
+        if file.is_some_and(|file| with_device_code[file]) {
             continue;
         }
         let name = match &spec.name {
             InputName::Library(name) if is_runtime(name.as_bytes()) => continue,
+            InputName::Library(name) if inputs.missing.contains(&index) && is_nowhere(name) => continue,
             InputName::Library(name) => HostLibraryName::Name(name.clone()),
             InputName::File(path) if matches!(kind, Some(Magic::Archive | Magic::ElfShared)) => {
                 let name = path.file_name().unwrap_or_default().as_bytes();
@@ -76,6 +88,33 @@ pub(crate) fn host_libraries(specs: &[InputSpec], inputs: &Inputs, found: &[Devi
         }
     }
     libraries
+}
+
+/// The folders that `linker` searches besides those of its command line, as far as that is known: ld.lld none, GNU's those that it tells.
+fn folders_of(linker: &Path, request: &LinkRequest) -> Option<Vec<PathBuf>> {
+    if toolchain::is_ld_lld(linker) {
+        return Some(Vec::new());
+    }
+    let told = match toolchain::linker_family(linker) {
+        LinkerFamily::Gnu => memo::builtin_folders(linker, request.emulation.as_deref()),
+        LinkerFamily::Lld | LinkerFamily::Other => Vec::new(),
+    };
+    let root = request.sysroot.as_deref().unwrap_or(Path::new("/"));
+    // The sysroot stands for `=`.
+    let rooted = |folder: PathBuf| match folder.as_os_str().as_bytes().strip_prefix(b"=/") {
+        Some(below) => root.join(OsStr::from_bytes(below)),
+        None => folder,
+    };
+    (!told.is_empty()).then(|| told.into_iter().map(rooted).collect())
+}
+
+/// Whether the library `name`, as `-l` names it, is in `folder`.
+fn holds(folder: &Path, name: &OsStr) -> bool {
+    let is_there = |file: &[u8]| folder.join(OsStr::from_bytes(file)).exists();
+    match name.as_bytes().strip_prefix(b":") {
+        Some(file) => is_there(file),
+        None => [&b".so"[..], b".a"].iter().any(|end| is_there(&[b"lib", name.as_bytes(), end].concat())),
+    }
 }
 
 /// Whether this is the offload runtime, which only host code uses.

@@ -41,6 +41,7 @@ use linker_args::{Linker, LinkerArgs};
 use linker_command::LinkerCommand;
 pub(super) use linker_command::{INPUT, OUTPUT};
 use manifest::Manifest;
+pub(super) use store::builtin_folders;
 pub(crate) use tool::Tool;
 
 /// The identity of a tool, computed once; concurrent callers block until it is known.

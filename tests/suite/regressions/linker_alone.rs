@@ -17,6 +17,7 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("regressions::g14c_the_runtime_of_gpus", gpu_runtime),
         with_llvm("regressions::g24a_undefined_host_symbols", undefined_on_the_host),
         with_llvm("regressions::g24b_a_missing_library", missing_library),
+        with_llvm("regressions::g24b_a_library_where_only_the_linker_looks", library_of_the_linker),
         with_llvm("regressions::g24c_device_code_calls_host_code", host_function),
     ]
 }
@@ -169,12 +170,44 @@ fn undefined_on_the_host() -> Outcome {
 
 fn missing_library() -> Outcome {
     let work = objects(KERNEL)?;
-    let mut link = work.command(llvm("clang"));
-    link.args(OFFLOAD).args(["-fuse-ld=lld", "-B"]).arg(&made().links);
-    let told = run_failing(link.args(["main.o", "kernel.o", "-lnot_there", "-o", "program"]))?;
+    for linker in ["lld", "bfd"] {
+        for library in ["-lnot_there", "-l:libnot_there.so.1"] {
+            let mut link = work.command(llvm("clang"));
+            link.args(OFFLOAD).arg(format!("-fuse-ld={linker}")).arg("-B").arg(&made().links);
+            let told = run_failing(link.args(["main.o", "kernel.o", library, "-o", "program"]))?;
+            expect_in(&told, library)?;
+            expect_in(&told, "error: host link failed")?;
+            expect_not_in(&told, "device link")?;
+        }
+    }
+    passed()
+}
+
+/// A library in a folder that only GNU's linker itself knows goes to the device link.
+fn library_of_the_linker() -> Outcome {
+    let work = Work::new();
+    work.fat("a.o", &[Image { triple: "x86_64-pc-linux-gnu", arch: "", kind: "openmp", bytes: b"A" }])?;
+    work.file("root/usr/x86_64-linux-gnu/lib/libthere.a", "!<arch>\n");
+    let clang = work.tool(
+        "llvm/bin/clang",
+        "#!/bin/sh\n[ \"$1\" = -dumpversion ] && { echo 22.1.8; exit; }\nprintf '%s\\n' \"$@\" > device-line\n\
+         while [ \"$1\" != -o ]; do shift; done; echo image > \"$2\"\n",
+    );
+    let mut link = work.command(made().links.join("ld.offld"));
+    link.env("OFFLD_CLANG", &clang).env("OFFLD_LINKER", "/usr/bin/ld.bfd").args([
+        "-shared",
+        "--sysroot=root",
+        "-o",
+        "x.so",
+        "a.o",
+    ]);
+    link.args(["-lthere", "-lnot_there", "--no-offload-runtime"]);
+    let told = run_failing(&mut link)?;
     expect_in(&told, "-lnot_there")?;
-    expect_in(&told, "error: host link failed")?;
-    expect_not_in(&told, "device link")?;
+    expect_not_in(&told, "-lthere")?;
+    let line = std::fs::read_to_string(work.path().join("device-line"))?;
+    expect_in(&line, "\n-lthere\n")?;
+    expect_not_in(&line, "-lnot_there")?;
     passed()
 }
 

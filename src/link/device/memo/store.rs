@@ -100,7 +100,7 @@ fn strip_colours(text: &str) -> String {
 
 /// The folders that GNU's linker searches by default for the machine `emulation`, in which `=` stands for the sysroot: they are in the
 /// script that `--verbose` prints.
-fn builtin_folders(program: &Path, emulation: Option<&str>) -> Vec<PathBuf> {
+pub(in crate::link::device) fn builtin_folders(program: &Path, emulation: Option<&str>) -> Vec<PathBuf> {
     let mut args: Vec<&str> = emulation.into_iter().flat_map(|emulation| ["-m", emulation]).collect();
     args.push("--verbose");
     linker_reads::script_words(run::stdout_of(program, &args).unwrap_or_default().as_bytes()).1
