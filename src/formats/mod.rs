@@ -20,7 +20,9 @@ pub mod intel_spirv;
 pub mod kernels;
 pub mod magic;
 pub mod offload_binary;
+pub mod offload_entries;
 pub mod offload_sections;
+pub mod producer;
 #[cfg(test)]
 pub(crate) mod reference;
 

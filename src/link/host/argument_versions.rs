@@ -6,9 +6,8 @@
 //!   its version says. With what happens to be there on the stack, programs crash.
 
 use super::runtime::Library;
-use crate::formats::{bitcode, elf};
+use crate::formats::producer::llvm_release;
 use crate::link::scan::{DeviceImage, HostFacts};
-use crate::model::llvm_major;
 use crate::target::Target;
 
 /// The first release whose kernels take one pointer.
@@ -19,7 +18,7 @@ pub(super) fn of_cpu_kernels(runtime: &Library, images: &[&DeviceImage<'_>]) -> 
     let release = runtime.release;
     let is_other = |(_, producer): &(&DeviceImage<'_>, u32)| (*producer < ONE_POINTER) != (release < ONE_POINTER);
     let cpu = images.iter().filter(|image| Target::new(&image.triple, &image.arch).is_cpu());
-    let (image, producer) = cpu.filter_map(|image| Some((*image, producer(image)?))).find(is_other)?;
+    let (image, producer) = cpu.filter_map(|image| Some((*image, llvm_release(&image.bytes)?))).find(is_other)?;
     Some(format!(
         "{} is of LLVM {release} and does not call kernels for CPUs as LLVM {producer} made them in {}: the program will end with an error \
          when it runs one. Compile it with the LLVM of the runtime",
@@ -40,7 +39,7 @@ pub(super) fn of_15(runtime: &Library, images: &[&DeviceImage<'_>], facts: &[Hos
         let host = facts.get(image.input_object);
         host.is_some_and(|host| host.undefined.iter().any(|symbol| symbol.name.starts_with(b"__tgt_target_kernel")))
     };
-    let image = images.iter().find(|image| calls(image) && producer(image) == Some(SHORT_CALLS))?;
+    let image = images.iter().find(|image| calls(image) && llvm_release(&image.bytes) == Some(SHORT_CALLS))?;
     Some(format!(
         "{} is of LLVM {} and reads more of a call of a kernel than LLVM 15 has written in {}: the program can crash where it runs one. \
          Compile it with LLVM 16 or later, or link the libomptarget of LLVM 15",
@@ -48,14 +47,4 @@ pub(super) fn of_15(runtime: &Library, images: &[&DeviceImage<'_>], facts: &[Hos
         runtime.release,
         image.origin
     ))
-}
-
-/// The release of the clang that made an image: by its bitcode, or by what it notes in objects, `clang version 22.1.8`.
-fn producer(image: &DeviceImage<'_>) -> Option<u32> {
-    let noted = || {
-        let notes = elf::section(&image.bytes, b".comment").ok()??;
-        let mut texts = notes.split(|byte| *byte == 0).map(String::from_utf8_lossy);
-        texts.find_map(|text| llvm_major(text.split_once("clang version ")?.1))
-    };
-    bitcode::producer_major(&image.bytes).or_else(noted)
 }

@@ -12,6 +12,7 @@ use super::{Definition, DeviceImage, HostFacts, Machine, Need, PLAIN_BOUNDS, Sha
 use crate::formats::elf::SHT_LLVM_OFFLOADING;
 use crate::formats::elf::raw::Class;
 use crate::formats::magic;
+use crate::formats::offload_entries::{generation_of_entry, generation_of_size};
 use crate::formats::offload_sections::{self, NAME, RELOCATABLE};
 use crate::link::inputs::InputObject;
 use crate::model::{Generation, ImageKind, OffloadKind, OffloadKinds, Origin};
@@ -267,25 +268,6 @@ fn entry_tables<Elf: FileHeader<Endian = Endianness>>(endian: Endianness, sectio
         (size > 0).then_some(EntryTable { section, size, new_name })
     });
     tables.collect()
-}
-
-/// The generation whose entries are `size` bytes each, in a section with an old name.
-fn generation_of_entry(size: u64) -> Option<Generation> {
-    match size {
-        32 | 20 => Some(Generation::Llvm15),
-        56 | 44 => Some(Generation::Llvm20),
-        _ => None,
-    }
-}
-
-/// The generation of a table without symbols, by its size. If that fits both layouts, the older one is assumed, which was used longer.
-fn generation_of_size(size: u64, wide: bool) -> Option<Generation> {
-    let (old, new) = if wide { (32, 56) } else { (20, 44) };
-    match (size % old, size % new) {
-        (0, _) => Some(Generation::Llvm15),
-        (_, 0) => Some(Generation::Llvm20),
-        _ => None,
-    }
 }
 
 fn is_bound(name: &[u8]) -> bool {

@@ -13,6 +13,7 @@ use super::what::{ByteKind, byte_kind};
 use crate::formats::elf::raw::FileHeader;
 use crate::formats::gpu::{self, AmdArch, Gpu};
 use crate::formats::kernels;
+use crate::formats::producer;
 use crate::model::ImageKind;
 
 /// What the enclosing containers and sections say about an image.
@@ -45,6 +46,7 @@ pub(super) fn add(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
         // AMD's newer triples name the processor.
         image.target = AmdArch::of_triple(&image.triple).and_then(|arch| arch.processor()).unwrap_or_default();
     }
+    image.producers = producer::producers(data);
     if !walk.request.headers_only {
         image.sha256 = Some(bytes_of::sha256(&cursor.piece).with_context(|| cursor.place.to_string())?);
     }
@@ -92,6 +94,7 @@ pub(super) fn unread(index: usize, cursor: &Cursor, format: &'static str, size: 
         kinds: facts.kinds,
         triple: facts.triple,
         target: facts.target,
+        producers: Vec::new(),
         stored_as: facts.stored_as.map(stored_name),
         format,
         machine: None,

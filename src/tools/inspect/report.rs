@@ -43,6 +43,8 @@ pub struct FileReport {
     pub images: Vec<Image>,
     /// The runtimes that it registers images with.
     pub registrations: Vec<Registration>,
+    /// The tables of entries that it registers.
+    pub entries: Vec<Entries>,
     /// Who linked its device code, as offld notes it.
     pub linked_by: Vec<Linker>,
     /// The errors in it, each with its place.
@@ -73,6 +75,8 @@ pub struct Image {
     pub triple: String,
     /// The processor or target id; empty for any.
     pub target: String,
+    /// The tools that made it, as it names them.
+    pub producers: Vec<String>,
     /// The format that its OffloadBinary gives it.
     pub stored_as: Option<String>,
     /// Its format by its bytes: `elf`, `cubin`, `bitcode`, `spirv`, `ptx`, `empty`, `unknown`, …
@@ -186,6 +190,22 @@ pub struct Registration {
     pub found: &'static str,
     /// The needed libraries that define it.
     pub libraries: Vec<Library>,
+}
+
+/// A table of entries: what host code calls and registers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Entries {
+    /// The members of archives that have it, the outermost first.
+    pub members: Vec<String>,
+    /// Its section.
+    pub section: String,
+    /// How many bytes an entry has; none if that cannot be told.
+    pub entry_size: Option<u64>,
+    /// How many entries it has.
+    pub count: Option<u64>,
+    /// The releases of LLVM whose entries have this form and are in a section of this name.
+    pub llvm: Option<&'static str>,
 }
 
 /// An offld that linked the device code of a file or of a member of it.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::report::{FileReport, Image, Linker, Registration, Report, Step, UNREADABLE};
+use super::report::{Entries, FileReport, Image, Linker, Registration, Report, Step, UNREADABLE};
 use crate::formats::kernels::Kernel;
 use crate::model::printable;
 
@@ -82,8 +82,12 @@ fn file_text(out: &mut String, file: &FileReport, style: Style) {
     for image in file.images.iter().filter(|image| image.extracted.is_some()) {
         let _ = writeln!(out, "  {} -> {}", image.index, printable(image.extracted.as_deref().unwrap_or_default()));
     }
+    made_by(out, &file.images);
     for registration in &file.registrations {
         let _ = writeln!(out, "  {}", printable(&registers(registration)));
+    }
+    for table in &file.entries {
+        let _ = writeln!(out, "  {}", printable(&entries(table)));
     }
     for linker in &file.linked_by {
         let _ = writeln!(out, "  {}", printable(&linked_by(linker)));
@@ -253,6 +257,39 @@ fn registers(registration: &Registration) -> String {
     text
 }
 
+/// Who made the images: one line for each tool or pair of tools, with the numbers of its images.
+fn made_by(out: &mut String, images: &[Image]) {
+    let mut by: BTreeMap<&[String], Vec<usize>> = BTreeMap::new();
+    for image in images.iter().filter(|image| !image.producers.is_empty()) {
+        by.entry(&image.producers).or_default().push(image.index);
+    }
+    let mut lines: Vec<_> = by.into_iter().collect();
+    lines.sort_by_key(|(_, indices)| indices.first().copied());
+    for (producers, indices) in lines {
+        let _ = writeln!(out, "  made by {}: {}", printable(&producers.join(", ")), ranges(&indices));
+    }
+}
+
+/// Numbers in ascending order, as in `0-3 7`.
+fn ranges(numbers: &[usize]) -> String {
+    let runs = numbers.chunk_by(|one, next| one + 1 == *next).map(|run| match run {
+        [first, .., last] => format!("{first}-{last}"),
+        _ => run.iter().map(usize::to_string).collect(),
+    });
+    runs.collect::<Vec<_>>().join(" ")
+}
+
+fn entries(Entries { members, section, entry_size, count, llvm }: &Entries) -> String {
+    let members: String = members.iter().map(|member| format!("({member}) ")).collect();
+    match (entry_size, count, llvm) {
+        (Some(size), Some(count), Some(llvm)) => {
+            let entries = if *count == 1 { "entry" } else { "entries" };
+            format!("{members}{section}: {count} {entries} of {size} bytes, as LLVM {llvm} has them")
+        }
+        _ => format!("{members}{section}: entries of an unknown form"),
+    }
+}
+
 fn linked_by(Linker { members, offld, device_compiler }: &Linker) -> String {
     let members: String = members.iter().map(|member| format!("({member}) ")).collect();
     let compiler = device_compiler.as_ref().map(|compiler| format!(" with {compiler}")).unwrap_or_default();
@@ -262,6 +299,11 @@ fn linked_by(Linker { members, offld, device_compiler }: &Linker) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_in_a_row_are_a_range() {
+        assert_eq!([ranges(&[]), ranges(&[4]), ranges(&[0, 1, 2, 5, 7, 8])], ["", "4", "0-2 5 7-8"]);
+    }
 
     #[test]
     fn sizes_are_short_and_exact_where_asked() {

@@ -8,13 +8,15 @@ use anyhow::{Context, Error, Result, bail};
 use object::FileKind;
 
 use super::image::ImageMetadata;
-use super::report::{FileReport, Image, Linker, Place, Registration};
+use super::report::{Entries, FileReport, Image, Linker, Place, Registration};
 use super::what::{ByteKind, byte_kind};
 use super::{Request, archive, bitcode, containers, image, objects, registers};
 use crate::error;
 use crate::formats::archive::MAX_NESTING;
 use crate::formats::elf::link_note::{self, LinkedBy};
+use crate::formats::offload_entries;
 use crate::io::piece::Piece;
+use crate::model::Generation;
 use crate::sys::signals::Signals;
 
 /// Limit of the members, sections and containers that are opened in a file: this many, and one more for every [`BYTES_EACH`] bytes of the
@@ -28,6 +30,7 @@ pub(super) struct Walk<'r> {
     pub(super) signals: Arc<Signals>,
     pub(super) images: Vec<Image>,
     pub(super) registrations: Vec<Registration>,
+    pub(super) entries: Vec<Entries>,
     pub(super) linked_by: Vec<Linker>,
     pub(super) errors: Vec<String>,
     /// How many more members, sections and containers may be opened.
@@ -63,14 +66,15 @@ impl<'r> Walk<'r> {
     /// Starts the inspection of a file of `size` bytes.
     pub(super) fn new(request: &'r Request, signals: Arc<Signals>, size: u64) -> Self {
         let left = FEW + size / BYTES_EACH;
-        let (images, registrations, linked_by, errors) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Walk { request, signals, images, registrations, linked_by, errors, left }
+        let (images, registrations, entries) = (Vec::new(), Vec::new(), Vec::new());
+        let (linked_by, errors) = (Vec::new(), Vec::new());
+        Walk { request, signals, images, registrations, entries, linked_by, errors, left }
     }
 
     /// What was found in the file `path`, which is of the type `kind`.
     pub(super) fn report(self, path: &Path, kind: &'static str) -> FileReport {
-        let Walk { images, registrations, linked_by, errors, .. } = self;
-        FileReport { file: path.display().to_string(), kind, images, registrations, linked_by, errors }
+        let Walk { images, registrations, entries, linked_by, errors, .. } = self;
+        FileReport { file: path.display().to_string(), kind, images, registrations, entries, linked_by, errors }
     }
 
     /// Inspects the bytes at `cursor`, recursively. Errors are noted.
@@ -121,8 +125,26 @@ impl<'r> Walk<'r> {
         objects::variables(self, cursor, None)?;
         let has_images = self.images.len() > before;
         registers::of(self, cursor, has_images).with_context(|| cursor.place.to_string())?;
+        self.entries(cursor)?;
         if matches!(kind, FileKind::Elf32 | FileKind::Elf64) {
             self.linkers(cursor)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the tables of entries of an object or program.
+    fn entries(&mut self, cursor: &Cursor) -> Result<()> {
+        let members = cursor.place.members();
+        let tables = offload_entries::tables(cursor.piece.bytes());
+        for table in tables.with_context(|| format!("{}: its tables of entries", cursor.place))? {
+            let entry_size = table.entry_size();
+            let count = entry_size.map(|size| table.size / size);
+            let llvm = table.generation.map(|generation| match generation {
+                Generation::Llvm14 | Generation::Llvm15 => "14 to 19",
+                Generation::Llvm20 => "20",
+                Generation::Llvm21 => "21 or later",
+            });
+            self.entries.push(Entries { members: members.clone(), section: table.section, entry_size, count, llvm });
         }
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! `offld inspect` and `readelf` tell who made a file: who linked its device code, by offld's note.
+//! `offld inspect` and `readelf` tell who made a file: who linked its device code, by offld's note; which tools made its images, and
+//! which release its entries are of.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,10 +7,10 @@ use std::process::Command;
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 
-use crate::kit::Image;
+use crate::kit::{AMD, HOST, Image};
 use crate::support::{
-    Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, llvm, made, missing, offld, output, passed, run, text,
-    with_llvm,
+    LLVM, OFFLOAD, Outcome, Release, Work, cuda_tools, ensure, expect_equal, expect_in, expect_not_in, llvm, made, missing,
+    offld, output, passed, run, test, text, with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -17,6 +18,10 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("regressions::g22h_a_note_says_who_linked_the_file", each_linker),
         with_llvm("regressions::g22i_relocatable_links_hand_the_note_on", relocatable),
         with_llvm("regressions::g22j_no_note_where_none_belongs", without),
+        with_llvm("regressions::g22l_which_tools_made_an_image", producers),
+        with_llvm("regressions::g22m_the_form_of_the_entries", || entries(22, &["llvm_offload_entries", "56", "21 or later"])),
+        test("releases::g22n_the_form_of_entries_of_llvm_19", || entries(19, &["omp_offloading_entries", "32", "14 to 19"])),
+        test("releases::g22o_which_tool_of_nvidia_made_an_image", cubin),
         with_llvm("regressions::g22k_the_note_holds_versions_and_nothing_else", only_versions),
     ]
 }
@@ -145,5 +150,81 @@ fn only_versions() -> Outcome {
         expect_not_in(&text(&note), &work.path().display().to_string())?;
     }
     ensure(programs.windows(2).all(|two| two[0] == two[1]), || "the links differ")?;
+    passed()
+}
+
+/// What clang says of itself: `clang version 22.1.8`, with a vendor's name before it.
+fn clang_version() -> Result<String, Failed> {
+    let told = run(Command::new(llvm("clang")).arg("--version"))?;
+    Ok(told.lines().next().ok_or("clang says nothing")?.trim().to_owned())
+}
+
+fn producers() -> Outcome {
+    let work = Work::new();
+    let source = work.file("part.c", "int part(int x) { return x + 1; }\n");
+    for (name, words) in [("cpu.o", &[][..]), ("cpu.bc", &["-emit-llvm"])] {
+        run(work.command(llvm("clang")).args(["-c", "-o", name]).args(words).arg(&source))?;
+    }
+    run(work.command(llvm("ld.lld")).args(["-shared", "-o", "cpu.so", "cpu.o"]))?;
+    let bytes = |name: &str| std::fs::read(work.path().join(name));
+    let (object, bitcode, library) = (bytes("cpu.o")?, bytes("cpu.bc")?, bytes("cpu.so")?);
+    let images = [
+        Image { triple: HOST, arch: "a", kind: "openmp", bytes: &object },
+        Image { triple: HOST, arch: "b", kind: "openmp", bytes: &bitcode },
+        Image { triple: HOST, arch: "c", kind: "openmp", bytes: &library },
+        Image { triple: AMD, arch: "gfx90a", kind: "openmp", bytes: b"\x7fELF" },
+    ];
+    work.fat("a.o", &images)?;
+    let found = inspect(&work, "a.o")?["images"].as_array().cloned().unwrap_or_default();
+    let clang = clang_version()?;
+    let number = clang.split_once("version ").and_then(|(_, rest)| rest.split(' ').next()).unwrap_or_default();
+    let of = |index: usize| found[index]["producers"].as_array().cloned().unwrap_or_default();
+    ensure(of(0).len() == 1 && clang.starts_with(of(0)[0].as_str().unwrap_or("none")), || format!("{:?}, not {clang}", of(0)))?;
+    let release = number.split('+').next().unwrap_or_default();
+    expect_in(&of(1)[0].to_string(), &format!("\"LLVM{release}"))?;
+    let linked = format!("{:?}", of(2));
+    expect_in(&linked, "LLD 22.")?;
+    expect_in(&linked, "clang version 22.")?;
+    expect_equal("of what is no image", "[]", &format!("{:?}", of(3)))?;
+    let shown = run(work.command(offld()).args(["inspect", "a.o"]))?;
+    expect_in(&shown, &format!("  made by LLVM{release}"))?;
+    expect_in(&shown, "  made by Linker: ")?;
+    passed()
+}
+
+fn entries(major: u32, expected: &[&str; 3]) -> Outcome {
+    let Some(release) = Release::of(major) else { return missing(format!("LLVM {major}")) };
+    let work = Work::new();
+    work.file("main.c", "int main(void) {\n  int x = 1;\n#pragma omp target map(tofrom: x)\n  x++;\n#pragma omp target map(tofrom: x)\n  x++;\n  return x;\n}\n");
+    run(work
+        .command(release.tool("clang"))
+        .args(OFFLOAD)
+        .args(&release.compile)
+        .args(["-O1", "-fPIC", "-c", "main.c", "-o", "main.o"]))?;
+    work.archive("main.a", &["main.o"])?;
+    let mut link = work.command(made().links.join("ld.offld"));
+    link.env("OFFLD_CLANG", release.tool("clang")).env("OFFLD_LINKER", Path::new(LLVM).join("ld.lld"));
+    run(link.args(["-shared", "-s", "--no-offload-runtime", "-o", "main.so", "main.o"]))?;
+    for file in ["main.o", "main.a", "main.so"] {
+        let found = inspect(&work, file)?["entries"].clone();
+        let [section, size, llvm] = expected;
+        let members = if file == "main.a" { "[\"main.o\"]" } else { "[]" };
+        let told = format!(
+            "[{{\"count\":2,\"entry_size\":{size},\"llvm\":\"{llvm}\",\"members\":{members},\"section\":\"{section}\"}}]"
+        );
+        expect_equal(file, &told, &found.to_string())?;
+        let shown = run(work.command(offld()).args(["inspect", file]))?;
+        expect_in(&shown, &format!("{section}: 2 entries of {size} bytes, as LLVM {llvm} has them\n"))?;
+    }
+    passed()
+}
+
+fn cubin() -> Outcome {
+    let Some(tools) = cuda_tools(22) else { return missing("NVIDIA's tools") };
+    let work = Work::new();
+    work.file("k.ptx", ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n");
+    run(work.command(tools.join("bin/ptxas")).args(["-arch", "sm_80", "k.ptx", "-o", "k.cubin"]))?;
+    let found = inspect(&work, "k.cubin")?["images"][0]["producers"].to_string();
+    expect_in(&found, "[\"ptxas: Cuda compilation tools, release 1")?;
     passed()
 }

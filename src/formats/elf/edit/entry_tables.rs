@@ -5,12 +5,11 @@
 use super::{Edit, SectionView, SymbolView, plan};
 use crate::error::Error;
 use crate::formats::elf::SHT_LLVM_OFFLOADING;
+use crate::formats::offload_entries::TABLES;
 use crate::formats::offload_sections::{NAME, RELOCATABLE};
 use md5::{Digest, Md5};
 use std::io::Write;
 
-/// The entry tables of LLVM 20 and later, then those of older releases. All names are C identifiers, so linkers define their bounds.
-const TABLES: [&str; 4] = ["llvm_offload_entries", "omp_offloading_entries", "cuda_offloading_entries", "hip_offloading_entries"];
 /// What stands before a table's name in symbols that go with it. The last is what LLVM up to 19 makes a hidden global symbol of,
 /// which two relocatable outputs must not both define.
 const BOUNDS: [&str; 3] = ["__start_", "__stop_", "__dummy."];

@@ -1,0 +1,178 @@
+//! The tables of offload entries in host objects and programs: which sections they are, and which release's layout an entry has
+//! (docs/spec/link-driver.md 8.1).
+
+use object::{BinaryFormat, File, Object, ObjectKind, ObjectSection, ObjectSymbol};
+
+use crate::model::Generation;
+
+/// The tables of LLVM 21 and later, then those of older releases. All names are C identifiers, so linkers define their bounds.
+pub(crate) const TABLES: [&str; 4] =
+    ["llvm_offload_entries", "omp_offloading_entries", "cuda_offloading_entries", "hip_offloading_entries"];
+/// What follows a table's name in COFF objects.
+const COFF_SUFFIX: &str = "$OE";
+/// The version in an entry of LLVM 20 and later, after eight bytes that are zero.
+const ENTRY_VERSION: u16 = 1;
+
+/// A table of entries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EntryTable {
+    /// The name of its section; after a relocatable link it has a tag at its end.
+    pub section: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// The releases whose entries these are; none if their size tells nothing.
+    pub generation: Option<Generation>,
+    /// Whether pointers in it have 64 bits.
+    pub wide_pointers: bool,
+}
+
+impl EntryTable {
+    /// The size of an entry.
+    pub fn entry_size(&self) -> Option<u64> {
+        self.generation.map(|generation| entry_size(generation.wide_entries(), self.wide_pointers))
+    }
+}
+
+/// The generation whose entries are `size` bytes each, in a section with an old name.
+pub(crate) fn generation_of_entry(size: u64) -> Option<Generation> {
+    match size {
+        32 | 20 => Some(Generation::Llvm15),
+        56 | 44 => Some(Generation::Llvm20),
+        _ => None,
+    }
+}
+
+/// The generation of a table without symbols, by its size. If that fits both layouts, the older one is assumed, which was used longer.
+pub(crate) fn generation_of_size(size: u64, wide_pointers: bool) -> Option<Generation> {
+    match (size % entry_size(false, wide_pointers), size % entry_size(true, wide_pointers)) {
+        (0, _) => Some(Generation::Llvm15),
+        (_, 0) => Some(Generation::Llvm20),
+        _ => None,
+    }
+}
+
+fn entry_size(wide_entry: bool, wide_pointers: bool) -> u64 {
+    match (wide_entry, wide_pointers) {
+        (true, true) => 56,
+        (true, false) => 44,
+        (false, true) => 32,
+        (false, false) => 20,
+    }
+}
+
+/// The tables that are not empty in `data`: an ELF file or a COFF object. Linked programs for Windows have no names to tell them by.
+///
+/// # Errors
+/// What is wrong with the file's sections or symbols.
+pub fn tables(data: &[u8]) -> Result<Vec<EntryTable>, object::read::Error> {
+    let file = File::parse(data)?;
+    let coff = matches!(file.format(), BinaryFormat::Coff);
+    if !coff && !matches!(file.format(), BinaryFormat::Elf) || matches!(file.kind(), ObjectKind::Core) {
+        return Ok(Vec::new());
+    }
+    let mut tables: Vec<EntryTable> = Vec::new();
+    for section in file.sections().filter(|section| section.size() > 0) {
+        let Ok(name) = std::str::from_utf8(section.name_bytes()?) else { continue };
+        let Some(new) = is_table(name, coff) else { continue };
+        match tables.iter_mut().find(|table| table.section == name) {
+            Some(table) => table.size = table.size.saturating_add(section.size()),
+            None => tables.push(EntryTable {
+                section: name.to_owned(),
+                size: section.size(),
+                generation: new.then_some(Generation::Llvm21),
+                wide_pointers: file.is_64(),
+            }),
+        }
+    }
+    for table in tables.iter_mut().filter(|table| table.generation.is_none()) {
+        table.generation = generation_of(&file, table);
+    }
+    Ok(tables)
+}
+
+/// Whether `section` is a table, and then whether it is one of LLVM 21 and later.
+fn is_table(section: &str, coff: bool) -> Option<bool> {
+    let section = if coff { section.strip_suffix(COFF_SUFFIX)? } else { section };
+    let at = TABLES.iter().position(|table| {
+        section.strip_prefix(table).is_some_and(|rest| {
+            rest.strip_prefix('_').map_or(rest.is_empty(), |tag| tag.bytes().all(|byte| byte.is_ascii_hexdigit()))
+        })
+    })?;
+    Some(at == 0)
+}
+
+/// The generation of a table with an old name: by the size of a symbol in it, by what its entries begin with, by its size.
+fn generation_of(file: &File<'_>, table: &EntryTable) -> Option<Generation> {
+    let section = file.section_by_name(&table.section)?;
+    let mut symbols = file.symbols().filter(|symbol| symbol.section_index() == Some(section.index()));
+    let of_symbol = symbols.find_map(|symbol| generation_of_entry(symbol.size()));
+    let size = usize::try_from(entry_size(true, table.wide_pointers)).ok()?;
+    let big = !file.is_little_endian();
+    let is_wide = |entry: &[u8]| {
+        let version = entry.get(8..10).and_then(|bytes| bytes.try_into().ok());
+        let version = version.map(|bytes| if big { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) });
+        entry.get(..8) == Some(&[0; 8]) && version == Some(ENTRY_VERSION)
+    };
+    let by_contents = || {
+        let (entries, rest) = (section.data().ok()?.chunks_exact(size), table.size % size as u64);
+        (rest == 0 && entries.into_iter().all(is_wide)).then_some(Generation::Llvm20)
+    };
+    of_symbol.or_else(by_contents).or_else(|| generation_of_size(table.size, table.wide_pointers))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use object::write::{Object as Writer, Symbol, SymbolSection};
+    use object::{Architecture, Endianness, SectionKind, SymbolFlags, SymbolKind, SymbolScope};
+
+    type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+    /// What is told of an object with `contents` in `section`, and a symbol of the size `symbol` there.
+    fn told(section: &str, contents: &[u8], symbol: Option<u64>) -> Result<Vec<EntryTable>, Box<dyn std::error::Error>> {
+        let mut object = Writer::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
+        let id = object.add_section(Vec::new(), section.as_bytes().to_vec(), SectionKind::Data);
+        object.set_section_data(id, contents.to_vec(), 1);
+        if let Some(size) = symbol {
+            object.add_symbol(Symbol {
+                name: b"entry".to_vec(),
+                value: 0,
+                size,
+                kind: SymbolKind::Data,
+                scope: SymbolScope::Linkage,
+                weak: true,
+                section: SymbolSection::Section(id),
+                flags: SymbolFlags::None,
+            });
+        }
+        Ok(tables(&object.write()?)?)
+    }
+
+    #[test]
+    fn the_layout_is_told_by_name_symbols_contents_and_size() -> Outcome {
+        let wide = [[0; 8].as_slice(), &[1, 0], &[0; 46]].concat();
+        type Case = (&'static str, Vec<u8>, Option<u64>, Option<u64>);
+        let cases: [Case; 9] = [
+            ("llvm_offload_entries", vec![0; 112], None, Some(56)),
+            ("llvm_offload_entries_1f2e", vec![0; 56], None, Some(56)),
+            ("omp_offloading_entries", vec![0; 64], None, Some(32)),
+            ("cuda_offloading_entries", vec![0; 56], None, Some(56)),
+            ("hip_offloading_entries", vec![0; 224], Some(56), Some(56)),
+            ("hip_offloading_entries", vec![0; 224], Some(32), Some(32)),
+            ("omp_offloading_entries", vec![0; 224], None, Some(32)),
+            ("omp_offloading_entries", wide.repeat(4), None, Some(56)),
+            ("omp_offloading_entries", vec![0; 33], None, None),
+        ];
+        for (section, contents, symbol, expected) in cases {
+            let found = told(section, &contents, symbol)?;
+            let found: Vec<_> = found.iter().map(|table| (table.section.as_str(), table.entry_size())).collect();
+            assert_eq!(found, [(section, expected)], "{} bytes, a symbol of {symbol:?}", contents.len());
+        }
+        for other in ["llvm_offload_entries_new!", "omp_offloading_entry", "data"] {
+            assert_eq!(told(other, &[0; 56], None)?, [], "{other}");
+        }
+        assert_eq!(told("llvm_offload_entries", &[], None)?, []);
+        Ok(())
+    }
+}
