@@ -18,6 +18,7 @@
 //! ```
 
 mod head;
+mod nested;
 mod packed;
 mod write;
 
@@ -25,6 +26,7 @@ mod write;
 pub(crate) mod tests;
 
 pub use head::{Head, PackedPart};
+pub use nested::read_nested;
 pub use packed::Packed;
 pub use write::{Entry, Frame, SharedFrame, frame, frame_of, shared_frame, write};
 

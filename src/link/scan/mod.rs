@@ -117,9 +117,9 @@ fn images_of(index: usize, input_object: &InputObject) -> Result<Vec<DeviceImage
     }
 }
 
-/// The images in `data`, which is one or more concatenated OffloadBinaries.
+/// The images in `data`, which is one or more concatenated OffloadBinaries, and in images that are OffloadBinaries themselves.
 pub(crate) fn packaged<'a>(input_object: usize, origin: &Origin, data: &'a [u8]) -> Result<Vec<DeviceImage<'a>>> {
-    let images = offload_binary::read_all(data).with_context(|| origin.to_string())?;
+    let images = offload_binary::read_nested(data).with_context(|| origin.to_string())?;
     let found = images.into_iter().map(|image| {
         let (triple, arch) = (image.triple().into_owned(), image.arch().into_owned());
         let kinds = OffloadKinds::from_stored(image.offload_kind, &triple);

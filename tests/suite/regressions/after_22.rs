@@ -3,7 +3,9 @@
 use libtest_mimic::{Failed, Trial};
 
 use crate::kit::{AMD, Image};
-use crate::support::{Outcome, Work, ensure, expect_in, expect_not_in, llvm, made, passed, run, stderr_of, with_llvm};
+use crate::support::{
+    Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, llvm, made, passed, run, run_failing, stderr_of, with_llvm,
+};
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
@@ -15,6 +17,8 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("regressions::g03f_allow_multiple_definition_reaches_device_links", multiple),
         with_llvm("regressions::g03g_images_of_one_member_are_extracted", member),
         with_llvm("regressions::g03i_mllvm_help_lists_llvms_options", mllvm_help),
+        with_llvm("regressions::g03l_nested_offload_binaries_are_linked", nested),
+        with_llvm("regressions::g03m_damaged_nested_offload_binaries_are_errors_with_a_place", damaged_nested),
         with_llvm("regressions::g03k_tile_ir_in_fatbinaries_is_named", tile_ir),
     ]
 }
@@ -273,6 +277,58 @@ fn tile_ir() -> Outcome {
     let said = run(work.command(crate::support::offld()).args(["inspect", "--json", "fatbin"]))?;
     for part in ["\"format\": \"tile-ir\"", "sm_100"] {
         expect_in(&said, part)?;
+    }
+    passed()
+}
+
+/// A host object whose one image is an OffloadBinary of images for two GPUs, as bytes of the inner one.
+fn two_in_one(work: &Work) -> Result<Vec<u8>, Failed> {
+    let inner = work.pack("inner.bin", &[Image::amd("gfx90a", "INNER-A"), Image::amd("gfx908", "INNER-B")])?;
+    Ok(std::fs::read(inner)?)
+}
+
+fn nested() -> Outcome {
+    let work = Work::new();
+    let inner = two_in_one(&work)?;
+    let outer = |arch| Image { triple: AMD, arch, kind: "openmp", bytes: &inner };
+    // What the outer one says counts where the inner ones say nothing, so its processor names no image.
+    work.fat("a.o", &[outer("gfx1030")])?;
+    let deeper = std::fs::read(work.pack("deeper.bin", &[outer("")])?)?;
+    work.fat("b.o", &[Image { triple: AMD, arch: "", kind: "openmp", bytes: &deeper }])?;
+    work.archive("libb.a", &["b.o"])?;
+    work.pack("bare.bin", &[outer("gfx90a")])?;
+    for inputs in [&["a.o"][..], &["b.o"], &["--whole-archive", "libb.a"], &["bare.bin"]] {
+        work.forget();
+        run(&mut work.wrapper([&["-o", "x"][..], inputs].concat()))?;
+        let links = work.device_lines()?;
+        expect_equal(&format!("device links of {inputs:?}"), "2", &links.len().to_string())?;
+        for ((_, line), arch) in links.iter().zip(["gfx908", "gfx90a"]) {
+            expect_in(&line.join("\n"), &format!("-mcpu={arch}\n"))?;
+        }
+        // The stand-in for the compiler copies its inputs.
+        let images: Vec<String> = work.images()?.into_iter().map(|(_, image)| image).collect();
+        expect_equal("images", "INNER-B INNER-A", &images.join(" "))?;
+    }
+    passed()
+}
+
+fn damaged_nested() -> Outcome {
+    let work = Work::new();
+    let mut inner = two_in_one(&work)?;
+    // The size of the first image, in the entry behind the header.
+    inner[32 + 32..32 + 40].copy_from_slice(&(1u64 << 40).to_le_bytes());
+    work.fat("a.o", &[Image { triple: AMD, arch: "gfx90a", kind: "openmp", bytes: &inner }])?;
+    work.archive("liba.a", &["a.o"])?;
+    for (input, name) in [("a.o", "a.o"), ("liba.a", "liba.a(a.o)")] {
+        let told = run_failing(&mut work.wrapper(["-o", "x", "--whole-archive", input]))?;
+        let error = told.lines().find(|line| line.contains("error: ")).unwrap_or_default();
+        expect_in(error, &format!("{name}: .llvm.offloading"))?;
+        expect_in(error, "image size past the end")?;
+        let place = error.split("+0x").nth(1).and_then(|rest| rest.split(':').next()).unwrap_or_default();
+        let place = u64::from_str_radix(place, 16).map_err(|_| format!("no offset in: {error}"))?;
+        ensure(place > 32, || format!("this is the outer binary's header: {error}"))?;
+        expect_equal("errors", "1", &told.matches("error: ").count().to_string())?;
+        ensure(!work.path().join("device").exists(), || "a device link was run")?;
     }
     passed()
 }
