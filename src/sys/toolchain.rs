@@ -318,6 +318,13 @@ mod tests {
     }
 
     #[test]
+    fn a_tool_of_cuda_that_is_nowhere_is_told() {
+        let error = cuda_tool("no-such-cuda-tool", Some(Path::new("sdk"))).unwrap_err().to_string();
+        let start = "Unable to find 'no-such-cuda-tool' in sdk/bin or in path: CUDA device code needs it; install";
+        assert!(error.starts_with(start), "{error}");
+    }
+
+    #[test]
     fn drivers_of_the_family_are_known() {
         assert_eq!(clang_of_driver(Path::new("/usr/lib/llvm-22/bin/clang")), Some("/usr/lib/llvm-22/bin/clang".into()));
         assert_eq!(clang_of_driver(Path::new("/usr/bin/clang-22")), Some("/usr/bin/clang-22".into()));

@@ -1,12 +1,15 @@
 //! CUDA's own tools: which of them offld runs for a device link and what they are told, and that they can read what it has linked.
 
+use std::path::Path;
+use std::process::Command;
+
 use libtest_mimic::{Failed, Trial};
 
 use super::kinds::{Case, Tools, Wrapper};
 use super::kit::{Image, NVIDIA};
 use super::support::{
-    Outcome, Work, cuda_tools, expect_equal, expect_in, expect_not_in, llvm, made, missing, passed, run, run_failing, test,
-    with_llvm,
+    Outcome, Work, cuda_tools, ensure, expect_equal, expect_in, expect_not_in, llvm, made, missing, output, passed, run,
+    run_failing, shown, test, text, with_llvm,
 };
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -45,6 +48,28 @@ fn told() -> Outcome {
     passed()
 }
 
+/// A link that needs NVIDIA's `tool`, which no path leads to, fails and says where it has looked, `looked` among that; true. Where CUDA is
+/// installed, the link, which shows its commands, takes the tool from there; false.
+pub(crate) fn expect_no_cuda_tool(link: &mut Command, tool: &str, looked: &str) -> Result<bool, Failed> {
+    // What stand-ins for tools call, and nothing else: Debian's own package of CUDA is in /usr/bin.
+    let path = made().shared("posix");
+    std::fs::create_dir_all(&path)?;
+    for name in ["sh", "cat", "sleep", "cp", "mv", "rm", "sed"] {
+        let _ = std::os::unix::fs::symlink(Path::new("/bin").join(name), path.join(name));
+    }
+    let told = output(link.env("PATH", path).env_remove("VIRTUAL_ENV"))?;
+    let stderr = text(&told.stderr);
+    let installed = Path::new("/usr/local/cuda/bin").join(tool);
+    if installed.is_file() {
+        expect_in(&stderr, &format!(" \"{}\" ", installed.display()))?;
+        return Ok(false);
+    }
+    ensure(!told.status.success(), || format!("should have failed: {}", shown(link, &told)))?;
+    expect_in(&stderr, &format!("Unable to find '{tool}'{looked} in path: CUDA device code needs it; install"))?;
+    expect_in(&stderr, "nvidia-cuda-nvcc")?;
+    Ok(true)
+}
+
 fn nvlink() -> Outcome {
     let work = Work::new();
     work.fat("a.o", &[cuda("sm_80", b"A")])?;
@@ -68,9 +93,11 @@ fn nvlink() -> Outcome {
     expect_in(&error, &format!("{} cannot link for this device: name a clang of version 16 or later", compiler.display()))?;
 
     std::fs::remove_file(work.path().join("sdk/bin/nvlink"))?;
-    let error = run_failing(work.wrapper(["--cuda-path=sdk", "-o", "x", "a.o"]).env("PATH", "/usr/bin:/bin"))?;
-    expect_in(&error, "Unable to find 'nvlink' in sdk/bin or in path: CUDA device code needs it; install")?;
-    expect_in(&error, "nvidia-cuda-nvcc")?;
+    expect_no_cuda_tool(
+        &mut work.wrapper(["--cuda-path=sdk", "--wrapper-verbose", "-o", "x", "a.o"]),
+        "nvlink",
+        " in sdk/bin or",
+    )?;
     work.expect_no_temps()?;
     passed()
 }

@@ -196,8 +196,13 @@ fn f19() -> Outcome {
     ] {
         expect_in(&ledger, wanted)?;
     }
-    let theirs = run_failing(&mut work.reference(["-o", "x", "a.o"]))?;
-    expect_in(&theirs, "fatbinary")?;
+    // LLVM's takes it for CUDA. The fatbinary of an installed CUDA is not asked.
+    work.tool("path/fatbinary", "#!/bin/sh\nexit 1\n");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::iter::once(work.path().join("path")).chain(std::env::split_paths(&path));
+    let path = std::env::join_paths(folders).expect("folders without colons");
+    let theirs = run_failing(work.reference(["-o", "x", "a.o"]).env("PATH", path))?;
+    expect_in(&theirs, "'fatbinary' failed")?;
     passed()
 }
 

@@ -5,15 +5,61 @@ use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
 
-use crate::support::{Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, passed, root, run, run_failing, test};
+use crate::support::{
+    Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, missing, passed, root, run, run_failing, test, with_llvm,
+};
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         test("regressions::g21a_the_demo_asks_for_what_it_needs_and_not_again", demo_packages),
         test("regressions::g21b_the_readme_names_the_packages_of_the_build", readme_packages),
         test("regressions::g21c_an_old_rust_is_told_which_one_is_needed", old_rust),
+        with_llvm("regressions::g21e_tests_pass_where_rocm_and_cuda_are_installed", beside_gpu_toolkits),
         test("regressions::g25c_make_uninstall_takes_away_what_was_installed", uninstall),
     ]
+}
+
+/// Makes the script's mount namespace a machine with CUDA and ROCm, on the path and in the loader's cache, and runs a test in it.
+const WITH_TOOLKITS: &str = r#"
+mount -t tmpfs none /usr/local && mount -t tmpfs none /opt
+mkdir -p /usr/local/cuda/bin /usr/local/cuda/lib64 /opt/rocm/bin /opt/rocm/lib
+for tool in /usr/local/cuda/bin/{nvcc,ptxas,nvlink,fatbinary,cuobjdump} /opt/rocm/bin/hipcc; do
+    printf '#!/bin/sh\nexit 1\n' > "$tool" && chmod +x "$tool"
+done
+cc -shared -fPIC -Wl,-soname,libcudart.so.13 "$1/cuda.c" -o /usr/local/cuda/lib64/libcudart.so.13
+cc -shared -fPIC -Wl,-soname,libamdhip64.so.6 "$1/hip.c" -o /opt/rocm/lib/libamdhip64.so.6
+ln -s libcudart.so.13 /usr/local/cuda/lib64/libcudart.so
+ln -s libamdhip64.so.6 /opt/rocm/lib/libamdhip64.so
+ldconfig -C cache -f <(printf '%s\n' /usr/local/cuda/lib64 /opt/rocm/lib 'include /etc/ld.so.conf')
+mount --bind cache /etc/ld.so.cache
+PATH=$PATH:/usr/local/cuda/bin:/opt/rocm/bin "$2" --exact "$3"
+"#;
+
+/// Tests that once took it for granted that there is no such machine.
+const SENSITIVE: [&str; 4] = [
+    "cuda::llvm_15_has_nvlink_run_for_it",
+    "faults::f19_kind_3_on_an_amd_gpu_is_hip",
+    "faults::f28_a_fat_binary_of_cuda",
+    "releases::inspect::program::of_four_kinds",
+];
+
+fn beside_gpu_toolkits() -> Outcome {
+    let suite = std::env::current_exe()?;
+    if suite.starts_with("/usr/local") || suite.starts_with("/opt") {
+        return missing("a build outside /usr/local and /opt, which this test hides");
+    }
+    let work = Work::new();
+    let namespace = ["--user", "--map-root-user", "--mount", "bash", "-euc"];
+    if !work.command("unshare").args(namespace).arg("mount -t tmpfs none /opt").output()?.status.success() {
+        return missing("mount namespaces (unshare --user --mount)");
+    }
+    for name in SENSITIVE {
+        let mut inside = work.command("unshare");
+        inside.args(namespace).args([WITH_TOOLKITS, "bash"]).arg(root().join("runtime-stubs")).arg(&suite).arg(name);
+        let told = run(inside.env_remove("TMPDIR"))?;
+        ensure(!told.contains("running 0 tests"), || format!("no test is called {name}"))?;
+    }
+    passed()
 }
 
 /// The packages of the list `name` in scripts/setup.sh.
