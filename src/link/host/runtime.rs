@@ -43,14 +43,18 @@ pub(crate) fn openmp_runtime(
     let ours: Vec<&DeviceImage<'_>> = images.iter().copied().filter(|image| image.kinds.contains(OffloadKind::OpenMp)).collect();
     // Runtimes for Windows are not installed where offld looks, so those links must name theirs.
     let elsewhere = super::naming(request) != Naming::Unix;
-    let registered = || calls(facts, b"__tgt_register_lib");
-    if (ours.is_empty() && !registered()) || request.no_offload_runtime || request.relocatable || elsewhere {
+    let need = need(&ours, inputs, facts);
+    if need == Need::None || request.no_offload_runtime || request.relocatable || elsewhere {
         return Ok(Runtime::default());
     }
     let is_ld = request.role == Role::Ld;
     let (target, omp) = (mention_of(request, inputs, b"omptarget"), mention_of(request, inputs, b"omp"));
     let wants_target = is_ld && target == Mention::Absent && !provided(inputs, facts, "__tgt_register_lib");
     let folder = toolchain::openmp_runtime_folder(compiler).filter(|_| is_ld);
+    let is_there = || folder.is_some() || search.library(OsStr::new("omptarget"), request.static_link).is_some();
+    if need == Need::IfPulled && (request.static_link || !is_there()) {
+        return Ok(Runtime::default());
+    }
     let missing = match target {
         Mention::Missing if request.static_link => missing_runtime(request, search, folder.as_deref(), compiler)?,
         Mention::Absent if wants_target => missing_runtime(request, search, folder.as_deref(), compiler)?,
@@ -84,12 +88,37 @@ pub(crate) fn openmp_runtime(
         return Ok(Runtime { args: folder.into_iter().collect(), warning });
     }
     let mut args: Vec<OsString> = vec!["--push-state".into()];
+    args.extend((need == Need::IfPulled).then(|| "--as-needed".into()));
     args.extend((!request.static_link).then(|| "-Bdynamic".into()));
     args.extend(folder);
     args.extend(wants_omp.then(|| "-lomp".into()));
     args.extend(wants_target.then(|| "-lomptarget".into()));
     args.push("--pop-state".into());
     Ok(Runtime { args, warning })
+}
+
+/// Whether a link needs libomptarget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Need {
+    None,
+    /// Where the host link pulls a member of an archive that has registered its images already: the linker knows, so the library is only
+    /// offered to it.
+    IfPulled,
+    Surely,
+}
+
+fn need(images: &[&DeviceImage<'_>], inputs: &Inputs, facts: &[HostFacts<'_>]) -> Need {
+    let registers = |lazy: bool| {
+        let mut of_these = facts.iter().zip(&inputs.objects).filter(|(_, object)| object.lazy == lazy);
+        of_these.any(|(facts, _)| calls(std::slice::from_ref(facts), b"__tgt_register_lib"))
+    };
+    if !images.is_empty() || registers(false) {
+        Need::Surely
+    } else if registers(true) {
+        Need::IfPulled
+    } else {
+        Need::None
+    }
 }
 
 /// The warning if no libomptarget is found in `folder` or in the folders of the command line; only a warning, because the linker may

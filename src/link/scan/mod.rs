@@ -68,19 +68,16 @@ pub fn has_images(inputs: &Inputs) -> bool {
     }
 }
 
-/// Whether an object of the line holds linked images that it registers: the output of a relocatable link.
+/// Whether an object of the line or a member of an archive holds linked images that it registers: the output of a relocatable link.
 pub fn has_registered(inputs: &Inputs) -> bool {
-    regular_has_section(inputs, RELOCATABLE)
+    let mut objects = inputs.objects.iter().filter(|object| object.kind == Magic::Elf);
+    objects.any(|object| object::has_section(object.data(), RELOCATABLE))
 }
 
 /// Whether an object that is linked in any case refers to device code as HIP's compiler does it without the new driver.
 pub fn has_hip_wrapper(inputs: &Inputs) -> bool {
-    regular_has_section(inputs, ".hipFatBinSegment")
-}
-
-fn regular_has_section(inputs: &Inputs, name: &str) -> bool {
     let mut objects = inputs.objects.iter().filter(|object| !object.lazy && object.kind == Magic::Elf);
-    objects.any(|object| object::has_section(object.data(), name))
+    objects.any(|object| object::has_section(object.data(), ".hipFatBinSegment"))
 }
 
 /// The host code that device code for `host_arch`, the host's CPU, may call: the members of archives with such device code. They are given as

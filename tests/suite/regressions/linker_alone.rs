@@ -14,6 +14,7 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("regressions::g13a_clangs_own_wrapper_came_first", wrapped),
         with_llvm("regressions::g14a_omp_functions_of_the_host", omp_functions),
         with_llvm("regressions::g14b_a_relocatable_output_alone", relocatable),
+        with_llvm("regressions::g14d_a_relocatable_output_in_an_archive", relocatable_in_archive),
         with_llvm("regressions::g14c_the_runtime_of_gpus", gpu_runtime),
         with_llvm("regressions::g24a_undefined_host_symbols", undefined_on_the_host),
         with_llvm("regressions::g24b_a_missing_library", missing_library),
@@ -101,6 +102,36 @@ fn relocatable() -> Outcome {
         } else {
             let needed = run(work.command(llvm("llvm-readelf")).args(["-d", "program"]))?;
             expect_in(&needed, "[libomptarget.so")?;
+        }
+    }
+    passed()
+}
+
+/// The same in an archive: where the host link pulls the member, the program runs; where not, nothing is added.
+fn relocatable_in_archive() -> Outcome {
+    let work = objects(KERNEL)?;
+    work.file("plain.c", "int main(void) { return 0; }");
+    run(work.command("gcc").args(["-c", "plain.c"]))?;
+    for ours in [true, false] {
+        let mut merge = work.command(llvm("clang"));
+        merge.args(OFFLOAD).args(["-r", "kernel.o", "-o", "merged.o"]);
+        if ours {
+            merge.arg("-B").arg(&made().links);
+        }
+        run(&mut merge)?;
+        let _ = std::fs::remove_file(work.path().join("libmerged.a"));
+        work.archive("libmerged.a", &["merged.o"])?;
+        for (object, is_pulled) in [("main.o", true), ("plain.o", false)] {
+            expect_equal("stderr", "", &stderr_of(gcc(&work).args([object, "-L.", "-lmerged", "-o", "program"]))?)?;
+            let needed = run(work.command(llvm("llvm-readelf")).args(["-d", "program"]))?;
+            if is_pulled {
+                expect_in(&needed, "[libomptarget.so")?;
+            } else {
+                expect_not_in(&needed, "[libomp")?;
+            }
+            if ours && is_pulled {
+                expect_equal("stdout", "device 1\n", &run_offloaded(&mut work.command("./program"))?)?;
+            }
         }
     }
     passed()
