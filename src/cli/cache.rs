@@ -104,7 +104,7 @@ fn report(collected: &Collected) {
 }
 
 fn size(bytes: u64) -> String {
-    table::size(bytes, Style { bytes: false, width: None })
+    table::size(bytes, Style::default())
 }
 
 fn text(store: &Store) -> String {

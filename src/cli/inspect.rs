@@ -34,6 +34,9 @@ pub(super) struct Options {
     /// Show the kernels of ELF images: registers, shared memory, scratch memory, size of the code
     #[arg(long)]
     kernels: bool,
+    /// Name kernels as the image does, and not as their source; a report in JSON has both names
+    #[arg(long, requires = "kernels")]
+    no_demangle: bool,
     /// Write the report as JSON
     #[arg(long)]
     json: bool,
@@ -53,7 +56,7 @@ pub(super) struct Options {
 
 /// Runs `offld inspect`.
 pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
-    let Options { files, kernels, json, extract, headers_only, bytes, summary } = options;
+    let Options { files, kernels, no_demangle, json, extract, headers_only, bytes, summary } = options;
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
     let request = Request { files, kernels, headers_only, extract, keep_bytes: false };
     let report = inspect(&request, &session).map_err(with_status)?;
@@ -63,7 +66,7 @@ pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
         text
     } else {
         let width = console::Term::stdout().size_checked().map(|(_, columns)| usize::from(columns));
-        let style = Style { bytes, width };
+        let style = Style { bytes, mangled: no_demangle, width };
         if summary { table::summary(&report, style) } else { table::text(&report, style) }
     };
     // A reader that has closed the pipe is not an error.

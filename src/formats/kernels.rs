@@ -29,6 +29,7 @@
 mod amdgpu;
 mod cpu;
 pub(super) mod cubin;
+mod demangle;
 #[cfg(test)]
 mod tests;
 
@@ -45,6 +46,8 @@ use crate::error::Error;
 pub struct Kernel {
     /// Its name, mangled as in the image.
     pub name: String,
+    /// Its name as the source has it, if it is mangled.
+    pub demangled: Option<String>,
     /// The size of its code in bytes.
     pub code_size: Option<u64>,
     /// NVIDIA: registers of a thread.
@@ -76,7 +79,9 @@ pub fn read(image: &[u8]) -> Result<Vec<Kernel>, Error> {
         FileKind::Elf32 => of::<elf::FileHeader32<Endianness>>(image),
         _ => of::<elf::FileHeader64<Endianness>>(image),
     });
-    kernels.map_err(Error::malformed)
+    let mut kernels = kernels.map_err(Error::malformed)?;
+    demangle::all(&mut kernels, image.len());
+    Ok(kernels)
 }
 
 fn of<Elf: FileHeader<Endian = Endianness>>(image: &[u8]) -> Result<Vec<Kernel>> {

@@ -13,6 +13,8 @@ use crate::model::printable;
 pub(crate) struct Style {
     /// Whether sizes are in bytes instead of K, M or G.
     pub bytes: bool,
+    /// Whether kernels are named as in the image, and not as in the source.
+    pub mangled: bool,
     /// How many characters fit into a line; none if there is no limit.
     pub width: Option<usize>,
 }
@@ -183,6 +185,7 @@ fn kernel_table(out: &mut String, kernels: &[Kernel], style: Style) {
     // Columns that no kernel of this image has a value for belong to other vendors' devices.
     let used: Vec<Column> = all.into_iter().filter(|(_, value)| kernels.iter().any(|kernel| value(kernel).is_some())).collect();
     let titles = used.iter().map(|(title, _)| (*title).to_owned());
+    let name = |kernel: &Kernel| kernel.demangled.as_ref().filter(|_| !style.mangled).unwrap_or(&kernel.name).clone();
     let mut rows = vec![titles.chain(["name".to_owned()]).collect::<Vec<_>>()];
     for kernel in kernels {
         let cell = |(title, value): &Column| match value(kernel) {
@@ -190,7 +193,7 @@ fn kernel_table(out: &mut String, kernels: &[Kernel], style: Style) {
             Some(count) => count.to_string(),
             None => "-".to_owned(),
         };
-        rows.push(used.iter().map(cell).chain([kernel.name.clone()]).collect());
+        rows.push(used.iter().map(cell).chain([name(kernel)]).collect());
     }
     columns(out, &rows, &(0..used.len()).collect::<Vec<_>>(), style);
 }
@@ -309,6 +312,6 @@ mod tests {
     fn sizes_are_short_and_exact_where_asked() {
         let sizes = [0, 1023, 1024, 1536, 10_240, 5 << 30].map(|bytes| size(bytes, Style::default()));
         assert_eq!(sizes, ["0", "1023", "1.0K", "1.5K", "10K", "5.0G"]);
-        assert_eq!(size(5 << 30, Style { bytes: true, width: None }), "5368709120");
+        assert_eq!(size(5 << 30, Style { bytes: true, ..Style::default() }), "5368709120");
     }
 }

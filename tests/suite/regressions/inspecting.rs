@@ -18,6 +18,7 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("regressions::g22d_totals_for_each_target", summary),
         with_llvm("regressions::g22e_folders", folders),
         with_llvm("regressions::g22f_pipes_and_stdin", pipes),
+        with_llvm("regressions::g22p_kernels_are_named_as_in_the_source", demangled),
         with_llvm("regressions::g22g_a_provider_of_a_runtime_is_not_its_user", provider),
     ]
 }
@@ -181,5 +182,26 @@ fn provider() -> Outcome {
         return missing("libomptarget.so of LLVM 22");
     }
     expect_not_in(&text(&output(&mut offld(&work, &["/usr/lib/llvm-22/lib/libomptarget.so"]))?.stdout), "registers with openmp")?;
+    passed()
+}
+
+fn demangled() -> Outcome {
+    let work = Work::new();
+    let device = ["--target=amdgcn-amd-amdhsa", "-mcpu=gfx90a", "-nogpulib", "-x", "c++", "-c", "-o", "k.elf"];
+    let kernel = "[[clang::amdgpu_kernel]] void add(int *to, int by) { *to += by; }\n";
+    work.file("k.cpp", format!("{kernel}extern \"C\" [[clang::amdgpu_kernel]] void plain(int *to) {{ *to = 1; }}\n"));
+    run(work.command(llvm("clang")).args(device).arg("k.cpp"))?;
+    let shown = run(&mut offld(&work, &["--kernels", "k.elf"]))?;
+    expect_in(&shown, " add(int*, int)\n")?;
+    expect_in(&shown, " plain\n")?;
+    let shown = run(&mut offld(&work, &["--kernels", "--no-demangle", "k.elf"]))?;
+    expect_in(&shown, " _Z3addPii\n")?;
+    expect_not_in(&shown, "add(int")?;
+    for words in [&["--kernels", "--json", "k.elf"][..], &["--kernels", "--no-demangle", "--json", "k.elf"]] {
+        let report: Value = serde_json::from_str(&run(&mut offld(&work, words))?).map_err(|error| error.to_string())?;
+        let kernels = report["files"][0]["images"][0]["kernels"].as_array().cloned().unwrap_or_default();
+        let names = kernels.iter().map(|kernel| format!("{} {}", kernel["name"], kernel["demangled"]));
+        expect_equal("both names", "\"_Z3addPii\" \"add(int*, int)\"\n\"plain\" null", &names.collect::<Vec<_>>().join("\n"))?;
+    }
     passed()
 }
