@@ -88,7 +88,8 @@ pub(super) fn check_host(request: &LinkRequest, host_triple: &str) -> Result<()>
     registration::host::check(host_triple)
 }
 
-/// The host link with the user's command line, and `endings` if an output of a relocatable link needs a library: by this process itself, unless the linker runs already or a trace is wanted.
+/// The host link with the user's command line, and `endings` if an output of a relocatable link needs a library: by this process itself,
+/// unless the linker runs already or a trace is wanted.
 pub(super) fn plain_link(
     ledger: &Ledger,
     preloaded: Option<PreloadedLinker>,
@@ -107,7 +108,8 @@ pub(super) fn plain_link(
     remove_output_if_stopped(result, request, session)
 }
 
-/// The host link, and for `-r` the edit of its output, in which `tables` get other names. After a signal or a full disk, no partial output is left.
+/// The host link, and for `-r` the edit of its output, in which `tables` get other names. After a signal or a full disk, no partial output
+/// is left.
 pub(super) fn host_link(
     line: &Cmd,
     preloaded: Option<PreloadedLinker>,

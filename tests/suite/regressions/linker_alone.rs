@@ -87,15 +87,21 @@ fn omp_functions() -> Outcome {
     passed()
 }
 
+/// `merged.o`, which a relocatable link has made of `kernel.o`: by our wrapper or by LLVM's.
+fn merge(work: &Work, ours: bool) -> Outcome {
+    let mut merge = work.command(llvm("clang"));
+    merge.args(OFFLOAD).args(["-r", "kernel.o", "-o", "merged.o"]);
+    if ours {
+        merge.arg("-B").arg(&made().links);
+    }
+    run(&mut merge)?;
+    passed()
+}
+
 fn relocatable() -> Outcome {
     let work = objects(KERNEL)?;
     for ours in [true, false] {
-        let mut merge = work.command(llvm("clang"));
-        merge.args(OFFLOAD).args(["-r", "kernel.o", "-o", "merged.o"]);
-        if ours {
-            merge.arg("-B").arg(&made().links);
-        }
-        run(&mut merge)?;
+        merge(&work, ours)?;
         run(gcc(&work).args(["main.o", "merged.o", "-o", "program"]))?;
         if ours {
             expect_equal("stdout", "device 1\n", &run_offloaded(&mut work.command("./program"))?)?;
@@ -113,12 +119,7 @@ fn relocatable_in_archive() -> Outcome {
     work.file("plain.c", "int main(void) { return 0; }");
     run(work.command("gcc").args(["-c", "plain.c"]))?;
     for ours in [true, false] {
-        let mut merge = work.command(llvm("clang"));
-        merge.args(OFFLOAD).args(["-r", "kernel.o", "-o", "merged.o"]);
-        if ours {
-            merge.arg("-B").arg(&made().links);
-        }
-        run(&mut merge)?;
+        merge(&work, ours)?;
         let _ = std::fs::remove_file(work.path().join("libmerged.a"));
         work.archive("libmerged.a", &["merged.o"])?;
         for (object, is_pulled) in [("main.o", true), ("plain.o", false)] {
