@@ -1,11 +1,12 @@
 //! Where a dynamic loader looks for the libraries that a program or library needs: the run paths in the file, `LD_LIBRARY_PATH`, the
 //! loader's own list `/etc/ld.so.cache`, the folders of `/etc/ld.so.conf`, the default ones; in glibc's order (ld.so(8)). Nothing is run.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use crate::formats::dynamic::Dynamic;
 use crate::sys::session::{self, Session};
@@ -57,6 +58,17 @@ pub(crate) struct Loader {
     environment: Vec<PathBuf>,
     cache: Vec<u8>,
     system: Vec<PathBuf>,
+    /// What [`Loader::every_candidate`] has found out about folders: many libraries are looked for in the same ones.
+    searched: Mutex<HashMap<PathBuf, SearchedFolder>>,
+}
+
+/// A folder in which libraries have been looked for.
+#[derive(Debug)]
+struct SearchedFolder {
+    /// The folder and its variants for processors; none if there is no such folder.
+    places: Vec<PathBuf>,
+    /// The files of each name that has been looked for.
+    files: HashMap<OsString, Vec<PathBuf>>,
 }
 
 impl Loader {
@@ -65,7 +77,8 @@ impl Loader {
         let mut system = configured(Path::new(CONF), 0);
         system.extend(DEFAULT.map(PathBuf::from));
         // Without the list the folders are looked into, as loaders do.
-        Loader { environment: environment(), cache: fs::read(CACHE).unwrap_or_default(), system }
+        let cache = fs::read(CACHE).unwrap_or_default();
+        Loader { environment: environment(), cache, system, searched: Mutex::default() }
     }
 
     /// The paths at which the library `name` may be that a file with `run_paths` needs, in the order in which they are tried; most are no
@@ -82,22 +95,27 @@ impl Loader {
         paths.into_iter()
     }
 
-    /// Every file that a loader could take for the library `name`, on any processor.
+    /// Every file that a loader could take for the library `name`, on any processor, as long as this [`Loader`] has existed.
     pub(crate) fn every_candidate(&self, name: &OsStr, run_paths: &RunPaths) -> BTreeSet<PathBuf> {
-        let mut paths = BTreeSet::new();
+        let mut paths: BTreeSet<PathBuf> = BTreeSet::new();
         if is_path(name) {
-            paths.insert(PathBuf::from(name));
+            paths.extend(Some(PathBuf::from(name)).filter(|path| path.is_file()));
         } else {
             let [first, then] = self.before_system(run_paths);
-            for folder in first.iter().chain(then).chain(&self.system) {
-                paths.insert(folder.join(name));
-                let variants = fs::read_dir(folder.join(FOR_PROCESSORS)).into_iter().flatten().flatten();
-                paths.extend(variants.map(|variant| variant.path().join(name)));
-            }
-            paths.extend(self.listed(name));
+            first.iter().chain(then).chain(&self.system).for_each(|folder| paths.extend(self.in_folder(folder, name)));
+            let unseen = self.listed(name).into_iter().filter(|path| !paths.contains(path) && path.is_file());
+            paths.extend(unseen.collect::<Vec<_>>());
         }
-        paths.retain(|path| path.is_file());
         paths
+    }
+
+    /// The files called `name` in `folder` and in its variants for processors.
+    fn in_folder(&self, folder: &Path, name: &OsStr) -> Vec<PathBuf> {
+        let mut searched = self.searched.lock().unwrap_or_else(PoisonError::into_inner);
+        if !searched.contains_key(folder) {
+            searched.insert(folder.to_owned(), SearchedFolder::new(folder));
+        }
+        searched.get_mut(folder).map(|searched| searched.files(name)).unwrap_or_default()
     }
 
     /// The folders that come before the system's.
@@ -119,6 +137,27 @@ impl Loader {
             path.starts_with(b"/").then(|| PathBuf::from(OsStr::from_bytes(path)))
         };
         memchr::memmem::find_iter(&self.cache, &ending).filter_map(path).collect()
+    }
+}
+
+impl SearchedFolder {
+    fn new(folder: &Path) -> SearchedFolder {
+        let mut places = Vec::new();
+        if folder.is_dir() {
+            places.push(folder.to_owned());
+            let variants = fs::read_dir(folder.join(FOR_PROCESSORS)).into_iter().flatten().flatten();
+            places.extend(variants.map(|variant| variant.path()));
+        }
+        SearchedFolder { places, files: HashMap::new() }
+    }
+
+    fn files(&mut self, name: &OsStr) -> Vec<PathBuf> {
+        if let Some(known) = self.files.get(name) {
+            return known.clone();
+        }
+        let files: Vec<PathBuf> = self.places.iter().map(|place| place.join(name)).filter(|path| path.is_file()).collect();
+        self.files.insert(name.to_owned(), files.clone());
+        files
     }
 }
 

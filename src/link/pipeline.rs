@@ -200,7 +200,11 @@ fn device_images(
     let mut libraries = device::host_libraries(request, &inputs, &found, linker);
     libraries.extend(device::added_libraries(&runtime));
 
-    // The device links themselves.
+    // The device links themselves. Meanwhile the registration code is looked for, and generated where it is missing.
+    let described: Vec<_> = jobs.iter().map(|job| (job.kinds, job.generation)).collect();
+    let groups = payload::groups(&described);
+    let registration =
+        RegisterContext::new(request, out_name(request), &host_triple, sycl, compiler.major, &background.llvm, &background.cache);
     let context = DeviceContext {
         request,
         compiler: &compiler,
@@ -210,7 +214,7 @@ fn device_images(
         libraries: &libraries,
         out_base: out_base(request),
         cache: &background.cache,
-        on_first_job: &|| background.start_llvm(&host_triple),
+        while_running: &|| background.while_linking(|| register::begin(&groups, &registration)),
     };
     let missing_runtime = |target: &Target| device::missing_runtime(target, &context);
     let linked = device::link(&jobs, &context, session)

@@ -1,39 +1,32 @@
-//! The stage that generates host objects: payloads become plans, and plans become objects in the temporary folder. Small images are part
-//! of the module that LLVM compiles; large ones do not pass through LLVM but are streamed into a separate object.
+//! The stage that generates host objects: payloads become plans, and plans become objects in the temporary folder. Images do not pass
+//! through LLVM but are streamed into an object of their own, unless the user is shown the module, which then contains them.
 
 pub(crate) mod image_object;
 mod kept;
 mod note;
+mod plan;
 mod shown;
 #[cfg(test)]
 mod tests;
 
 use std::fs::File;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use rayon::prelude::*;
-use xxhash_rust::xxh3::Xxh3;
 
 use crate::args::request::LinkRequest;
-use crate::formats::offload_binary;
-use crate::io::bytes::Bytes;
-use crate::io::rope::Rope;
-use crate::link::payload::{self, Payload, PayloadImage};
+use crate::link::payload::{Group, Payload};
 use crate::llvm::protocol::Form;
 use crate::llvm::{Llvm, Purpose};
-use crate::model::{ImageKind, OffloadKind};
-use crate::registration::{self, ImagePlace, Images, Plan, PlannedImage, SyclImage};
-use crate::registration::{openmp, sycl};
+use crate::registration::sycl;
+use crate::registration::{self, Plan};
 use crate::store::Cache;
 use crate::sys::session::Session;
 use crate::sys::threads;
 use image_object::StreamedImage;
 
-/// The images of one registration are part of the module if they have at most this many bytes in all.
-const INLINE_LIMIT: u64 = 1 << 20;
 /// An image of at least this size gets an object of its own.
 const LARGE: u64 = 8 << 20;
 
@@ -53,6 +46,8 @@ pub(crate) struct RegisterContext<'a> {
     pub offld_clang: Option<&'a Path>,
     /// `--save-temps`: the module is kept as bitcode, too.
     pub keep_bitcode: bool,
+    /// `--dry-run`
+    pub dry_run: bool,
     /// Report what is found in the cache.
     pub verbose: bool,
     /// Note in the file who linked its device code.
@@ -84,12 +79,27 @@ impl<'a> RegisterContext<'a> {
             sycl,
             offld_clang: request.offld_clang.as_deref(),
             keep_bitcode: request.save_temps,
+            dry_run: request.dry_run,
             verbose: request.verbose,
             note: !request.no_note,
             device_compiler,
             llvm,
             cache,
         }
+    }
+}
+
+/// Has the registration code generated for the images of `groups`, which are being linked: so far as it is known and not in the cache.
+pub(crate) fn begin(groups: &[Group], context: &RegisterContext<'_>) {
+    let plans: Option<Vec<Plan>> = groups.iter().map(|group| plan::before(group, context)).collect();
+    match plans {
+        Some(plans) => {
+            let missing: Vec<Vec<u8>> = plans.iter().filter_map(|plan| kept::missing(plan, context)).collect();
+            if !missing.is_empty() {
+                context.llvm.start_early(context.host_triple, missing);
+            }
+        }
+        None => context.llvm.start_early(context.host_triple, Vec::new()),
     }
 }
 
@@ -122,7 +132,7 @@ fn files(payload: &Payload) -> impl Iterator<Item = &Path> {
 fn host_objects(payload: &Payload, first: bool, context: &RegisterContext<'_>, session: &Session) -> Result<Vec<PathBuf>> {
     let base = context.output.file_name().unwrap_or(context.output.as_os_str()).to_string_lossy().into_owned();
     let stem = format!("{base}.{}.image", payload.kind.name());
-    let (plan, streamed) = planned(payload, context)?;
+    let (plan, streamed) = plan::of(payload, context)?;
     let purpose = purpose(payload);
     if context.print {
         let text = context.llvm.make(Form::Text, &plan, &purpose)?;
@@ -150,114 +160,6 @@ fn purpose(payload: &Payload) -> Purpose {
     Purpose { step: format!("registration code for {}", payload.kind.name()), inputs: inputs.collect() }
 }
 
-/// The plan for `payload`, and the images that it refers to instead of containing them.
-fn planned(payload: &Payload, context: &RegisterContext<'_>) -> Result<(Plan, Vec<StreamedImage>)> {
-    let mut sycl = Vec::new();
-    let mut sources: Vec<StreamedImage> = Vec::new();
-    if payload.kind == OffloadKind::Sycl && context.sycl > sycl::Registration::Llvm22 {
-        sources
-            .push(StreamedImage { symbol: String::new(), contents: payload::sycl::binary(&files(payload).collect::<Vec<_>>())? });
-    } else if payload.kind == OffloadKind::Sycl {
-        for file in files(payload) {
-            sources.append(&mut sycl_images(file, &mut sycl)?);
-        }
-    } else {
-        let whole = |image: &PayloadImage| StreamedImage { symbol: String::new(), contents: image.contents.clone() };
-        sources.extend(payload.images.iter().map(whole));
-    }
-    let inline = sources.iter().map(|source| source.contents.size()).sum::<u64>() <= INLINE_LIMIT;
-    let tag = if inline { 0 } else { tag(payload, context)? };
-    let mut places = Vec::new();
-    for (index, source) in sources.iter_mut().enumerate() {
-        if inline {
-            places.push(ImagePlace::Inline(source.contents.read().context("cannot read a linked image")?));
-        } else {
-            source.symbol = format!("{}.{tag:016x}.{index}", symbol_prefix(payload.kind));
-            places.push(ImagePlace::External { symbol: source.symbol.clone(), size: source.contents.size() });
-        }
-    }
-    let plan = Plan {
-        host_triple: context.host_triple.to_owned(),
-        generation: payload.generation,
-        images: images(payload, context, places, sycl)?,
-        relocatable: context.relocatable,
-    };
-    Ok((plan, if inline { Vec::new() } else { sources }))
-}
-
-/// What a plan says about the images of each kind.
-fn images(
-    payload: &Payload,
-    context: &RegisterContext<'_>,
-    places: Vec<ImagePlace>,
-    sycl_facts: Vec<SyclFacts>,
-) -> Result<Images> {
-    let one = |mut places: Vec<ImagePlace>| match (places.pop(), places.pop()) {
-        (Some(place), None) => Ok(place),
-        _ => bail!("{} takes one file with the code for all devices, not {}", payload.kind.name(), payload.images.len()),
-    };
-    Ok(match payload.kind {
-        OffloadKind::OpenMp => {
-            let planned = payload.images.iter().zip(places).map(|(image, place)| PlannedImage {
-                place,
-                parts: openmp::whole(image.image.start, image.image.end),
-                offload_arch: None,
-            });
-            Images::OpenMp(planned.collect())
-        }
-        OffloadKind::Cuda => Images::Cuda(one(places)?),
-        OffloadKind::Hip => Images::Hip(one(places)?),
-        OffloadKind::Sycl if context.sycl > sycl::Registration::Llvm22 => Images::SyclBinary(one(places)?, context.sycl),
-        OffloadKind::Sycl => {
-            let image = |(place, facts): (ImagePlace, SyclFacts)| SyclImage {
-                place,
-                image_kind: facts.image_kind,
-                triple: facts.triple,
-                symbols: facts.symbols,
-            };
-            Images::Sycl(places.into_iter().zip(sycl_facts).map(image).collect())
-        }
-    })
-}
-
-/// The metadata of a SYCL image in its OffloadBinary.
-struct SyclFacts {
-    image_kind: ImageKind,
-    triple: String,
-    symbols: Vec<String>,
-}
-
-/// The images in a file of OffloadBinaries, which SYCL's device linker writes: the runtime gets the images without that container.
-fn sycl_images(file: &Path, facts: &mut Vec<SyclFacts>) -> Result<Vec<StreamedImage>> {
-    let bytes = Bytes::of(file)?;
-    let mut sources = Vec::new();
-    if bytes.as_slice().is_empty() {
-        // Of a dry run: as LLVM has it, one image without contents stands for all, with one kernel without a name.
-        facts.push(SyclFacts { image_kind: ImageKind::None, triple: String::new(), symbols: vec![String::new()] });
-        sources.push(StreamedImage { symbol: String::new(), contents: Rope::default() });
-    }
-    for image in offload_binary::read_all(bytes.as_slice()).with_context(|| format!("the linked image `{}`", file.display()))? {
-        facts.push(SyclFacts {
-            image_kind: image.image_kind,
-            triple: image.triple().into_owned(),
-            symbols: sycl::kernels(&image),
-        });
-        let mut contents = Rope::default();
-        payload::sycl::push_image(&mut contents, file, image);
-        sources.push(StreamedImage { symbol: String::new(), contents });
-    }
-    Ok(sources)
-}
-
-fn symbol_prefix(kind: OffloadKind) -> &'static str {
-    match kind {
-        OffloadKind::OpenMp => ".omp_offloading.device_image",
-        OffloadKind::Cuda => ".cuda.fatbin_image",
-        OffloadKind::Hip => ".hip.fatbin_image",
-        OffloadKind::Sycl => ".sycl_offloading.data",
-    }
-}
-
 /// Writes objects for `images`, in their order, in parallel. A large image gets an object of its own, because the system does not let two
 /// threads write to one file at the same time.
 fn stream_images(plan: &Plan, images: &[StreamedImage], stem: &str, session: &Session) -> Result<Vec<PathBuf>> {
@@ -276,35 +178,6 @@ fn stream_images(plan: &Plan, images: &[StreamedImage], stem: &str, session: &Se
         threads::in_parallel(|| groups.par_iter().zip(&paths).map(|(images, path)| write(images, path)).collect());
     written.into_iter().collect::<Result<()>>()?;
     Ok(paths)
-}
-
-/// A number that makes the symbol names of this registration's images unique in the final program. Only relocatable outputs are linked
-/// with others: for them it is a hash of the images and the output's name, so that the same link gives the same bytes. Otherwise it only
-/// has to differ between the registrations of one link, so no image is read.
-fn tag(payload: &Payload, context: &RegisterContext<'_>) -> Result<u64> {
-    let mut hash = Hash(Xxh3::new());
-    hash.0.update(&[payload.kind as u8, payload.generation as u8]);
-    if context.relocatable {
-        hash.0.update(context.output.as_os_str().as_encoded_bytes());
-        for image in &payload.images {
-            image.contents.write_to(&mut hash).context("cannot read a linked image")?;
-        }
-    }
-    Ok(hash.0.digest())
-}
-
-/// A hash of what is written.
-struct Hash(Xxh3);
-
-impl Write for Hash {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.update(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {

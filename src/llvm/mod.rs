@@ -8,6 +8,7 @@ pub mod protocol;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -41,11 +42,14 @@ pub(crate) struct Llvm<'s> {
     running: Mutex<Option<Running>>,
 }
 
-/// A running `offld-llvm`. `checked`: it has been verified to be of the same build.
+/// A running `offld-llvm`, which has been asked for the name of its build.
 struct Running {
     service: Box<dyn Service>,
     cmd: Cmd,
+    /// It has been verified to be of the same build.
     checked: bool,
+    /// The requests whose answers have not been read yet, in order.
+    asked: VecDeque<Vec<u8>>,
 }
 
 impl<'s> Llvm<'s> {
@@ -59,13 +63,22 @@ impl<'s> Llvm<'s> {
         self.created
     }
 
-    /// Starts the program early, so that it loads and initialises LLVM for the host `triple` in parallel with other work. Errors are
-    /// ignored here: the first request reports them.
-    pub(crate) fn start_early(&self, triple: &str) {
-        let mut running = self.lock();
-        if running.is_none() {
-            *running = self.start(Some(triple)).ok();
+    /// Starts the program early, so that it loads and initialises LLVM for the host `triple` in parallel with other work, and sends it
+    /// `requests` ([`Request::encode`]), whose answers will most probably be wanted, in this order. Errors are ignored here: the first
+    /// request whose answer is wanted reports them.
+    pub(crate) fn start_early(&self, triple: &str, requests: Vec<Vec<u8>>) {
+        let mut slot = self.lock();
+        if slot.is_some() {
+            return;
         }
+        let Ok(mut running) = self.start(Some(triple)) else { return };
+        for request in requests {
+            if running.service.send(&request).is_err() {
+                return;
+            }
+            running.asked.push_back(request);
+        }
+        *slot = Some(running);
     }
 
     /// The registration code of `plan` in the form `form`.
@@ -103,12 +116,22 @@ impl<'s> Llvm<'s> {
         };
         running.cmd.step.clone_from(&purpose.step);
         running.cmd.inputs.clone_from(&purpose.inputs);
+        if !running.asked.iter().any(|asked| asked == request) {
+            running.service.send(request).map_err(|ended| run::no_answer(&running.cmd, &ended))?;
+            running.asked.push_back(request.to_vec());
+        }
         if !running.checked {
-            let hello = self.exchange(&mut running, &Request::Hello.encode()?)?;
+            let hello = self.answer(&mut running)?;
             check_build(&running.cmd, &hello)?;
             running.checked = true;
         }
-        let answer = self.exchange(&mut running, request)?;
+        // What was asked before this and is not wanted after all is passed over.
+        let answer = loop {
+            let answer = self.answer(&mut running)?;
+            if running.asked.pop_front().is_none_or(|asked| asked == request) {
+                break answer;
+            }
+        };
         *slot = Some(running);
         match Answer::decode(&answer)? {
             Answer::Done(bytes) => Ok(bytes.to_vec()),
@@ -116,8 +139,8 @@ impl<'s> Llvm<'s> {
         }
     }
 
-    fn exchange(&self, running: &mut Running, request: &[u8]) -> Result<Vec<u8>> {
-        let answer = running.service.ask(request, timeout()?);
+    fn answer(&self, running: &mut Running) -> Result<Vec<u8>> {
+        let answer = running.service.answer(timeout()?);
         // A signal ends the program as well, and is then the error to report.
         self.session.signals.check()?;
         answer.map_err(|ended| StepFailed::into(run::no_answer(&running.cmd, &ended)))
@@ -128,8 +151,9 @@ impl<'s> Llvm<'s> {
         let mut args = vec![OsString::from(protocol::SERVE)];
         args.extend(host_triple.map(OsString::from));
         let cmd = Cmd { step: "start of LLVM".to_owned(), program, args, quoting: Style::Gnu, inputs: Vec::new(), output: None };
-        let service = self.session.runner.serve(&cmd, &self.session.signals)?;
-        Ok(Running { service, cmd, checked: false })
+        let mut service = self.session.runner.serve(&cmd, &self.session.signals)?;
+        service.send(&Request::Hello.encode()?).map_err(|ended| run::no_answer(&cmd, &ended))?;
+        Ok(Running { service, cmd, checked: false, asked: VecDeque::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Running>> {

@@ -57,7 +57,8 @@ fn asked(script: &str, limit: Duration) -> (String, Duration) {
     };
     let begun = Instant::now();
     let mut service = session.runner.serve(&cmd, &session.signals).unwrap();
-    let ended = service.ask(&vec![0; 1 << 20], limit).unwrap_err();
+    service.send(&vec![0; 1 << 20]).unwrap();
+    let ended = service.answer(limit).unwrap_err();
     (run::no_answer(&cmd, &ended).report, begun.elapsed())
 }
 

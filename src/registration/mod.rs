@@ -66,7 +66,7 @@ pub struct PlannedImage {
     /// Where the bytes are.
     pub place: ImagePlace,
     /// The ranges of the bytes that are registered, each as an image of its own. If the bytes are OffloadBinaries, their headers are
-    /// in no range (docs/spec/faults.md W3).
+    /// in no range (docs/spec/faults.md W3). Empty for [`ImagePlace::Between`], which is one image.
     pub parts: Vec<Range<u64>>,
     /// The target id of every range for `__tgt_register_image_info` and `.offload_arch_list` (`--offload-arch`); without one there are
     /// no info objects.
@@ -98,6 +98,14 @@ pub enum ImagePlace {
         /// Size in bytes.
         size: u64,
     },
+    /// In an object of their own, of which only symbols are known. So the code is the same for every image and can be generated before the
+    /// image is linked. Not for SYCL, whose runtimes are told more.
+    Between {
+        /// The hidden symbol at the first byte that is registered.
+        start: String,
+        /// The hidden symbol after the last one.
+        stop: String,
+    },
     /// In the output itself, but inserted after LLVM has written it (`wrapper`): LLVM sees zeros. In an object the zeros are a section
     /// without contents, whose name starts with `LATER`.
     Later {
@@ -116,9 +124,10 @@ const CONSTANTS: [&str; 2] = [".rodata.offload", ".rdata$offload"];
 pub const LATER: &str = ".bss";
 
 impl ImagePlace {
-    /// The size of the bytes.
+    /// The size of the bytes; 0 where it is not known.
     pub fn size(&self) -> u64 {
         match self {
+            ImagePlace::Between { .. } => 0,
             ImagePlace::Inline(bytes) => bytes.len() as u64,
             ImagePlace::External { size, .. } | ImagePlace::Later { size, .. } => *size,
         }

@@ -75,8 +75,9 @@ pub trait Run: Send + Sync {
     /// Runs `cmd` to its end and returns the resources that it used; an error unless its exit status is 0.
     fn run(&self, cmd: &Cmd) -> Result<Usage>;
 
-    /// The same; also returns what it has said, which has been forwarded to the user as well.
-    fn run_capturing(&self, cmd: &Cmd) -> Result<(Usage, Said)> {
+    /// The same; also returns what it has said, which has been forwarded to the user as well. `running` is called while it runs.
+    fn run_capturing(&self, cmd: &Cmd, running: &dyn Fn()) -> Result<(Usage, Said)> {
+        running();
         self.run(cmd).map(|usage| (usage, Said::default()))
     }
 
@@ -89,8 +90,9 @@ pub trait Run: Send + Sync {
 
     /// Like [`Run::run_capturing`], in the process that [`Run::preload`] started, if there is one. The stderr it returns is empty
     /// unless that process was started with `capture`.
-    fn run_preloaded(&self, preloaded: Option<PreloadedLinker>, cmd: &Cmd) -> Result<(Usage, Said)> {
+    fn run_preloaded(&self, preloaded: Option<PreloadedLinker>, cmd: &Cmd, running: &dyn Fn()) -> Result<(Usage, Said)> {
         drop(preloaded);
+        running();
         self.run(cmd).map(|usage| (usage, Said::default()))
     }
 
@@ -163,13 +165,15 @@ impl Real {
     }
 
     /// Runs `cmd`; with `captured`, what it says is put there, besides being forwarded to our own streams.
-    fn run_to_end(&self, cmd: &Cmd, captured: Option<&mut Said>) -> Result<Usage> {
+    /// `running` is called while it runs.
+    fn run_to_end(&self, cmd: &Cmd, captured: Option<&mut Said>, running: &dyn Fn()) -> Result<Usage> {
         // From here on there is a child that signals must reach, and perhaps a response file to remove.
         self.begin(cmd)?;
         let mut command = self.command(cmd)?;
         self.set_up(&mut command);
         let stdout = captured.is_some().then(|| self.capture(&mut command)).flatten();
         let child = spawn(&mut command, cmd, &self.signals)?;
+        running();
         self.end(child, cmd, captured, stdout)
     }
 
@@ -229,12 +233,12 @@ impl Run for Real {
     }
 
     fn run(&self, cmd: &Cmd) -> Result<Usage> {
-        self.run_to_end(cmd, None)
+        self.run_to_end(cmd, None, &|| ())
     }
 
-    fn run_capturing(&self, cmd: &Cmd) -> Result<(Usage, Said)> {
+    fn run_capturing(&self, cmd: &Cmd, running: &dyn Fn()) -> Result<(Usage, Said)> {
         let mut captured = Said::default();
-        Ok((self.run_to_end(cmd, Some(&mut captured))?, captured))
+        Ok((self.run_to_end(cmd, Some(&mut captured), running)?, captured))
     }
 
     fn preload(&self, program: &Path, args: &[OsString], capture: bool) -> Option<PreloadedLinker> {
@@ -256,11 +260,11 @@ impl Run for Real {
         Some(PreloadedLinker { child: Some(child), program: program.to_owned(), signals: Arc::clone(&self.signals), stdout })
     }
 
-    fn run_preloaded(&self, preloaded: Option<PreloadedLinker>, cmd: &Cmd) -> Result<(Usage, Said)> {
+    fn run_preloaded(&self, preloaded: Option<PreloadedLinker>, cmd: &Cmd, running: &dyn Fn()) -> Result<(Usage, Said)> {
         let mut captured = Said::default();
         let linker = preloaded.filter(|linker| linker.program == cmd.program);
         let Some((mut child, stdout)) = linker.and_then(|mut linker| Some((linker.child.take()?, linker.stdout.take()))) else {
-            return self.run(cmd).map(|usage| (usage, captured));
+            return self.run_to_end(cmd, None, running).map(|usage| (usage, captured));
         };
         if let Err(stopped) = self.begin(cmd) {
             drop(PreloadedLinker {
@@ -278,6 +282,7 @@ impl Run for Real {
             // If it has died already, its exit status tells.
             let _ = stdin.write_all(&response::spill(&cmd.args, cmd.quoting));
         }
+        running();
         Ok((self.end(child, cmd, Some(&mut captured), stdout)?, captured))
     }
 

@@ -1,7 +1,8 @@
-//! A child process that answers requests over its stdin and stdout, one after another. Requests and answers are frames: a length as
-//! four bytes, little endian, then that many bytes. Each request has a time limit, and a child that ends or does not answer within it
+//! A child process that answers requests over its stdin and stdout, in their order. Requests and answers are frames: a length as
+//! four bytes, little endian, then that many bytes. Waiting for an answer has a time limit, and a child that ends or does not answer within it
 //! is an error that says what happened.
 
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout};
@@ -22,13 +23,19 @@ const LENGTH_SIZE: usize = 4;
 /// How many bytes of the end of the program's stderr are kept for the error report.
 const STDERR_TAIL: usize = 4096;
 
-/// A program that answers requests, or a stand-in for one in tests.
+/// A program that answers requests, in their order, or a stand-in for one in tests.
 pub trait Service: Send {
-    /// The answer to `request`.
+    /// Sends `request` without waiting for its answer; what the program does not read yet is sent by [`Service::answer`].
+    ///
+    /// # Errors
+    /// The request is too long; the service cannot be used any more then.
+    fn send(&mut self, request: &[u8]) -> Result<(), ServiceFailure>;
+
+    /// The answer to the first request that has none yet.
     ///
     /// # Errors
     /// No answer within `limit`, or the program has ended; the service cannot be used any more then.
-    fn ask(&mut self, request: &[u8], limit: Duration) -> Result<Vec<u8>, ServiceFailure>;
+    fn answer(&mut self, limit: Duration) -> Result<Vec<u8>, ServiceFailure>;
 
     /// Ends the program, since there will be no further request, so that its memory is free while other steps run.
     fn stop(&mut self) {}
@@ -52,6 +59,12 @@ pub(crate) struct Process {
     stdout: ChildStdout,
     stderr: Option<ChildStderr>,
     stderr_tail: Vec<u8>,
+    /// Frames that are still to be written.
+    unsent: VecDeque<u8>,
+    /// What has been read and is not yet a whole answer.
+    received: Vec<u8>,
+    /// How many requests have no answer yet.
+    unanswered: usize,
     reaped: bool,
     signals: Arc<Signals>,
 }
@@ -66,21 +79,50 @@ impl Process {
         for stream in [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()] {
             ioctl_fionbio(stream, true)?;
         }
-        Ok(Process { child, stdin: Some(stdin), stdout, stderr: Some(stderr), stderr_tail: Vec::new(), reaped: false, signals })
+        Ok(Process {
+            child,
+            stdin: Some(stdin),
+            stdout,
+            stderr: Some(stderr),
+            stderr_tail: Vec::new(),
+            unsent: VecDeque::new(),
+            received: Vec::new(),
+            unanswered: 0,
+            reaped: false,
+            signals,
+        })
     }
 
-    /// Writes as much of `request` as the pipe takes, from byte `sent` on, and returns the number of bytes written so far. If the
-    /// program has closed its stdin, the request counts as sent: reading the answer then shows how it ended.
-    fn send(&mut self, request: &[u8], sent: usize) -> usize {
-        let Some(stdin) = &self.stdin else { return request.len() };
-        match rustix::io::write(stdin, request.get(sent..).unwrap_or_default()) {
-            Ok(count) => sent + count,
-            Err(error) if is_retryable(error.into()) => sent,
+    /// Writes as much of the unsent requests as the pipe takes. If the program has closed its stdin, they count as sent: reading the
+    /// answer then shows how it ended.
+    fn write(&mut self) {
+        let sent = match &self.stdin {
+            None => Ok(self.unsent.len()),
+            Some(stdin) => rustix::io::write(stdin, self.unsent.make_contiguous()),
+        };
+        match sent {
+            Ok(count) => drop(self.unsent.drain(..count)),
+            Err(error) if is_retryable(error.into()) => {}
             Err(_) => {
                 self.stdin = None;
-                request.len()
+                self.unsent.clear();
             }
         }
+    }
+
+    /// The next whole answer, if it has been read.
+    fn take_answer(&mut self) -> Option<Result<Vec<u8>, ServiceFailure>> {
+        let length = match complete(&self.received)? {
+            Ok(length) => length,
+            Err(length) => return Some(Err(self.end(Some(format!("gave an answer of {length} bytes: one has at most 64 MiB"))))),
+        };
+        let rest = self.received.split_off(length + LENGTH_SIZE);
+        let mut answer = std::mem::replace(&mut self.received, rest);
+        self.unanswered = self.unanswered.saturating_sub(1);
+        if self.unanswered == 0 && !self.received.is_empty() {
+            return Some(Err(self.end(Some("sent more than one answer".to_owned()))));
+        }
+        Some(Ok(answer.split_off(LENGTH_SIZE)))
     }
 
     fn read_stderr(&mut self) {
@@ -142,38 +184,39 @@ impl Process {
 }
 
 impl Service for Process {
-    fn ask(&mut self, request: &[u8], limit: Duration) -> Result<Vec<u8>, ServiceFailure> {
-        let until = Instant::now() + limit;
+    fn send(&mut self, request: &[u8]) -> Result<(), ServiceFailure> {
         let Some(length) = u32::try_from(request.len()).ok().filter(|_| request.len() <= LARGEST_FRAME) else {
             return Err(self.end(Some(format!("cannot be sent {} bytes: a request has at most 64 MiB", request.len()))));
         };
-        let frame = [&length.to_le_bytes(), request].concat();
-        let (mut sent, mut answer) = (0, Vec::new());
+        self.unsent.extend(length.to_le_bytes());
+        self.unsent.extend(request);
+        self.unanswered += 1;
+        self.write();
+        Ok(())
+    }
+
+    fn answer(&mut self, limit: Duration) -> Result<Vec<u8>, ServiceFailure> {
+        let until = Instant::now() + limit;
         let mut buffer = vec![0; 64 << 10];
         loop {
-            if sent < frame.len() {
-                sent = self.send(&frame, sent);
+            if let Some(answer) = self.take_answer() {
+                return answer;
+            }
+            if !self.unsent.is_empty() {
+                self.write();
             }
             self.read_stderr();
             match rustix::io::read(&self.stdout, &mut buffer) {
                 Ok(0) => return Err(self.end(None)),
-                Ok(count) => answer.extend_from_slice(buffer.get(..count).unwrap_or_default()),
+                Ok(count) => self.received.extend_from_slice(buffer.get(..count).unwrap_or_default()),
                 Err(error) if is_retryable(error.into()) => {
                     let left = until.saturating_duration_since(Instant::now());
                     if left.is_zero() {
                         return Err(self.end(Some(format!("gave no answer within {} s", limit.as_secs()))));
                     }
-                    self.wait(sent < frame.len(), left);
+                    self.wait(!self.unsent.is_empty(), left);
                 }
                 Err(error) => return Err(self.end(Some(format!("cannot be read from: {error}")))),
-            }
-            match complete(&answer) {
-                Some(Ok(length)) if answer.len() == length + LENGTH_SIZE => return Ok(answer.split_off(LENGTH_SIZE)),
-                Some(Ok(_)) => return Err(self.end(Some("sent more than one answer".to_owned()))),
-                Some(Err(length)) => {
-                    return Err(self.end(Some(format!("gave an answer of {length} bytes: one has at most 64 MiB"))));
-                }
-                None => {}
             }
         }
     }

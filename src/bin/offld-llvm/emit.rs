@@ -215,10 +215,8 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
     /// The variable `name` with the bytes of an image, in the section of its kind if `in_section`; or a reference to an external image.
     pub(super) fn image(&self, name: &str, place: &ImagePlace, in_section: bool) -> GlobalValue<'ctx> {
         let kind = self.byte_array(place.array_length());
-        if let ImagePlace::External { symbol, .. } = place {
-            let global = self.constant(symbol, kind, Linkage::External);
-            global.set_visibility(GlobalVisibility::Hidden);
-            return global;
+        if let ImagePlace::External { symbol, .. } | ImagePlace::Between { start: symbol, .. } = place {
+            return self.elsewhere(symbol, kind);
         }
         let global = self.constant(name, kind, Linkage::Internal);
         let section = in_section.then(|| registration::plan_section(self.plan));
@@ -233,6 +231,13 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         if self.usage == Usage::Object && matches!(place, ImagePlace::Later { .. }) {
             self.without_contents(global);
         }
+        global
+    }
+
+    /// A constant that another object defines.
+    pub(super) fn elsewhere(&self, symbol: &str, kind: impl BasicType<'ctx>) -> GlobalValue<'ctx> {
+        let global = self.constant(symbol, kind, Linkage::External);
+        global.set_visibility(GlobalVisibility::Hidden);
         global
     }
 

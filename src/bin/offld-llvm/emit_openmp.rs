@@ -33,6 +33,10 @@ impl<'ctx> OpenMp<'ctx, '_> {
         let kind = self.emitter.struct_type(openmp::DEVICE_IMAGE_TYPE);
         let mut rows = Vec::new();
         for (image, bytes) in self.images.iter().zip(placed) {
+            if let ImagePlace::Between { stop, .. } = &image.place {
+                let stop = self.emitter.elsewhere(stop, self.emitter.byte_array(0)).as_pointer_value();
+                rows.push(kind.const_named_struct(&[bytes, stop, bounds[0], bounds[1]].map(Into::into)));
+            }
             for part in &image.parts {
                 let size = image.place.size();
                 if part.start > part.end || part.end > size {
@@ -52,7 +56,7 @@ impl<'ctx> OpenMp<'ctx, '_> {
 
     fn image(&self, index: usize, image: &PlannedImage) -> PointerValue<'ctx> {
         let global = self.emitter.image(&openmp::numbered(openmp::IMAGE, index), &image.place, self.how.listed_images);
-        if !matches!(image.place, ImagePlace::External { .. }) {
+        if !global.is_declaration() {
             global.set_unnamed_addr(true);
         }
         global.as_pointer_value()
@@ -60,7 +64,10 @@ impl<'ctx> OpenMp<'ctx, '_> {
 
     /// The number of images that are registered.
     fn count(&self) -> usize {
-        self.images.iter().map(|image| image.parts.len()).sum()
+        self.images
+            .iter()
+            .map(|image| if matches!(image.place, ImagePlace::Between { .. }) { 1 } else { image.parts.len() })
+            .sum()
     }
 
     fn descriptor(&self, images: PointerValue<'ctx>, [start, stop]: [PointerValue<'ctx>; 2]) -> PointerValue<'ctx> {

@@ -8,7 +8,8 @@ fn paths(names: &[&str]) -> Vec<PathBuf> {
 
 /// A loader of a system with these folders and this list.
 fn loader(environment: &[&str], cache: &[u8]) -> Loader {
-    Loader { environment: paths(environment), cache: cache.to_vec(), system: paths(&["/sys"]) }
+    let searched = Mutex::default();
+    Loader { environment: paths(environment), cache: cache.to_vec(), system: paths(&["/sys"]), searched }
 }
 
 fn found(loader: &Loader, name: &str, run_paths: &RunPaths) -> Vec<PathBuf> {

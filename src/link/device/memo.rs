@@ -214,7 +214,7 @@ impl<'a> DeviceCache<'a> {
     }
 
     /// Runs the linker itself and caches the image. `inputs`: its arguments for the device code; `files`: the temporary files that
-    /// those name; `dependencies`: where it writes its dependency file.
+    /// those name; `dependencies`: where it writes its dependency file. `running` is called while it runs.
     pub(super) fn link(
         &self,
         resolved: ResolvedLink,
@@ -222,6 +222,7 @@ impl<'a> DeviceCache<'a> {
         inputs: &[OsString],
         files: &[PathBuf],
         dependencies: PathBuf,
+        running: &dyn Fn(),
     ) -> Result<Usage> {
         let dump = query.args.iter().skip_while(|arg| *arg != "-dumpdir").nth(1).cloned().unwrap_or_default();
         let mut args = resolved.linker_command.filled(inputs, query.image, &dump);
@@ -236,8 +237,8 @@ impl<'a> DeviceCache<'a> {
         let cmd = Cmd { program: resolved.linker_command.program.clone(), args, ..query.cmd.clone() };
         let (begun, begun_monotonic) = self.begun;
         let (usage, said) = match self.take_preloaded(&resolved.linker_command) {
-            None => self.session.runner.run_capturing(&cmd)?,
-            preloaded => self.session.runner.run_preloaded(preloaded, &cmd)?,
+            None => self.session.runner.run_capturing(&cmd, running)?,
+            preloaded => self.session.runner.run_preloaded(preloaded, &cmd, running)?,
         };
         // The device code is in memory maps of the user's files, which may have changed since the key was computed.
         let unchanged = query.job.inputs.iter().map(|input| Digest::of(&input.bytes)).eq(resolved.inputs.iter().copied());

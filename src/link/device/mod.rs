@@ -26,7 +26,7 @@ use crate::args::request::{Jobs, LinkRequest};
 use crate::args::response::Style;
 use crate::error::{self, StepFailed};
 use crate::link::select::DeviceJob;
-use crate::model::{Generation, ImageKind, OffloadKind, OffloadKinds};
+use crate::model::{Generation, ImageKind, OffloadKinds};
 use crate::store::Cache;
 use crate::sys::progress::Progress;
 use crate::sys::run::Cmd;
@@ -76,8 +76,8 @@ pub(crate) struct DeviceContext<'a> {
     pub out_base: String,
     /// The cache, or why there is none.
     pub cache: &'a std::result::Result<Arc<Cache>, String>,
-    /// Called when a device link is about to run, so that work in parallel with it can begin.
-    pub on_first_job: &'a (dyn Fn() + Sync),
+    /// Called when a device link has begun to run, so that other work can be done meanwhile. May be called for each of them.
+    pub while_running: &'a (dyn Fn() + Sync),
 }
 
 /// Links every job's image.
@@ -101,7 +101,7 @@ pub(crate) fn link(jobs: &[DeviceJob<'_>], context: &DeviceContext<'_>, session:
                 planned: &planned[at],
                 job_slots: &job_slots,
                 progress: &progress,
-                on_first_job: context.on_first_job,
+                while_running: context.while_running,
                 session,
             }
             .link(cache.as_ref()),
@@ -201,7 +201,7 @@ struct RunningJob<'w> {
     planned: &'w Planned<'w>,
     job_slots: &'w JobSlots,
     progress: &'w Progress,
-    on_first_job: &'w (dyn Fn() + Sync),
+    while_running: &'w (dyn Fn() + Sync),
     session: &'w Session,
 }
 
@@ -226,7 +226,6 @@ impl RunningJob<'_> {
         };
         // Taken only here, since a link that was found in the cache runs no program.
         let _slot = self.job_slots.take(self.session)?;
-        (self.on_first_job)();
         self.session.signals.check()?;
         self.progress.begin(self.at, &self.planned.cmd.step);
         let linked = match resolved {
@@ -248,6 +247,7 @@ impl RunningJob<'_> {
         let mut clang = self.session.trace.span(span::CLANG, self.at + 1);
         clang.set_arg("target", job.target.to_string());
         clang.set_arg("command", command_line(&cmd.program, &cmd.args));
+        (self.while_running)();
         clang.record_usage(self.session.runner.run(cmd)?);
         drop(clang);
         inputs.discard(self.session);
@@ -259,14 +259,9 @@ impl RunningJob<'_> {
         let (args, files) = inputs.write(job, resolved.takes_archives())?;
         let mut linker = self.session.trace.span(span::CLANG, self.at + 1);
         linker.set_arg("target", job.target.to_string());
-        linker.record_usage(cache.link(resolved, &self.query(), &args, &files, dependencies.clone())?);
+        linker.record_usage(cache.link(resolved, &self.query(), &args, &files, dependencies.clone(), self.while_running)?);
         drop(linker);
         inputs.discard(self.session);
         Ok(())
     }
-}
-
-/// The linked images of one kind, in order.
-pub(crate) fn of_kind(linked: &[Linked], kind: OffloadKind) -> Vec<&Linked> {
-    linked.iter().filter(|image| image.kinds.contains(kind)).collect()
 }

@@ -15,8 +15,8 @@ use anyhow::{Context, Result, bail};
 use crate::args::request::LinkRequest;
 use crate::formats::compressed;
 use crate::io::rope::Rope;
-use crate::link::device::{Linked, of_kind};
-use crate::model::{Generation, OffloadKind};
+use crate::link::device::Linked;
+use crate::model::{Generation, OffloadKind, OffloadKinds};
 use crate::sys::atomic_file;
 use crate::sys::session::Session;
 use crate::sys::threads;
@@ -98,12 +98,24 @@ impl<'a> BundleContext<'a> {
     }
 }
 
-/// The payloads of a link: kinds in registration order, generations in order within a kind.
-pub(crate) fn bundle(linked: &[Linked], context: &BundleContext<'_>, session: &Session) -> Result<Vec<Payload>> {
-    let mut payloads = Vec::new();
+/// The images of one registration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Group {
+    /// The runtime.
+    pub kind: OffloadKind,
+    /// The generation of the entry table.
+    pub generation: Generation,
+    /// The images, by their index, in order.
+    pub members: Vec<usize>,
+}
+
+/// The registrations for `images`, of each of which the kinds and the generation are given: kinds in registration order, generations in
+/// order within a kind.
+pub(crate) fn groups(images: &[(OffloadKinds, Generation)]) -> Vec<Group> {
+    let mut groups = Vec::new();
     for kind in OffloadKind::ALL {
-        let images = of_kind(linked, kind);
-        let mut generations: Vec<Generation> = images.iter().map(|image| image.generation).collect();
+        let of_kind = || images.iter().enumerate().filter(|(_, (kinds, _))| kinds.contains(kind));
+        let mut generations: Vec<Generation> = of_kind().map(|(_, (_, generation))| *generation).collect();
         generations.sort();
         generations.dedup();
         if kind == OffloadKind::Sycl {
@@ -111,17 +123,27 @@ pub(crate) fn bundle(linked: &[Linked], context: &BundleContext<'_>, session: &S
             generations.drain(..generations.len().saturating_sub(1));
         }
         for generation in generations {
-            let of_this = |image: &&Linked| kind == OffloadKind::Sycl || image.generation == generation;
-            let images: Vec<&Linked> = images.iter().copied().filter(of_this).collect();
-            payloads.push(match kind {
-                OffloadKind::OpenMp => openmp::payload(&images, generation, session)?,
-                OffloadKind::Cuda => cuda::payload(&images, generation, context, session)?,
-                OffloadKind::Hip => hip::payload(&images, generation, context, session)?,
-                OffloadKind::Sycl => sycl::payload(&images, generation, context.emits_file)?,
-            });
+            let of_this = |own: &Generation| kind == OffloadKind::Sycl || *own == generation;
+            let members = of_kind().filter(|(_, (_, own))| of_this(own)).map(|(index, _)| index).collect();
+            groups.push(Group { kind, generation, members });
         }
     }
-    Ok(payloads)
+    groups
+}
+
+/// The payloads of a link, one for each of its [`groups`].
+pub(crate) fn bundle(linked: &[Linked], context: &BundleContext<'_>, session: &Session) -> Result<Vec<Payload>> {
+    let described: Vec<_> = linked.iter().map(|image| (image.kinds, image.generation)).collect();
+    let payload = |Group { kind, generation, members }: Group| {
+        let images: Vec<&Linked> = members.iter().filter_map(|index| linked.get(*index)).collect();
+        match kind {
+            OffloadKind::OpenMp => openmp::payload(&images, generation, session),
+            OffloadKind::Cuda => cuda::payload(&images, generation, context, session),
+            OffloadKind::Hip => hip::payload(&images, generation, context, session),
+            OffloadKind::Sycl => sycl::payload(&images, generation, context.emits_file),
+        }
+    };
+    groups(&described).into_iter().map(payload).collect()
 }
 
 /// `--emit-fatbin-only`: writes the only payload of the link as the output, atomically, instead of a host link.

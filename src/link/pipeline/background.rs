@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::args::Ledger;
@@ -27,6 +28,8 @@ pub(super) struct Background<'s> {
     pub(super) llvm: Llvm<'s>,
     /// The host linker, started early.
     linker: Mutex<Option<PreloadedLinker>>,
+    /// Whether a device link has begun to run.
+    linking: AtomicBool,
     request: &'s LinkRequest,
     session: &'s Session,
 }
@@ -37,7 +40,15 @@ impl<'s> Background<'s> {
         let setting = settings::resolve(request.cache.as_deref());
         let wrong_setting = setting.why_off.clone().filter(|_| setting.is_wrong);
         let cache = open_cache(&setting, session);
-        Background { cache, wrong_setting, llvm: Llvm::new(session), linker: Mutex::new(None), request, session }
+        Background {
+            cache,
+            wrong_setting,
+            llvm: Llvm::new(session),
+            linker: Mutex::new(None),
+            linking: AtomicBool::new(false),
+            request,
+            session,
+        }
     }
 
     /// Warns of a wrong setting of the cache. Called once there is device code: other links need no cache.
@@ -66,11 +77,12 @@ impl<'s> Background<'s> {
         self.linker.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Starts LLVM for the host `triple`. Called when a device link is about to run: its image is new, so the registration code is most
-    /// probably not in the cache either. A dry run needs none, and near a limit of processes the compiler needs the room.
-    pub(super) fn start_llvm(&self, triple: &str) {
-        if !self.request.dry_run && !self.request.emit_fatbin_only && !threads::is_short() {
-            self.llvm.start_early(triple);
+    /// Does `work`, which prepares the registration, when the first device link runs. A dry run registers nothing, and near a limit of
+    /// processes the compiler needs the room.
+    pub(super) fn while_linking(&self, work: impl FnOnce()) {
+        let wanted = !self.request.dry_run && !self.request.emit_fatbin_only && !threads::is_short();
+        if wanted && !self.linking.swap(true, Ordering::SeqCst) {
+            work();
         }
     }
 

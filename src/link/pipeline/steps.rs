@@ -103,7 +103,7 @@ pub(super) fn plain_link(
         session.runner.replace(&line)
     } else {
         let _host = session.trace.span(span::HOST, 0);
-        session.runner.run_preloaded(preloaded, &line).map(drop)
+        session.runner.run_preloaded(preloaded, &line, &|| ()).map(drop)
     };
     remove_output_if_stopped(result, request, session)
 }
@@ -119,8 +119,10 @@ pub(super) fn host_link(
 ) -> Result<()> {
     let mut host = session.trace.span(span::HOST, 0);
     let started = SystemTime::now();
-    let ran =
-        session.runner.run_preloaded(preloaded, line).map_err(|error| if request.verbose { error } else { one_line(error) });
+    let ran = session
+        .runner
+        .run_preloaded(preloaded, line, &|| ())
+        .map_err(|error| if request.verbose { error } else { one_line(error) });
     let mut result = ran.map(|(usage, _)| host.record_usage(usage));
     if request.relocatable && result.is_ok() {
         let output = out_name(request);

@@ -1,5 +1,6 @@
 //! Failures of each step of a link: the error is that of the step, nothing later runs, and no temporary file is left.
 
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -56,7 +57,7 @@ impl Run for FailsAt {
     }
 
     fn serve(&self, _cmd: &Cmd, _signals: &Arc<Signals>) -> Result<Box<dyn Service>> {
-        Ok(Box::new(Objects))
+        Ok(Box::new(Objects(VecDeque::new())))
     }
 
     fn replace(&self, cmd: &Cmd) -> Result<()> {
@@ -65,11 +66,16 @@ impl Run for FailsAt {
 }
 
 /// Stands in for `offld-llvm`: every object it generates has the same bytes.
-struct Objects;
+struct Objects(VecDeque<Vec<u8>>);
 
 impl Service for Objects {
-    fn ask(&mut self, request: &[u8], _limit: Duration) -> std::result::Result<Vec<u8>, ServiceFailure> {
-        Ok(match Request::decode(request).unwrap() {
+    fn send(&mut self, request: &[u8]) -> std::result::Result<(), ServiceFailure> {
+        self.0.push_back(request.to_vec());
+        Ok(())
+    }
+
+    fn answer(&mut self, _limit: Duration) -> std::result::Result<Vec<u8>, ServiceFailure> {
+        Ok(match Request::decode(&self.0.pop_front().unwrap()).unwrap() {
             Request::Hello => BUILD.as_bytes().to_vec(),
             _ => Answer::Done(&object()).encode(),
         })

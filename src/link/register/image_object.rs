@@ -1,7 +1,7 @@
 //! Objects that contain only images. The images are streamed, so memory does not grow with them (docs/spec/faults.md F32): the headers are
 //! written with holes for the images, and the system then copies the images from their files.
 //!
-//! Registration code refers to the images by hidden symbols (`ImagePlace::External`).
+//! Registration code refers to the images by hidden symbols (`ImagePlace::External`, `ImagePlace::Between`).
 
 mod coff;
 mod elf;
@@ -20,10 +20,29 @@ use std::io::{BufWriter, Seek, Write};
 /// An image whose bytes are in files.
 #[derive(Debug, Clone)]
 pub struct StreamedImage {
-    /// The hidden symbol at its start, as registration code names it.
-    pub symbol: String,
+    /// The hidden symbols by which registration code refers to it.
+    pub symbols: Vec<ImageSymbol>,
     /// Its bytes.
     pub contents: Rope,
+}
+
+impl StreamedImage {
+    /// An image with one symbol, which stands for all of it.
+    pub fn whole(symbol: impl Into<String>, contents: Rope) -> Self {
+        let symbols = vec![ImageSymbol { name: symbol.into(), at: 0, size: contents.size() }];
+        StreamedImage { symbols, contents }
+    }
+}
+
+/// A symbol in an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageSymbol {
+    /// Its name.
+    pub name: String,
+    /// Its offset in bytes, at most the size of the image.
+    pub at: u64,
+    /// How many bytes it stands for; 0 if it is an end.
+    pub size: u64,
 }
 
 /// Overwrites `out` with an object for the host `host_triple` that contains `images` in `section`. `in_all`: the size of the images in
@@ -65,7 +84,9 @@ impl<'a> Layout<'a> {
         for image in images {
             let end = size.checked_add(image.contents.size());
             let end = end.and_then(|end| end.checked_next_multiple_of(section.align.into())).filter(|end| *end <= LARGEST);
-            let Some(end) = end else { bail!("`{}` is too large", image.symbol) };
+            let Some(end) = end else {
+                bail!("`{}` is too large", image.symbols.first().map_or("an image", |symbol| &symbol.name))
+            };
             offsets.push(size);
             size = end;
         }

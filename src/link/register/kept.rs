@@ -1,5 +1,5 @@
-//! The cache of registration objects. The key of an object is made of its plan, including the images, and of the program that generates
-//! it. It is host code that runs before `main`, so it is cached on this machine only: never sent to a shared cache, nor taken from one.
+//! The cache of registration objects. The key of an object is made of its plan, including the images that are part of it, and of the program
+//! that generates it. It is host code that runs before `main`, so it is cached on this machine only: never sent to a shared cache, nor taken from one.
 
 use std::sync::Arc;
 
@@ -10,21 +10,22 @@ use crate::link::device::Tool;
 use crate::llvm::protocol::{BUILD, Form, Request};
 use crate::llvm::{Purpose, program};
 use crate::registration::Plan;
-use crate::store::{Cache, Digest, Event, KeyBuilder};
+use crate::store::{Digest, Event, KeyBuilder};
 use crate::sys::session::Session;
 
 /// The object of `plan`: from the cache, else generated and put there.
 pub(super) fn object(plan: &Plan, purpose: &Purpose, context: &RegisterContext<'_>, session: &Session) -> Result<Vec<u8>> {
     let request = Request::Make { form: Form::Object, plan: plan.clone() }.encode()?;
-    let generator = context.cache.as_ref().ok().and_then(|cache| Some((cache, generator(cache)?)));
-    let Some((cache, generator)) = generator else { return context.llvm.make_encoded(&request, purpose) };
-    let key = key(&request, &generator);
+    let (Ok(cache), Ok(program)) = (context.cache, program::find()) else {
+        return context.llvm.make_encoded(&request, purpose);
+    };
     let say = |what: &str| {
         if context.verbose {
             session.shell.note(&format!("{}: {what}", purpose.step));
         }
     };
-    if let Some(object) = cache.own_record(key) {
+    let known = Tool::from_record(&program, cache);
+    if let Some(object) = known.as_ref().and_then(|generator| cache.own_record(key(&request, generator))) {
         cache.count(Event::RegistrationHit);
         say("found in the cache");
         return Ok(object);
@@ -32,17 +33,25 @@ pub(super) fn object(plan: &Plan, purpose: &Purpose, context: &RegisterContext<'
     cache.count(Event::RegistrationMiss);
     say("not in the cache");
     let object = context.llvm.make_encoded(&request, purpose)?;
-    // If the program was replaced in the meantime, the object may be of the one before or of the one after.
-    if generator.verify_unchanged(context.llvm.created()).is_ok() {
-        let (later, copy) = (Arc::clone(cache), object.clone());
-        cache.later(move || later.put_own_record(key, &copy));
-    }
+    let (later, copy, since) = (Arc::clone(cache), object.clone(), context.llvm.created());
+    cache.later(move || {
+        let generator = known.or_else(|| Tool::of(&program, &later).ok());
+        // If the program was replaced in the meantime, the object may be of the one before or of the one after.
+        if let Some(generator) = generator.filter(|generator| generator.verify_unchanged(since).is_ok()) {
+            later.put_own_record(key(&request, &generator), &copy);
+        }
+    });
     Ok(object)
 }
 
-/// The program that would generate an object; none if it cannot be identified.
-fn generator(cache: &Arc<Cache>) -> Option<Tool> {
-    Tool::of(&program::find().ok()?, cache).ok()
+/// The request for the object of `plan`, if the object is not in the cache.
+pub(super) fn missing(plan: &Plan, context: &RegisterContext<'_>) -> Option<Vec<u8>> {
+    let request = Request::Make { form: Form::Object, plan: plan.clone() }.encode().ok()?;
+    let Ok(cache) = context.cache else { return Some(request) };
+    // A program that is not known yet has generated nothing that is in the cache, and getting to know it takes a while.
+    let known = program::find().ok().and_then(|program| Tool::from_record(&program, cache));
+    let found = known.and_then(|generator| cache.own_record(key(&request, &generator)));
+    found.is_none().then_some(request)
 }
 
 /// The cache key of the object of `request` by `generator`.

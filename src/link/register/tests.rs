@@ -1,8 +1,15 @@
 //! From payloads to plans, for each kind, small and large.
 
+use std::io;
+
+use super::image_object::ImageSymbol;
+use super::plan::{of as planned, tag_of_contents};
 use super::*;
-use crate::link::payload::PayloadImage;
-use crate::model::Generation;
+use crate::formats::offload_binary;
+use crate::io::rope::Rope;
+use crate::link::payload::{self, PayloadImage};
+use crate::model::{Generation, ImageKind, OffloadKind, OffloadKinds};
+use crate::registration::{ImagePlace, Images, SyclImage};
 use crate::sys::session::SessionOptions;
 use crate::sys::shell::Shell;
 use std::error::Error;
@@ -11,6 +18,11 @@ type Outcome = Result<(), Box<dyn Error>>;
 
 fn plan_of(payload: &Payload) -> Result<(Plan, Vec<StreamedImage>)> {
     in_context("a.out", false, |context| planned(payload, context))
+}
+
+/// The same where the user is shown the module.
+fn shown_plan_of(payload: &Payload) -> Result<(Plan, Vec<StreamedImage>)> {
+    in_context("a.out", false, |context| planned(payload, &RegisterContext { print: true, ..*context }))
 }
 
 /// The same for the runtime of a later release.
@@ -30,6 +42,7 @@ fn in_context<T>(output: &str, relocatable: bool, work: impl FnOnce(&RegisterCon
         print: false,
         offld_clang: None,
         keep_bitcode: false,
+        dry_run: false,
         sycl: sycl::Registration::Llvm22,
         verbose: false,
         note: true,
@@ -58,7 +71,7 @@ fn sycl_binary(triple: &str, symbols: &str, image: &[u8]) -> Vec<u8> {
 fn cuda_and_hip_take_one_file() -> Outcome {
     let dir = tempfile::tempdir()?;
     for kind in [OffloadKind::Cuda, OffloadKind::Hip] {
-        let (plan, streamed) = plan_of(&payload(kind, dir.path(), &[b"FILE"])?)?;
+        let (plan, streamed) = shown_plan_of(&payload(kind, dir.path(), &[b"FILE"])?)?;
         let place = ImagePlace::Inline(b"FILE".to_vec());
         assert_eq!(plan.images, if kind == OffloadKind::Cuda { Images::Cuda(place) } else { Images::Hip(place) });
         assert!(streamed.is_empty(), "{streamed:?}");
@@ -66,6 +79,40 @@ fn cuda_and_hip_take_one_file() -> Outcome {
             assert!(plan_of(&payload(kind, dir.path(), files)?).is_err());
         }
     }
+    Ok(())
+}
+
+#[test]
+fn what_is_generated_does_not_depend_on_the_images() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let described = |payload: &Payload| {
+        let kinds = OffloadKinds::default().with(payload.kind);
+        vec![(kinds, payload.generation); payload.images.len()]
+    };
+    for kind in [OffloadKind::OpenMp, OffloadKind::Cuda, OffloadKind::Hip] {
+        let mut plans = Vec::new();
+        for bytes in [&b"IMAGE"[..], &[7; 3_000_000]] {
+            let mut payload = payload(kind, dir.path(), &[bytes])?;
+            payload.images[0].image = 1..bytes.len() as u64 - 1;
+            let (plan, streamed) = plan_of(&payload)?;
+            let [image] = streamed.as_slice() else { return Err("not one image".into()) };
+            let [start, stop] = image.symbols.as_slice() else { return Err("not two symbols".into()) };
+            assert_eq!((start.at, start.size), (1, bytes.len() as u64 - 2));
+            assert_eq!(*stop, ImageSymbol { name: format!("{}.end", start.name), at: bytes.len() as u64 - 1, size: 0 });
+            let groups = payload::groups(&described(&payload));
+            let before = in_context("a.out", false, |context| plan::before(&groups[0], context));
+            assert_eq!((groups.len(), before.as_ref()), (1, Some(&plan)));
+            plans.push(plan);
+        }
+        assert_eq!(plans[0], plans[1]);
+    }
+    // What is linked again, or shown, is told by the images themselves, and SYCL's runtimes are told of their kernels.
+    let one = payload(OffloadKind::OpenMp, dir.path(), &[b"IMAGE"])?;
+    let group = &payload::groups(&described(&one))[0];
+    assert_eq!(in_context("a.o", true, |context| plan::before(group, context)), None);
+    assert_eq!(in_context("a.out", false, |context| plan::before(group, &RegisterContext { print: true, ..*context })), None);
+    let group = payload::Group { kind: OffloadKind::Sycl, ..group.clone() };
+    assert_eq!(in_context("a.out", false, |context| plan::before(&group, context)), None);
     Ok(())
 }
 
@@ -134,8 +181,8 @@ fn f32_large_images_are_streamed_from_where_they_are() -> Outcome {
     let (plan, streamed) = plan_of(&payload(OffloadKind::Sycl, dir.path(), &[&file])?)?;
     let Images::Sycl(images) = plan.images else { return Err("not SYCL".into()) };
     for (image, source) in images.iter().zip(&streamed) {
-        assert_eq!(image.place, ImagePlace::External { symbol: source.symbol.clone(), size: source.contents.size() });
-        assert!(source.symbol.starts_with(".sycl_offloading.data."), "{}", source.symbol);
+        assert_eq!(image.place, ImagePlace::External { symbol: source.symbols[0].name.clone(), size: source.contents.size() });
+        assert!(source.symbols[0].name.starts_with(".sycl_offloading.data."), "{source:?}");
     }
     let bytes: Vec<Vec<u8>> = streamed.iter().map(|image| image.contents.read()).collect::<std::io::Result<_>>()?;
     assert_eq!(bytes, [large.clone(), b"SMALL".to_vec()]);
@@ -144,7 +191,7 @@ fn f32_large_images_are_streamed_from_where_they_are() -> Outcome {
     for kind in [OffloadKind::Cuda, OffloadKind::Hip] {
         for generation in [Generation::Llvm15, Generation::Llvm21] {
             let (_, streamed) = plan_of(&Payload { generation, ..payload(kind, dir.path(), &[&large])? })?;
-            names.push(streamed[0].symbol.clone());
+            names.push(streamed[0].symbols[0].name.clone());
         }
     }
     names.sort();
@@ -161,7 +208,7 @@ fn symbols_of_relocatable_outputs_are_distinct_and_always_the_same() -> Outcome 
         for (output, bytes) in [("a.o", "one"), ("a.o", "two"), ("b.o", "one")] {
             for _ in 0..2 {
                 let payload = payload(OffloadKind::Hip, dir.path(), &[bytes.as_bytes()])?;
-                tags.push(in_context(output, relocatable, |context| tag(&payload, context))?);
+                tags.push(in_context(output, relocatable, |context| tag_of_contents(&payload, context))?);
             }
         }
         assert!(tags.chunks(2).all(|twice| twice[0] == twice[1]));
@@ -173,8 +220,8 @@ fn symbols_of_relocatable_outputs_are_distinct_and_always_the_same() -> Outcome 
     // No image is read for a name that no other program sees.
     let gone = payload(OffloadKind::Hip, dir.path(), &[b"one"])?;
     std::fs::remove_file(dir.path().join("image0"))?;
-    assert!(in_context("a.out", false, |context| tag(&gone, context)).is_ok());
-    assert!(in_context("a.o", true, |context| tag(&gone, context)).is_err());
+    assert!(in_context("a.out", false, |context| tag_of_contents(&gone, context)).is_ok());
+    assert!(in_context("a.o", true, |context| tag_of_contents(&gone, context)).is_err());
     Ok(())
 }
 

@@ -231,7 +231,8 @@ fn ledger(dir: &Path, kind: OffloadKind, generation: Generation, apart: bool) ->
     std::fs::write(at("rt.c"), include_str!("fatbin.c"))?;
     std::fs::write(at("image"), b"THE-FILE")?;
     let symbol = ".offld.test.image".to_owned();
-    let place = if apart { ImagePlace::External { symbol: symbol.clone(), size: 8 } } else { inline(b"THE-FILE") };
+    let place =
+        if apart { ImagePlace::Between { start: symbol.clone(), stop: format!("{symbol}.end") } } else { inline(b"THE-FILE") };
     std::fs::write(at("wrapper.o"), compile(&plan_of(X86, generation, fatbin(kind, place)))?)?;
     let mut cc = Command::new("cc");
     cc.args([at("rt.c"), at("wrapper.o")]).arg("-o").arg(at("program"));
@@ -246,7 +247,7 @@ fn ledger(dir: &Path, kind: OffloadKind, generation: Generation, apart: bool) ->
         cc.arg("-DMIXED");
     }
     if apart {
-        let image = StreamedImage { symbol, contents: Rope::of_file(at("image"))? };
+        let image = StreamedImage::whole(symbol, Rope::of_file(at("image"))?);
         image_object::write(&mut File::create(at("image.o"))?, X86, registration::image_section(kind, false), &[image], 0)?;
         cc.arg(at("image.o"));
     }

@@ -57,7 +57,7 @@ impl Tool {
     }
 
     /// The same, if its record is in the cache and no file's stat has changed since; runs nothing and reads no file of the tool.
-    pub(super) fn from_record(path: &Path, cache: &Cache) -> Option<Tool> {
+    pub(crate) fn from_record(path: &Path, cache: &Cache) -> Option<Tool> {
         let files = load_record(&path.canonicalize().ok()?, cache)?;
         files.iter().all(|file| file.is_untouched() && file.stat.believed()).then(|| Tool::new(files))
     }

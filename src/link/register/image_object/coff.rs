@@ -33,14 +33,19 @@ pub(super) fn skeleton(out: &mut Holes<'_>, machine: Machine, layout: &Layout<'_
     // The alignment is stored as its exponent plus 1 (IMAGE_SCN_ALIGN_…).
     let align = pe::SectionFlags((layout.section.align.trailing_zeros() + 1) << 20);
     let prefix = if machine.i386 { "_" } else { "" };
-    let symbols: Vec<String> = layout.images.iter().map(|image| format!("{prefix}{}", image.symbol)).collect();
+    let in_section = layout
+        .images
+        .iter()
+        .zip(&layout.offsets)
+        .flat_map(|(image, offset)| image.symbols.iter().map(move |symbol| (symbol, offset + symbol.at)));
+    let symbols: Vec<(String, u64)> = in_section.map(|(symbol, at)| (format!("{prefix}{}", symbol.name), at)).collect();
     let mut coff = Writer::new(out);
     coff.reserve_file_header();
     coff.reserve_section_headers(1);
     let section_at = coff.reserve(layout.size, layout.section.align.into());
     let section_name = coff.add_name(layout.section.name.as_bytes());
     let safe_name = coff.add_name(b"@feat.00");
-    let names: Vec<_> = symbols.iter().map(|name| coff.add_name(name.as_bytes())).collect();
+    let names: Vec<_> = symbols.iter().map(|(name, _)| coff.add_name(name.as_bytes())).collect();
     coff.reserve_symbol_indices(names.len() as u32 + u32::from(machine.i386));
     coff.reserve_symtab_strtab()?;
 
@@ -62,10 +67,10 @@ pub(super) fn skeleton(out: &mut Holes<'_>, machine: Machine, layout: &Layout<'_
             ..Symbol::default()
         });
     }
-    for (name, offset) in names.into_iter().zip(&layout.offsets) {
+    for (name, (_, at)) in names.into_iter().zip(&symbols) {
         coff.write_symbol(Symbol {
             name,
-            value: u32::try_from(*offset)?,
+            value: u32::try_from(*at)?,
             section_number: pe::SymbolSection(1),
             storage_class: pe::IMAGE_SYM_CLASS_EXTERNAL,
             ..Symbol::default()

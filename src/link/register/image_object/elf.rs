@@ -65,8 +65,16 @@ pub(super) fn skeleton(out: &mut Holes<'_>, machine: Machine, layout: &Layout<'_
     elf.reserve_strtab_section_index();
     elf.reserve_shstrtab_section_index();
     elf.reserve_null_symbol_index();
-    let names: Vec<_> = layout.images.iter().map(|image| elf.add_string(image.symbol.as_bytes())).collect();
-    for section in &sections {
+    let in_sections = || {
+        layout
+            .images
+            .iter()
+            .zip(&sections)
+            .flat_map(|(image, section)| image.symbols.iter().map(move |symbol| (symbol, *section)))
+    };
+    let symbols: Vec<_> =
+        in_sections().map(|(symbol, section)| (symbol, section, elf.add_string(symbol.name.as_bytes()))).collect();
+    for (_, section, _) in &symbols {
         elf.reserve_symbol_index(Some(*section));
     }
     elf.reserve_symtab();
@@ -78,15 +86,16 @@ pub(super) fn skeleton(out: &mut Holes<'_>, machine: Machine, layout: &Layout<'_
     elf.write_file_header(&FileHeader { e_type: elf::ET_REL, e_machine, e_flags, ..FileHeader::default() })?;
     elf.pad_until(end);
     elf.write_null_symbol();
-    for ((image, section), name) in layout.images.iter().zip(sections).zip(names) {
+    for (symbol, section, name) in symbols {
+        let kind = if symbol.size == 0 { elf::STT_NOTYPE } else { elf::STT_OBJECT };
         elf.write_symbol(&Sym {
             section: Some(section.0),
             st_shndx: elf::SHN_UNDEF,
             st_name: elf.string_offset(Some(name)),
-            st_info: elf::SymbolInfo::new(elf::STB_GLOBAL, elf::STT_OBJECT),
+            st_info: elf::SymbolInfo::new(elf::STB_GLOBAL, kind),
             st_other: elf::SymbolOther::default().with_visibility(elf::STV_HIDDEN),
-            st_value: 0,
-            st_size: image.contents.size(),
+            st_value: symbol.at,
+            st_size: symbol.size,
         });
     }
     elf.write_strtab();

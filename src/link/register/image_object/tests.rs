@@ -38,7 +38,7 @@ fn streamed(dir: &Path, symbol: &str, bytes: &[u8]) -> std::io::Result<StreamedI
     contents.push_bytes(frame.head);
     contents.push_file(body, 0, frame.image_size);
     contents.pad_to(frame.total_size);
-    Ok(StreamedImage { symbol: symbol.to_owned(), contents })
+    Ok(StreamedImage::whole(symbol, contents))
 }
 
 fn object(dir: &Path, host: &str, relocatable: bool, images: &[StreamedImage]) -> Result<Vec<u8>, Box<dyn Error>> {
@@ -58,7 +58,7 @@ fn every_host_reads_it_back() -> Outcome {
         let mut data = Vec::new();
         let prefix = if *host == "i686-pc-windows-msvc" { "_" } else { "" };
         for image in &images {
-            let name = format!("{prefix}{}", image.symbol);
+            let name = format!("{prefix}{}", image.symbols[0].name);
             let symbol = file.symbols().find(|symbol| symbol.name() == Ok(&name)).ok_or(*host)?;
             let section = file.section_by_index(symbol.section_index().ok_or(*host)?)?;
             assert_eq!((section.name()?, section.align(), symbol.is_global()), (".llvm.offloading", 8, true), "{host}");
@@ -106,9 +106,9 @@ fn f33_large_images_are_marked_on_x86_64() -> Outcome {
     // A hole: the object does not take up the space.
     let mut contents = Rope::default();
     contents.pad_to(1 << 30);
-    let image = StreamedImage { symbol: "large".to_owned(), contents };
+    let image = StreamedImage::whole("large", contents);
     let path = dir.path().join("large.o");
-    let small = StreamedImage { symbol: "small".to_owned(), contents: Rope::default() };
+    let small = StreamedImage::whole("small", Rope::default());
     for (host, flags, image, in_all) in [
         (X86, 0x1000_0002, &image, 0),
         ("aarch64-unknown-linux-gnu", 2, &image, 0),
@@ -180,10 +180,47 @@ fn part_of_a_file_is_an_image_too() -> Outcome {
     std::fs::write(&body, b"....IMAGE....")?;
     let mut contents = Rope::default();
     contents.push_file(body, 4, 5);
-    let part = StreamedImage { symbol: "part".to_owned(), contents };
+    let part = StreamedImage::whole("part", contents);
     let bytes = object(dir.path(), X86, false, &[part])?;
     let file = object::File::parse(&bytes[..])?;
     assert_eq!(file.section_by_name(".llvm.offloading").ok_or("no section")?.data()?, b"IMAGE");
+    Ok(())
+}
+
+#[test]
+fn symbols_stand_where_they_are_said_to_be() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let images = [("one", &b"..IMAGE-ONE."[..], 2, 9), ("two", b".IMAGE.", 1, 5)].map(|(name, bytes, at, size)| {
+        let symbol = |end: &str, at, size| ImageSymbol { name: format!("{name}{end}"), at, size };
+        Ok(StreamedImage {
+            symbols: vec![symbol(".start", at, size), symbol(".end", at + size, 0)],
+            ..streamed(dir.path(), name, bytes)?
+        })
+    });
+    let images = images.into_iter().collect::<std::io::Result<Vec<_>>>()?;
+    let head = frame(12).head.len() as u64;
+    for host in HOSTS {
+        let bytes = object(dir.path(), host, false, &images)?;
+        let file = object::File::parse(&bytes[..])?;
+        let at = |name: &str| -> Result<(u64, u64), Box<dyn Error>> {
+            let symbol = file.symbols().find(|symbol| symbol.name().is_ok_and(|own| own.ends_with(name))).ok_or(*host)?;
+            let section = file.section_by_index(symbol.section_index().ok_or(*host)?)?;
+            let data = u64::from_le_bytes(section.data()?[..8].try_into()?);
+            assert_eq!(
+                data,
+                u64::from_le_bytes(offload_binary::write(ImageKind::Object, 1, 0, &[], b"")[..8].try_into()?),
+                "{host}"
+            );
+            Ok((symbol.address(), symbol.size()))
+        };
+        assert!(head > 9);
+        for (name, size) in [("one", 9), ("two", 5)] {
+            let ((start, length), (end, none)) = (at(&format!("{name}.start"))?, at(&format!("{name}.end"))?);
+            assert_eq!((end - start, none), (size, 0), "{host} {name}");
+            // COFF's symbols have no sizes.
+            assert!(length == size || host.contains("windows"), "{host} {name}: {length}");
+        }
+    }
     Ok(())
 }
 
