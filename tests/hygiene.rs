@@ -63,7 +63,6 @@ const SHARED: &[(&str, &str)] = &[
     ("link::scan::device_symbols", "a symbol table is read when selection turns out to need it"),
     ("link::payload::sycl::binary", "one container of all SYCL images: what is registered, and what `--emit-fatbin-only` writes"),
     ("link::payload::sycl::push_image", "an image's bytes, in a file or inflated, as part of a larger whole"),
-    ("link::device::of_kind", "a view of the stage's own result"),
 ];
 
 const LONGEST_FILE: usize = 400;
