@@ -81,10 +81,12 @@ pub(super) fn arguments(
         args.arg("--sycl-link").arg("-Xlinker").arg(format!("-triple={}", target.triple));
         args.arg("-Xlinker").arg(format!("-arch={}", target.arch));
     }
-    gpu_runtime::arguments(&mut args, context, job);
+    let libraries = gpu_runtime::words(context, job);
+    libraries.add_before(&mut args);
     for value in request.device_linker.iter().filter_map(|value| value.for_target(target)) {
         args.arg("-Xlinker").arg(value);
     }
+    libraries.add_after(&mut args);
     for value in request.device_compiler.iter().filter_map(|value| value.for_target(target)) {
         args.arg(value);
     }

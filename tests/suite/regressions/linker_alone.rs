@@ -166,6 +166,7 @@ fn gpu_runtime() -> Outcome {
     for name in ["libompdevice.a", "libc.a"] {
         work.file(&format!("{folder}/{name}"), "!<arch>\n");
     }
+    work.file("llvm/include/amdgcn-amd-amdhsa/stdio.h", "");
     run(&mut link(&[]))?;
     let added = line()?;
     expect_in(&added, "-Xlinker\n-L/")?;

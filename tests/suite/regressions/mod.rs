@@ -5,6 +5,7 @@ mod after_22;
 mod amd_names;
 mod cache_folder;
 mod container_tools;
+mod gpu_libraries;
 mod half_images;
 mod host_pulls;
 mod inspecting;
@@ -32,6 +33,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(amd_names::trials());
     trials.extend(cache_folder::trials());
     trials.extend(container_tools::trials());
+    trials.extend(gpu_libraries::trials());
     trials.extend(kernel_arguments::trials());
     trials.extend(half_images::trials());
     trials.extend(host_pulls::trials());

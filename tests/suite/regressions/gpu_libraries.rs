@@ -1,0 +1,186 @@
+//! Which libraries `ld.offld` links into OpenMP images for GPUs: those that clang itself names for each target, by what is installed beside it.
+
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::kit::{AMD, Image, NVIDIA};
+use crate::support::{
+    LLVM, Outcome, Work, expect_equal, expect_in, expect_not_in, llvm, made, passed, run_failing, stderr_of, with_llvm,
+};
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        with_llvm("regressions::g14e_libraries_of_gpus_as_clang_names_them", as_clang),
+        with_llvm("regressions::g14e_libraries_of_gpus_under_other_drivers", other_driver),
+        with_llvm("regressions::g14f_the_library_of_a_gpu_that_is_missing_is_named", missing),
+    ]
+}
+
+const ARCHIVE: &str = "!<arch>\n";
+const TARGETS: [(&str, &str); 2] = [(AMD, "gfx90a"), (NVIDIA, "sm_70")];
+
+/// An LLVM 22 whose folders a test may fill: clang finds its installation by where its executable is.
+struct Tree<'w> {
+    work: &'w Work,
+    clang: PathBuf,
+}
+
+impl<'w> Tree<'w> {
+    fn new(work: &'w Work) -> Result<Tree<'w>, Failed> {
+        let root = work.path().join("llvm");
+        for folder in ["bin", "lib/clang"] {
+            std::fs::create_dir_all(root.join(folder))?;
+        }
+        let clang = root.join("bin/clang");
+        std::fs::copy(llvm("clang").canonicalize()?, &clang)?;
+        let theirs = Path::new(LLVM).join("../lib");
+        // Its own libraries: it searches `lib` beside its folder.
+        for file in
+            std::fs::read_dir(&theirs)?.map_while(Result::ok).filter(|file| file.file_name().to_string_lossy().contains(".so"))
+        {
+            symlink(file.path(), root.join("lib").join(file.file_name()))?;
+        }
+        for tool in ["clang-linker-wrapper", "llvm-offload-binary", "ld.lld", "clang-nvlink-wrapper"] {
+            symlink(llvm(tool), root.join("bin").join(tool))?;
+        }
+        Ok(Tree { work, clang })
+    }
+
+    /// Makes files, or a folder where the name ends in a slash.
+    fn install(&self, names: &[&str]) {
+        for (triple, _) in TARGETS {
+            for name in names {
+                let name = format!("llvm/{}", name.replace("TRIPLE", triple));
+                if name.ends_with('/') {
+                    self.work.file(&format!("{name}stddef.h"), "");
+                } else {
+                    self.work.file(&name, ARCHIVE);
+                }
+            }
+        }
+    }
+
+    /// The libraries that clang's own line names for the device link.
+    fn by_clang(&self, triple: &str, arch: &str, words: &[&str]) -> Result<String, Failed> {
+        let mut clang = self.work.command(&self.clang);
+        clang.args([
+            "-###",
+            "-fopenmp",
+            &format!("-fopenmp-targets={triple}"),
+            "-Xopenmp-target",
+            &format!("--offload-arch={arch}"),
+        ]);
+        let told = stderr_of(clang.args(words).arg(object(arch)).args(["-o", "program"]))?;
+        Ok(libraries(&told, |_, word| word.strip_prefix("--device-linker=")?.rsplit('=').next()))
+    }
+
+    /// The same of ours, as the linker.
+    fn by_us(&self, arch: &str, words: &[&str]) -> Result<String, Failed> {
+        let mut link = self.work.command(made().links.join("ld.offld"));
+        link.env("OFFLD_CLANG", &self.clang).args(["--dry-run", "-o", "x"]).arg(object(arch)).arg("-lomptarget").args(words);
+        Ok(linked(&stderr_of(&mut link)?))
+    }
+}
+
+fn object(arch: &str) -> String {
+    format!("{arch}.o")
+}
+
+/// The libraries among the words of a command that `is_it` finds, by their names.
+fn libraries<'t>(text: &'t str, is_it: impl Fn(&'t str, &'t str) -> Option<&'t str>) -> String {
+    let words: Vec<&str> = text.split_whitespace().map(|word| word.trim_matches('"')).collect();
+    let names = words.windows(2).filter_map(|pair| is_it(pair[0], pair[1])?.strip_prefix("-l"));
+    names.collect::<Vec<_>>().join(" ")
+}
+
+/// Those in a device compiler's line.
+fn linked(text: &str) -> String {
+    libraries(text, |before, word| (before == "-Xlinker").then_some(word))
+}
+
+fn objects(work: &Work) -> Outcome {
+    for (triple, arch) in TARGETS {
+        work.fat(&object(arch), &[Image { triple, arch, kind: "openmp", bytes: b"A" }])?;
+    }
+    passed()
+}
+
+/// With more and more installed, ours names what clang names.
+fn as_clang() -> Outcome {
+    let work = Work::new();
+    objects(&work)?;
+    let tree = Tree::new(&work)?;
+    let steps: [(&[&str], &str); 4] = [
+        (&["lib/TRIPLE/libompdevice.a"], "ompdevice"),
+        // A library of C is one for clang where its headers are.
+        (&["lib/TRIPLE/libc.a", "lib/TRIPLE/libm.a"], "ompdevice"),
+        (&["include/TRIPLE/"], "ompdevice c m"),
+        (&["lib/clang/22/lib/TRIPLE/libclang_rt.builtins.a"], "ompdevice c m clang_rt.builtins"),
+    ];
+    for (files, expected) in steps {
+        tree.install(files);
+        for (triple, arch) in TARGETS {
+            expect_equal(&format!("clang: {arch}"), expected, &tree.by_clang(triple, arch, &[])?)?;
+            expect_equal(&format!("offld: {arch}"), expected, &tree.by_us(arch, &[])?)?;
+        }
+    }
+    // A relocatable link, and the order with words of the user.
+    for (triple, arch) in TARGETS {
+        expect_equal("clang -r", "ompdevice", &tree.by_clang(triple, arch, &["-r"])?)?;
+        expect_equal("offld -r", "ompdevice", &tree.by_us(arch, &["-r"])?)?;
+        let expected = "ompdevice mine c m clang_rt.builtins";
+        expect_equal("clang", expected, &tree.by_clang(triple, arch, &["-Xoffload-linker", "-lmine"])?)?;
+        expect_equal("offld", expected, &tree.by_us(arch, &["--device-linker=-lmine"])?)?;
+        // What the user names is not named twice.
+        let own = format!("--device-linker={triple}=-lc");
+        expect_equal("offld", "ompdevice c m clang_rt.builtins", &tree.by_us(arch, &[&own])?)?;
+        expect_equal("offld", "", &tree.by_us(arch, &["--no-offload-runtime"])?)?;
+    }
+    // Fortran's runtime, which only its own driver names.
+    tree.install(&["lib/clang/22/lib/TRIPLE/libflang_rt.runtime.a"]);
+    for (_, arch) in TARGETS {
+        expect_equal("offld", "ompdevice c m clang_rt.builtins flang_rt.runtime", &tree.by_us(arch, &[])?)?;
+    }
+    passed()
+}
+
+/// The same where gcc calls the linker.
+fn other_driver() -> Outcome {
+    let work = Work::new();
+    objects(&work)?;
+    let tree = Tree::new(&work)?;
+    tree.install(&["lib/TRIPLE/libompdevice.a", "lib/TRIPLE/libc.a", "include/TRIPLE/"]);
+    tree.install(&["lib/clang/22/lib/TRIPLE/libclang_rt.builtins.a"]);
+    for (_, arch) in TARGETS {
+        let mut gcc = work.command("gcc");
+        gcc.env("OFFLD_CLANG", &tree.clang).arg("-B").arg(&made().as_ld).arg("-Wl,--dry-run").arg(object(arch));
+        let told = stderr_of(gcc.args(["-lomptarget", "-o", "x"]))?;
+        expect_equal(arch, "ompdevice c clang_rt.builtins", &linked(&told))?;
+    }
+    passed()
+}
+
+/// clang's line fails where it names a library that is not there; ours says which it is if the link fails without.
+fn missing() -> Outcome {
+    let work = Work::new();
+    objects(&work)?;
+    let tree = Tree::new(&work)?;
+    tree.install(&["lib/TRIPLE/libompdevice.a", "lib/TRIPLE/libm.a", "include/TRIPLE/"]);
+    let (triple, arch) = TARGETS[0];
+    let link = |words: &[&str]| {
+        let mut link = work.command(made().links.join("ld.offld"));
+        link.env("OFFLD_CLANG", &tree.clang).args(["-o", "x"]).arg(object(arch)).arg("-lomptarget").args(words);
+        link
+    };
+    // The image's bytes are no device code, so the link fails.
+    let told = run_failing(&mut link(&[]))?;
+    expect_in(&told, &format!("OpenMP device code for {triple} ({arch}) needs libc, and there is none in "))?;
+    expect_in(&told, &format!("llvm/lib/{triple}: install "))?;
+    work.file("mine/libc.a", ARCHIVE);
+    for word in [format!("--device-linker={triple}=-Lmine"), format!("--device-linker={triple}=mine/libc.a")] {
+        expect_not_in(&run_failing(&mut link(&[&word]))?, "needs libc")?;
+    }
+    passed()
+}
