@@ -167,6 +167,12 @@ fn our_folders() -> impl Iterator<Item = PathBuf> {
     ours.into_iter().flatten().filter_map(|me| me.parent().map(Path::to_path_buf))
 }
 
+/// The folder in which a driver finds us as its wrapper (`-B`), if that is one of ours: the folder that has all of our names.
+pub(crate) fn folder_of_names() -> Option<PathBuf> {
+    let folder = our_folders().find(|folder| is_ourselves(&folder.join("clang-linker-wrapper")))?;
+    std::path::absolute(folder).ok()
+}
+
 /// The program `name` in offld's folder (LLVM's tools look there, too), else on `PATH`, else the bare name.
 pub(crate) fn beside_us_or_on_path(name: &str) -> PathBuf {
     let beside = our_folders().map(|folder| folder.join(name)).find(|path| path.is_file());

@@ -22,6 +22,7 @@ use crate::model::{ObjectFormat, OffloadKind};
 use crate::registration::{self, sycl};
 use crate::sys::run::{self, Cmd, PreloadedLinker};
 use crate::sys::session::Session;
+use crate::sys::shell;
 use crate::sys::toolchain::{self, Compiler, LinkerFamily};
 use crate::sys::trace::span;
 use crate::target::Target;
@@ -196,10 +197,11 @@ pub(super) fn late_runtime(request: &LinkRequest, inputs: &Inputs, session: &Ses
 /// options for offloading.
 pub(super) fn warn_if_wrapped(request: &LinkRequest, facts: &[HostFacts<'_>], inputs: &Inputs, session: &Session) {
     let Some(object) = host::wrapper_object(facts, inputs).filter(|_| request.role == Role::Ld) else { return };
+    let folder = toolchain::folder_of_names().map(|folder| shell::quoted(folder.as_os_str()));
+    let (before, folder) = folder.map_or(("run `offld links DIR`, and ", "DIR".to_owned()), |folder| ("", folder));
     session.shell.warn(&format!(
-        "{} registers device code already, which clang's own wrapper has linked: offld only does the host link. To have offld link device code, give \
-         clang -B DIR, where `offld links DIR` has put the names, in place of -fuse-ld=offld or --ld-path=; or link without clang's options for offloading",
-        object
+        "{object} registers device code already: another wrapper has linked it, as clang's own does on a line with options for offloading. offld only does \
+         the host link. To have offld link device code, {before}add `-B {folder}` to clang's line, or leave out clang's options for offloading",
     ));
 }
 

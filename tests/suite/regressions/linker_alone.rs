@@ -5,13 +5,14 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::kit::Image;
 use crate::support::{
-    LLVM, OFFLOAD, Outcome, Work, expect_equal, expect_in, expect_not_in, llvm, made, passed, run, run_failing, run_offloaded,
-    stderr_of, with_llvm,
+    LLVM, OFFLOAD, Outcome, Work, expect_equal, expect_in, expect_not_in, llvm, made, offld, passed, run, run_failing,
+    run_offloaded, stderr_of, with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("regressions::g13a_clangs_own_wrapper_came_first", wrapped),
+        with_llvm("regressions::g13b_the_option_to_add_can_be_pasted", wrapped_advice),
         with_llvm("regressions::g14a_omp_functions_of_the_host", omp_functions),
         with_llvm("regressions::g14b_a_relocatable_output_alone", relocatable),
         with_llvm("regressions::g14d_a_relocatable_output_in_an_archive", relocatable_in_archive),
@@ -60,8 +61,10 @@ fn wrapped() -> Outcome {
     };
     let told = stderr_of(&mut clang(&OFFLOAD))?;
     expect_in(&told, "warning: ")?;
-    expect_in(&told, "registers device code already, which clang's own wrapper has linked")?;
-    expect_in(&told, "-B DIR, where `offld links DIR` has put the names, in place of -fuse-ld=offld or --ld-path=")?;
+    expect_in(
+        &told,
+        "registers device code already: another wrapper has linked it, as clang's own does on a line with options for offloading. ",
+    )?;
     expect_equal("stdout", "device 1\n", &run_offloaded(&mut work.command("./program"))?)?;
     // What it names does not warn, and neither does the line without clang's wrapper.
     let mut by_wrapper = work.command(llvm("clang"));
@@ -70,6 +73,35 @@ fn wrapped() -> Outcome {
         expect_not_in(&stderr_of(&mut link)?, "warning")?;
         expect_equal("stdout", "device 1\n", &run_offloaded(&mut work.command("./program"))?)?;
     }
+    passed()
+}
+
+/// What the warning says can be pasted into the same line, whatever the folder is called.
+fn wrapped_advice() -> Outcome {
+    let work = objects(KERNEL)?;
+    run(work.command(offld()).args(["links", "it's here"]))?;
+    let link = |shell: &str, more: &str| {
+        let mut link = work.command("sh");
+        let line = format!("\"$CLANG\" $OFFLOAD {shell} {more} main.o kernel.o -o program");
+        link.env("CLANG", llvm("clang")).env("OFFLOAD", OFFLOAD.join(" ")).args(["-c", &line]);
+        link
+    };
+    let by_path = "--ld-path=\"it's here/ld.offld\"";
+    let told = stderr_of(&mut link(by_path, ""))?;
+    let folder = work.path().join("it's here");
+    let advice = told.split("add `").nth(1).and_then(|rest| rest.split("` to clang's line").next()).unwrap_or_default();
+    expect_equal("the option", &format!("-B '{}'", folder.display().to_string().replace('\'', r"'\''")), advice)?;
+    for line in [by_path, ""] {
+        expect_equal("stderr", "", &stderr_of(&mut link(line, advice))?)?;
+        let inspected = run(work.command(offld()).args(["inspect", "program"]))?;
+        expect_in(&inspected, "device code linked by offld ")?;
+        expect_equal("stdout", "device 1\n", &run_offloaded(&mut work.command("./program"))?)?;
+    }
+    // A copy of the linker alone does not know of such a folder.
+    std::fs::create_dir(work.path().join("alone"))?;
+    std::os::unix::fs::symlink(made().links.join("ld.offld"), work.path().join("alone/ld.offld"))?;
+    let told = stderr_of(&mut link("--ld-path=alone/ld.offld", ""))?;
+    expect_in(&told, "run `offld links DIR`, and add `-B DIR` to clang's line")?;
     passed()
 }
 
