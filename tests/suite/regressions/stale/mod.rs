@@ -2,6 +2,7 @@
 //! of that must be what a link without the cache makes. One scenario for each class of inputs of linkers and compiler drivers
 //! (docs/cache.md), with ld.lld and with ld.bfd, on a disk and in memory.
 
+mod classes;
 mod disks;
 mod driver;
 mod libraries;
@@ -24,7 +25,7 @@ use crate::support::{
 /// Every scenario, by linker and file system.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    for scenario in libraries::SCENARIOS.iter().chain(driver::SCENARIOS) {
+    for scenario in libraries::SCENARIOS.iter().chain(driver::SCENARIOS).chain(classes::SCENARIOS) {
         for linker in ["ld.lld", "ld.bfd"] {
             for folder in ["/tmp", "/dev/shm"] {
                 if scenario.linkers.contains(&linker) {

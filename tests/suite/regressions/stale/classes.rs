@@ -1,0 +1,115 @@
+//! The remaining classes of inputs of docs/cache.md: what shared libraries need, groups, sysroots in scripts, lists, installations of GCC.
+
+use libtest_mimic::Failed;
+
+use super::{BOTH, GNU, Hunt, LLD, Scenario};
+use crate::support::llvm;
+
+/// A library in `outer` that needs `libhelper.so.1`, which is in `late`.
+fn needing(hunt: &Hunt, more: &[&str]) -> Result<(), Failed> {
+    hunt.folder("early")?;
+    hunt.folder("outer")?;
+    hunt.put("libhelper.so", 1, "late/libhelper.so.1")?;
+    let words = ["-shared", "-nostdlib", "-Wl,--no-as-needed", "late/libhelper.so.1", "-o", "outer/libouter.so"];
+    hunt.work.run(llvm("clang"), [&words[..], more].concat()).map(drop)
+}
+
+/// The device link finds `helper` in what the library needs, and names that in the image.
+const OUTER: [&str; 4] = [
+    "--device-linker=--no-as-needed",
+    "--device-linker=--copy-dt-needed-entries",
+    "--device-linker=-Louter",
+    "--device-linker=-louter",
+];
+
+/// A GCC of a version, without its own libraries, but with the one of the hunt.
+fn gcc(hunt: &Hunt, version: u32, answer: u32) -> Result<(), Failed> {
+    let folder = format!("gcc/lib/gcc/x86_64-linux-gnu/{version}");
+    hunt.archive(answer, &format!("{folder}/libhelper.a"))?;
+    hunt.write(&format!("{folder}/crtbegin.o"), "")
+}
+
+pub(super) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "g09s_what_a_shared_library_needs",
+        linkers: GNU,
+        line: &[OUTER[0], OUTER[1], OUTER[2], OUTER[3], "--device-linker=-rpath-link", "--device-linker={}/early:{}/late"],
+        environment: &[],
+        before: |hunt| needing(hunt, &[]),
+        change: |hunt| hunt.put("libhelper.so", 2, "early/libhelper.so.1"),
+    },
+    Scenario {
+        name: "g09t_what_a_shared_library_needs_in_a_folder_of_the_environment",
+        linkers: GNU,
+        line: &OUTER,
+        environment: &[("LD_LIBRARY_PATH", "early:late")],
+        before: |hunt| needing(hunt, &[]),
+        change: |hunt| hunt.put("libhelper.so", 2, "early/libhelper.so.1"),
+    },
+    Scenario {
+        name: "g09u_what_a_shared_library_needs_by_its_own_run_path",
+        linkers: GNU,
+        line: &OUTER,
+        environment: &[],
+        before: |hunt| needing(hunt, &["-Wl,-rpath,$ORIGIN/../early:$ORIGIN/../late"]),
+        change: |hunt| hunt.put("libhelper.so", 2, "early/libhelper.so.1"),
+    },
+    Scenario {
+        name: "g09v_groups_and_libraries_as_needed_in_scripts",
+        linkers: BOTH,
+        line: &["-Lscripts", "-Lfirst", "-Lsecond", "-lhelper"],
+        environment: &[],
+        before: |hunt| {
+            hunt.folder("first")?;
+            hunt.write("scripts/libhelper.so", "GROUP(AS_NEEDED(-lreal))\n")?;
+            hunt.put("libhelper.so", 1, "second/libreal.so")
+        },
+        change: |hunt| hunt.put("libhelper.so", 2, "first/libreal.so"),
+    },
+    Scenario {
+        name: "g09w_absolute_names_in_scripts_below_a_sysroot",
+        linkers: BOTH,
+        line: &["--sysroot={}/root", "-L=/first", "-lhelper", "--device-compiler=-nostdlib"],
+        environment: &[],
+        before: |hunt| {
+            hunt.write("root/first/libhelper.so", "INPUT(/second/libreal.a)\n")?;
+            hunt.archive(1, "root/second/libreal.a")
+        },
+        change: |hunt| hunt.archive(2, "root/second/libreal.a"),
+    },
+    Scenario {
+        name: "g09x_names_with_the_sysroot_in_scripts",
+        linkers: BOTH,
+        line: &["--sysroot={}/root", "-L=/first", "-lhelper", "--device-compiler=-nostdlib"],
+        environment: &[],
+        before: |hunt| {
+            hunt.write("root/first/libhelper.so", "INPUT(=/second/libreal.a)\n")?;
+            hunt.archive(1, "root/second/libreal.a")
+        },
+        change: |hunt| hunt.archive(2, "root/second/libreal.a"),
+    },
+    Scenario {
+        name: "g09y_a_list_that_an_argument_names",
+        linkers: LLD,
+        line: &[
+            "-Lsecond",
+            "-lhelper",
+            "--device-linker=--symbol-ordering-file=order",
+            "--device-linker=--no-warn-symbol-ordering",
+        ],
+        environment: &[],
+        before: |hunt| {
+            hunt.archive(1, "second/libhelper.a")?;
+            hunt.write("order", "nobody\n")
+        },
+        change: |hunt| hunt.write("order", "helper\n"),
+    },
+    Scenario {
+        name: "g09z_a_later_gcc_is_installed",
+        linkers: BOTH,
+        line: &["--device-compiler=-nostdlib", "--device-compiler=--gcc-toolchain={}/gcc", "--device-linker=-lhelper"],
+        environment: &[],
+        before: |hunt| gcc(hunt, 12, 1),
+        change: |hunt| gcc(hunt, 99, 2),
+    },
+];
