@@ -148,6 +148,17 @@ fn names_owner() -> Outcome {
         expect_in(&said, "belongs to nobody (user 65534)")?;
         ensure(file.exists(), || "another user's cache was cleared")?;
     }
+    // Root's own, in a folder that everybody can write to.
+    let open = Work::within(Path::new("/root"));
+    fs::set_permissions(open.path(), fs::Permissions::from_mode(0o1777))?;
+    let file = open.file(&format!("offld/v2/b/01/{NAME}"), "an image");
+    for words in [&["cache", "gc", "--max-size=0"][..], &["cache", "clear"]] {
+        let said = run_failing(command(&open, words).env("OFFLD_CACHE", "on").env("XDG_CACHE_HOME", open.path()))?;
+        for part in [open.path().display().to_string().as_str(), "can be written to by others"] {
+            expect_in(&said, part)?;
+        }
+        ensure(file.exists(), || "a cache that others can write to was cleared")?;
+    }
     passed()
 }
 

@@ -3,6 +3,7 @@
 
 mod after_22;
 mod amd_names;
+mod amd_registrations;
 mod cache_folder;
 mod container_tools;
 mod gpu_libraries;
@@ -31,6 +32,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     trials.extend(after_22::trials());
     trials.extend(amd_names::trials());
+    trials.extend(amd_registrations::trials());
     trials.extend(cache_folder::trials());
     trials.extend(container_tools::trials());
     trials.extend(gpu_libraries::trials());

@@ -31,7 +31,11 @@ fn placeholders() -> Outcome {
     let image = |triple, arch, kind| Image { triple, arch, kind, bytes: b"code" };
     work.fat("hip.o", &[image(AMD, "gfx908", "hip"), image(AMD, "gfx90a", "hip")])?;
     work.fat("sycl.o", &[image("spirv64-unknown-unknown", "generic", "sycl")])?;
-    for object in ["hip.o", "sycl.o"] {
+    work.fat(
+        "sycl2.o",
+        &[image("spirv64-unknown-unknown", "generic", "sycl"), image("spirv64-unknown-unknown", "other", "sycl")],
+    )?;
+    for object in ["hip.o", "sycl.o", "sycl2.o"] {
         let (ours, theirs) = (images_of(&module(&work, true, object)?), images_of(&module(&work, false, object)?));
         ensure(!ours.is_empty(), || "no images")?;
         expect_equal(object, &theirs, &ours)?;

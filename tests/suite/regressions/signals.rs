@@ -2,14 +2,14 @@
 
 use std::process::{Command, Stdio};
 
-use libtest_mimic::Trial;
+use libtest_mimic::{Failed, Trial};
 
 use crate::early_linker::at_work;
 use crate::faults::stopped::{at_any_time, started, stopped, tell};
 use crate::kit::{AMD, Image};
 use crate::support::{
-    LLVM, Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, expect_not_in, made, output, passed, shown, test, text,
-    with_llvm,
+    LLVM, OFFLOAD, Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, expect_not_in, llvm, made, output, passed,
+    run, shown, test, text, with_llvm,
 };
 
 const SIGNALS: [(&str, i32); 7] =
@@ -21,6 +21,7 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("regressions::g19c_a_limit_on_the_size_of_files_leaves_nothing", size_of_files),
         with_llvm("regressions::g19d_names_in_messages_are_escaped", messages),
         with_llvm("regressions::g19e_names_in_reports_and_lists_are_escaped", reports),
+        with_llvm("regressions::g19g_names_in_programs_are_escaped", programs),
         test("regressions::g19f_names_of_damaged_archives_are_escaped", damaged_archives),
     ];
     for (name, signal) in SIGNALS {
@@ -134,6 +135,39 @@ fn reports() -> Outcome {
     let ended = output(work.command(made().links.join("clang-offload-bundler")).args(["-type=bc", "-list", "-input=bundle"]))?;
     expect_in(&text(&ended.stdout), "g\\u{1b}[7m\\u{7}")?;
     is_harmless(&text(&ended.stdout))
+}
+
+/// What `inspect` tells of programs and images is from their sections, too.
+fn programs() -> Outcome {
+    let work = Work::new();
+    work.file("kernel.c", "__attribute__((amdgpu_kernel)) void kernel_with_a_long_name(int *a) { *a = 1; }");
+    let device = ["--target=amdgcn-amd-amdhsa", "-mcpu=gfx90a", "-nogpulib", "-O1", "kernel.c", "-o", "image"];
+    run(work.command(llvm("clang")).args(device))?;
+    work.file("main.c", "int x; int main(void) {\n#pragma omp target\n  x = 1;\n  return x;\n}");
+    let mut link = work.command(llvm("clang"));
+    run(link.args(OFFLOAD).arg("-B").arg(&made().links).args(["main.c", "-o", "program"]).env("OFFLD_CLANG", llvm("clang")))?;
+    let odd = b"\x1b[31m\x07\nerror: all is well";
+    for (file, name) in [
+        ("image", &b"kernel_with_a_long_name"[..]),
+        ("image", b"clang version"),
+        ("program", b"clang version"),
+        ("program", b"clang 22"),
+    ] {
+        let bytes = std::fs::read(work.path().join(file))?;
+        let finder = memchr::memmem::Finder::new(name);
+        let mut changed = bytes.clone();
+        for at in finder.find_iter(&bytes) {
+            let length = name.len().min(odd.len());
+            changed[at..at + length].copy_from_slice(&odd[..length]);
+        }
+        ensure(changed != bytes, || format!("{} is not in {file}", text(name)))?;
+        work.file("odd", &changed);
+        let ended = output(work.command(crate::support::offld()).args(["inspect", "--kernels", "odd"]))?;
+        let told = text(&ended.stdout) + &text(&ended.stderr);
+        expect_in(&told, "\\u{1b}[31m").map_err(|_| Failed::from(format!("{} of {file}: {told}", text(name))))?;
+        is_harmless(&told)?;
+    }
+    passed()
 }
 
 fn damaged_archives() -> Outcome {

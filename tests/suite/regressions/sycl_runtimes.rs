@@ -119,6 +119,15 @@ fn by_producer() -> Outcome {
         run(&mut link(&work, &clang(&work, &major.to_string()), &["main.o", "helper.o"]))?;
         expect_new(&ledger(&work)?)?;
     }
+    // A compiler that does not say its release: nothing but the producer tells.
+    let script =
+        format!("#!/bin/sh\n[ \"$1\" = -dumpversion ] && {{ echo trunk; exit; }}\nexec {} \"$@\"\n", llvm("clang").display());
+    let unknown = work.tool("clang-of-no-release/clang", &script);
+    run(&mut link(&work, &unknown, &["main.o", "helper.o"]))?;
+    expect_new(&ledger(&work)?)?;
+    compiled(&work)?;
+    run(&mut link(&work, &unknown, &["main.o", "helper.o"]))?;
+    expect_in(&ledger(&work)?, OLD)?;
     ensure(objects.iter().all(|object| object.exists()), || "objects are gone")?;
     passed()
 }

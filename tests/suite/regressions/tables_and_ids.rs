@@ -3,8 +3,8 @@
 use libtest_mimic::Trial;
 
 use crate::support::{
-    OFFLOAD, Outcome, Release, Work, expect_equal, ledger, llvm, made, missing, passed, run, run_failing, run_offloaded, test,
-    with_llvm,
+    OFFLOAD, Outcome, Release, Work, ensure, expect_equal, ledger, llvm, made, missing, passed, run, run_failing, run_offloaded,
+    test, with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -77,8 +77,18 @@ fn two_kinds() -> Outcome {
     work.file("code", "CODE");
     work.file("host", "HOST");
     let targets = format!("-targets={HOST},{PLAIN},hipv4-amdgcn-amd-amdhsa--gfx906:xnack+");
+    work.file("code4", "OTHER");
+    let mut bundles = Vec::new();
     for mut bundler in bundlers(&work) {
-        run(bundler.args([&targets, "-input=host", "-input=code", "-input=code", "-output=bundle"]))?;
+        run(bundler.args([&targets, "-input=host", "-input=code", "-input=code4", "-output=bundle"]))?;
+        bundles.push(std::fs::read(work.path().join("bundle"))?);
+    }
+    ensure(bundles[0] == bundles[1], || "another bundle than LLVM's")?;
+    // LLVM's bundler hands out the first that fits, whichever is asked for; ours the one of that name.
+    for (id, text) in [(PLAIN, "CODE"), ("hipv4-amdgcn-amd-amdhsa--gfx906:xnack+", "OTHER")] {
+        let [mut bundler, _] = bundlers(&work);
+        run(bundler.args(["-unbundle", "-input=bundle", "-output=out", &format!("-targets={id}")]))?;
+        expect_equal(id, text, &std::fs::read_to_string(work.path().join("out"))?)?;
     }
     // Within one kind they are in conflict.
     let targets = format!("-targets={HOST},{PLAIN},{PLAIN}:xnack+");

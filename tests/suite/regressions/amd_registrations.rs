@@ -1,0 +1,116 @@
+//! What comes of device code for AMD under its old and its new names: one code object in HIP's bundle, the triple that is registered, and the
+//! images that are kept.
+
+use std::path::PathBuf;
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::kit::Image;
+use crate::support::{
+    Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, llvm, made, passed, run, stderr_of, with_llvm,
+};
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        with_llvm("regressions::g01n_old_and_new_names_are_one_code_object_for_hip", one_code_object),
+        with_llvm("regressions::g01o_the_triple_that_is_registered_follows_the_inputs", registered_triple),
+        with_llvm("regressions::g01p_images_under_new_names_are_kept_and_found", kept),
+    ]
+}
+
+const OLD: &str = "amdgcn-amd-amdhsa";
+const NEW: &str = "amdgpu9.08-amd-amdhsa";
+const ARCH: &str = "gfx908";
+
+fn image<'a>(triple: &'a str, kind: &'a str, bytes: &'a [u8]) -> Image<'a> {
+    Image { triple, arch: ARCH, kind, bytes }
+}
+
+fn one_code_object() -> Outcome {
+    let work = Work::new();
+    work.fat("old.o", &[image(OLD, "hip", b"A")])?;
+    work.fat("new.o", &[image(NEW, "hip", b"B")])?;
+    for (order, code) in [(["old.o", "new.o"], "AB"), (["new.o", "old.o"], "BA")] {
+        work.forget();
+        run(&mut work.wrapper(order.into_iter().chain(["--emit-fatbin-only", "-o", "fat"])))?;
+        let images: Vec<String> = work.images()?.into_iter().map(|(_, code)| code).collect();
+        expect_equal("device links", code, &images.join(" "))?;
+        let mut list = work.command(made().links.join("clang-offload-bundler"));
+        let listed = run(list.args(["-type=bc", "-list", "-input=fat"]))?;
+        let ids: Vec<&str> = listed.lines().filter(|line| line.starts_with("hip")).collect();
+        expect_equal("entries", "hip-amdgcn-amd-amdhsa--gfx908", &ids.join(" "))?;
+    }
+    passed()
+}
+
+/// The triples of the images in the registration object of a link of `objects`, as LLVM's tool reads them.
+fn triples(work: &Work, objects: &[&str]) -> Result<String, Failed> {
+    work.forget();
+    run(&mut work.wrapper(objects.iter().copied().chain(["-o", "a.out"])))?;
+    let made: Vec<PathBuf> = std::fs::read_dir(work.path().join("made"))?.flatten().map(|entry| entry.path()).collect();
+    let [object] = &made[..] else { return Err(format!("one registration object: {made:?}").into()) };
+    let told = run(work.command(llvm("llvm-objdump")).arg("--offloading").arg(object))?;
+    let triples = told.lines().filter(|line| line.starts_with("triple")).filter_map(|line| line.split_whitespace().last());
+    Ok(triples.collect::<Vec<_>>().join(" "))
+}
+
+fn registered_triple() -> Outcome {
+    let work = Work::new();
+    for (name, triple) in [("old.o", OLD), ("unversioned.o", "amdgpu-amd-amdhsa"), ("new.o", NEW)] {
+        work.fat(name, &[image(triple, "openmp", b"code")])?;
+    }
+    for (objects, triple) in [
+        (&["old.o"][..], OLD),
+        (&["unversioned.o"], "amdgpu-amd-amdhsa"),
+        (&["new.o"], NEW),
+        // With several, the one that says most.
+        (&["old.o", "new.o"], NEW),
+        (&["new.o", "unversioned.o", "old.o"], NEW),
+    ] {
+        expect_equal(&format!("{objects:?}"), triple, &triples(&work, objects)?)?;
+    }
+    passed()
+}
+
+/// A clang that knows the new names: the real one, which is told the old ones. It is no script, since nothing is kept of those.
+const KNOWS_NEW_NAMES: &str = r#"
+#include <string.h>
+#include <unistd.h>
+int main(int count, char **words) {
+  for (int at = 1; at < count; at++)
+    if (!strncmp(words[at], "--target=amdgpu9.0", 18)) words[at] = "--target=amdgcn-amd-amdhsa";
+  return execv(words[0] = CLANG, words);
+}
+"#;
+
+fn kept() -> Outcome {
+    let work = Work::new();
+    let clang = work.path().join("clang");
+    work.file("clang.c", KNOWS_NEW_NAMES);
+    run(work.command("cc").arg(format!("-DCLANG=\"{}\"", llvm("clang").display())).arg("clang.c").arg("-o").arg(&clang))?;
+    let source = "__attribute__((amdgpu_kernel, visibility(\"protected\"))) void kernel(int *a) { *a = 1; }";
+    work.file("device.c", source);
+    let words = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-O1", "-emit-llvm", "-c", "device.c", "-o", "device.bc"];
+    run(work.command(llvm("clang")).args(words))?;
+    let code = std::fs::read(work.path().join("device.bc"))?;
+    work.fat("a.o", &[Image { triple: NEW, arch: ARCH, kind: "openmp", bytes: &code }])?;
+    work.fat("b.o", &[Image { triple: "amdgpu9.06-amd-amdhsa", arch: "gfx906", kind: "openmp", bytes: &code }])?;
+    std::thread::sleep(std::time::Duration::from_millis(60));
+    let link = |object: &str| -> Result<String, Failed> {
+        let mut link = work.command(made().links.join("clang-linker-wrapper"));
+        link.args(["--host-triple=x86_64-unknown-linux-gnu", "--linker-path=/usr/bin/ld", "-shared", "-o", "out.so", object]);
+        link.args(["--wrapper-verbose", "--device-compiler=-nogpulib"]);
+        stderr_of(link.env("OFFLD_CLANG", &clang).env("OFFLD_CACHE", work.path().join("cache")))
+    };
+    for (object, target) in [("a.o", "amdgpu9.08-amd-amdhsa (gfx908)"), ("b.o", "amdgpu9.06-amd-amdhsa (gfx906)")] {
+        let first = link(object)?;
+        // What is kept of one processor is not another's.
+        expect_in(&first, &format!("device link for {target}: not in the cache"))?;
+        let before = std::fs::read(work.path().join("out.so"))?;
+        let said = link(object)?;
+        expect_in(&said, &format!("device link for {target}: found in the cache"))?;
+        expect_not_in(&said, "ld.lld\" -")?;
+        ensure(before == std::fs::read(work.path().join("out.so"))?, || "another image is found")?;
+    }
+    passed()
+}
