@@ -170,8 +170,16 @@ line front_packager v3 '\x00' v3-zlib.bin a '--image=' --error-on-no-match=true
 if [ -f omp14.o ]; then line front_packager old '\x00' omp14.o a; fi
 line front_packager help '\x00' empty --help-hidden
 
+python3 -c '
+import zipfile
+with zipfile.ZipFile("x.zip", "w", zipfile.ZIP_DEFLATED) as out:
+    out.write("three.bin", "pkg/three.so")
+    out.write("a", "stored", zipfile.ZIP_STORED)
+    with out.open("zip64", "w", force_zip64=True) as member: member.write(b"DEVICE-A")
+'
+tagged readers x.zip x.zip '\x0b'
 for how in 0 1 2 3 4; do
-    for file in plain.bc hip.hipfb both.bc v1-zlib.bc v2-zlib.bc three.bin v3-zlib.bin omp.o fat.o c.obj c.bc gnu.a thin.a a; do
+    for file in x.zip plain.bc hip.hipfb both.bc v1-zlib.bc v2-zlib.bc three.bin v3-zlib.bin omp.o fat.o c.obj c.bc gnu.a thin.a a; do
         line inspect $file.$how "\\x0$how" $file a
     done
 done

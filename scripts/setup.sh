@@ -34,6 +34,16 @@ fetch_cmake() {
     python3 -m pip install -q --root-user-action=ignore --disable-pip-version-check --no-deps --upgrade --target "$folder" \
         "cmake==$cmake_wheel" >&2 || shortfall "could not download the PyPI wheel of CMake $cmake_wheel"
 }
+# A wheel with device code, as PyPI has it, which `offld inspect` is tested with: 3.5 MB, for x86-64 hosts wherever it is read.
+cuda_runtime_wheel=12.9.79
+fetch_wheel() {
+    local folder
+    folder=$(cd "$(dirname "$0")/.." && pwd)/target/wheels
+    if compgen -G "$folder/*-$cuda_runtime_wheel-*.whl" >/dev/null; then return; fi
+    say "downloading the wheel of NVIDIA's CUDA runtime $cuda_runtime_wheel"
+    python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: --platform manylinux2014_x86_64 --dest "$folder" \
+        "nvidia-cuda-runtime-cu12==$cuda_runtime_wheel" >&2 || shortfall "could not download the PyPI wheel of CUDA's runtime $cuda_runtime_wheel"
+}
 if [ "${1:-}" = --demo ]; then
     shift
     install_packages "${build[@]}"
@@ -42,6 +52,7 @@ else
     # Servers that tests of the shared cache start for themselves, and what makes a certificate for one of them.
     install_servers redis-server nginx-light openssl
     fetch_cmake
+    fetch_wheel
 fi
 
 if ! command -v cargo >/dev/null; then

@@ -1,6 +1,6 @@
 //! Readers of single formats, one a call; the first byte says which: text bundles, the header of a bundle as a stream, compressed
 //! bundles as a stream, packed OffloadBinaries as a stream, fatbinaries, the sections of fat objects, the kernels of device images,
-//! bundles in objects, late sections, notes, bitcode.
+//! bundles in objects, late sections, notes, bitcode, zip files.
 #![no_main]
 
 use std::io::{self, Write};
@@ -17,11 +17,12 @@ use offld::formats::fatbin;
 use offld::formats::kernels;
 use offld::formats::offload_sections;
 use offld::formats::elf::wrapper_notes;
+use offld::formats::zip::{ZipFile, ZipReader};
 
 fuzz_target!(|data: &[u8]| {
     let Some((which, data)) = data.split_first() else { return };
     let size = data.len() as u64;
-    offld_fuzz::bounded(data.len(), || match which % 11 {
+    offld_fuzz::bounded(data.len(), || match which % 12 {
         0 => {
             let Ok(spans) = text::scan("//", data) else { return };
             let mut end = 0;
@@ -74,6 +75,7 @@ fuzz_target!(|data: &[u8]| {
             let _ = deferred_section::make_room(data.to_vec(), wanted);
         }
         9 => drop(wrapper_notes::add(data)),
+        11 => zip_members(data),
         _ => {
             if let Ok(stream) = bitstream::read(data) {
                 let _ = bitstream::write(&stream);
@@ -104,6 +106,21 @@ fn objects(data: &[u8]) {
         }
         assert_eq!(object.len() as u64, plan.size(&new));
         assert!(!readable || fat_object::bundle_sections(&object).is_ok());
+    }
+}
+
+/// Members of a zip file: all in it, no byte in many of them, and as much in each as the directory says.
+fn zip_members(data: &[u8]) {
+    let Ok(zip) = ZipFile::read(data) else { return };
+    let mut held = 0;
+    for member in zip.members().flatten() {
+        held += member.size;
+        assert!(held <= data.len() as u64 && member.offset + member.size <= data.len() as u64);
+        let Ok(mut plain) = ZipReader::new(&member, &data[member.offset as usize..][..member.size as usize]) else { continue };
+        let mut count = Count(0);
+        if io::copy(&mut plain, &mut count).is_ok() {
+            assert_eq!(count.0, member.plain_size);
+        }
     }
 }
 

@@ -28,7 +28,8 @@ pub(super) const AFTER_HELP: &str = "Exit status: 0 where there is device code, 
 /// The options of `offld inspect`.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// Objects, libraries, programs, archives, bundles, device code by itself; folders, for all that is in them; - is stdin
+    /// Objects, libraries, programs, archives, wheels and other zip files, bundles, device code by itself; folders, for all that is in
+    /// them; - is stdin
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Show the kernels of ELF images: registers, shared memory, scratch memory, size of the code
@@ -43,7 +44,7 @@ pub(super) struct Options {
     /// Write each image to a file in DIR; all of them or none, and never over a file that is there
     #[arg(long, value_name = "DIR")]
     extract: Option<PathBuf>,
-    /// Read headers alone: no hashes, and nothing is inflated but what says what is in a compressed bundle
+    /// Read headers alone: no hashes, and nothing is inflated but members of zip files and the heads of compressed bundles
     #[arg(long, conflicts_with_all = ["kernels", "extract"])]
     headers_only: bool,
     /// Show sizes in bytes

@@ -25,6 +25,7 @@ pub mod offload_sections;
 pub mod producer;
 #[cfg(test)]
 pub(crate) mod reference;
+pub mod zip;
 
 use crate::error::Malformed;
 

@@ -8,6 +8,7 @@
 mod archive;
 #[cfg(test)]
 mod tests;
+mod zip;
 
 use std::fmt;
 use std::fs::File;
@@ -21,6 +22,7 @@ use anyhow::{Context, Result};
 use rustix::io::Errno;
 
 pub(crate) use archive::{member_of, write_archive};
+pub(crate) use zip::{check_zip_member, start_of_zip_member, zip_member};
 
 use crate::io::bytes::Bytes;
 use crate::io::copy;

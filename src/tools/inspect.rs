@@ -1,8 +1,8 @@
-//! Lists the device code in files: objects, programs, archives, containers, bare images. Containers are opened recursively down to the
+//! Lists the device code in files: objects, programs, archives, zip files, containers, bare images. Containers are opened recursively down to the
 //! device images. A damaged part is reported as an error, and everything else in the file is still listed. Images are read in chunks, so
 //! memory use does not depend on their size.
 //!
-//! `walk` does the recursion; `what` recognizes formats; `containers`, `objects`, `archive` and `bitcode` each read one family of formats;
+//! `walk` does the recursion; `what` recognizes formats; `containers`, `objects`, `archive`, `zip` and `bitcode` each read one family of formats;
 //! `image` describes an image. `registers` and `libraries` find the runtimes that a file registers with; `report` is the result as data,
 //! `table` as text; `extract` writes images to files.
 
@@ -23,6 +23,7 @@ pub(crate) mod table;
 mod tests;
 mod walk;
 mod what;
+mod zip;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -47,7 +48,7 @@ pub(crate) struct Request {
     pub files: Vec<PathBuf>,
     /// Whether to list the kernels of images.
     pub kernels: bool,
-    /// Whether to read headers only: no hashes, and only the header of a compressed bundle is decompressed.
+    /// Whether to read headers only: no hashes or checksums, and of a compressed bundle only the header is decompressed.
     pub headers_only: bool,
     /// The folder to extract images to.
     pub extract: Option<PathBuf>,
@@ -113,6 +114,7 @@ fn kind(data: &[u8]) -> &'static str {
         ByteKind::TextBundle(_) => "text-bundle",
         ByteKind::Archive if data.starts_with(&magic::THIN_ARCHIVE) => "thin-archive",
         ByteKind::Archive => "archive",
+        ByteKind::Zip => "zip",
         ByteKind::Object(FileKind::Elf32 | FileKind::Elf64) => elf_kind(data),
         ByteKind::Object(FileKind::Coff | FileKind::CoffBig) => "coff-object",
         ByteKind::Object(FileKind::Pe32 | FileKind::Pe64) => "pe",

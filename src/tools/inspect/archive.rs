@@ -19,7 +19,8 @@ pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
             Ok((member, (piece, file))) => {
                 let name = String::from_utf8_lossy(member.name).into_owned();
                 let own = file.as_ref().map(|file| file.display().to_string());
-                let step = Step::Member { name, file: own, offset: piece.file_offset(0), size: piece.size() };
+                let (offset, size) = (piece.file_offset(0), piece.size());
+                let step = Step::Member { name, file: own, offset, size, compression: None, plain_size: None };
                 let inner = cursor.deeper(piece, cursor.place.then(step), cursor.facts.clone());
                 walk.enter(&Cursor { file: file.unwrap_or(inner.file), ..inner });
             }

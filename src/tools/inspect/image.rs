@@ -137,6 +137,7 @@ fn format(data: &[u8]) -> (&'static str, Option<elf::Machine>) {
         ByteKind::Ptx => "ptx",
         ByteKind::TileIr => "tile-ir",
         ByteKind::Archive => "archive",
+        ByteKind::Zip => "zip",
         ByteKind::Containers | ByteKind::TextBundle(_) => "container",
         ByteKind::Empty => "empty",
         ByteKind::Zstd => "zstd",

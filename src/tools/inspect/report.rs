@@ -126,7 +126,7 @@ impl Image {
 #[serde(tag = "in", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Step {
-    /// A member of an archive.
+    /// A member of an archive or of a zip file.
     Member {
         /// Its name.
         name: String,
@@ -134,8 +134,12 @@ pub enum Step {
         file: Option<String>,
         /// Where it starts; for a member of a thin archive, in its own file.
         offset: Option<u64>,
-        /// Its size.
+        /// Its size as stored, which may be compressed.
         size: u64,
+        /// The compression method of a member of a zip file.
+        compression: Option<&'static str>,
+        /// Its decompressed size, if it is compressed.
+        plain_size: Option<u64>,
     },
     /// A section of an object or program.
     Section {

@@ -10,7 +10,7 @@ use object::FileKind;
 use super::image::ImageMetadata;
 use super::report::{Entries, FileReport, Image, Linker, Place, Registration};
 use super::what::{ByteKind, byte_kind};
-use super::{Request, archive, bitcode, containers, image, objects, registers};
+use super::{Request, archive, bitcode, containers, image, objects, registers, zip};
 use crate::error;
 use crate::formats::archive::MAX_NESTING;
 use crate::formats::elf::link_note::{self, LinkedBy};
@@ -35,6 +35,8 @@ pub(super) struct Walk<'r> {
     pub(super) errors: Vec<String>,
     /// How many more members, sections and containers may be opened.
     left: u64,
+    /// How many more bytes may be inflated of members of zip files.
+    pub(super) inflatable: u64,
 }
 
 /// Bytes to be inspected, with their place and what the enclosing containers say about them.
@@ -68,7 +70,8 @@ impl<'r> Walk<'r> {
         let left = FEW + size / BYTES_EACH;
         let (images, registrations, entries) = (Vec::new(), Vec::new(), Vec::new());
         let (linked_by, errors) = (Vec::new(), Vec::new());
-        Walk { request, signals, images, registrations, entries, linked_by, errors, left }
+        let inflatable = zip::most_inflated(size);
+        Walk { request, signals, images, registrations, entries, linked_by, errors, left, inflatable }
     }
 
     /// What was found in the file `path`, which is of the type `kind`.
@@ -106,6 +109,7 @@ impl<'r> Walk<'r> {
             ByteKind::Containers => containers::sequence(self, cursor),
             ByteKind::TextBundle(comment) => containers::text_bundle(self, cursor, comment),
             ByteKind::Archive => archive::members(self, cursor),
+            ByteKind::Zip => zip::members(self, cursor),
             ByteKind::Zstd if !self.request.headers_only => containers::zstd_frame(self, cursor),
             ByteKind::Object(kind) if cursor.inside => self.device_object(cursor, kind),
             ByteKind::Object(kind) => self.host_object(cursor, kind),

@@ -3,7 +3,7 @@
 use object::FileKind;
 use object::read::coff::CoffFile;
 
-use crate::formats::{bundle, compressed, fatbin, magic, offload_binary};
+use crate::formats::{bundle, compressed, fatbin, magic, offload_binary, zip};
 
 /// How a frame of zstd starts.
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -17,6 +17,8 @@ pub(super) enum ByteKind {
     TextBundle(&'static str),
     /// An archive.
     Archive,
+    /// A zip file, such as a Python wheel.
+    Zip,
     /// ELF, COFF, PE or another file with sections.
     Object(FileKind),
     /// LLVM bitcode.
@@ -49,6 +51,9 @@ pub(super) fn byte_kind(data: &[u8], host: bool) -> ByteKind {
     }
     if !host && data.starts_with(&ZSTD) {
         return ByteKind::Zstd;
+    }
+    if host && zip::is_zip(data) {
+        return ByteKind::Zip;
     }
     if magic::is_bitcode(data) {
         return ByteKind::Bitcode;

@@ -25,6 +25,7 @@ mod sycl_runtimes;
 mod tables_and_ids;
 mod thin_archives;
 mod usage;
+mod wheels;
 
 use libtest_mimic::Trial;
 
@@ -54,5 +55,6 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(tables_and_ids::trials());
     trials.extend(thin_archives::trials());
     trials.extend(usage::trials());
+    trials.extend(wheels::trials());
     trials
 }

@@ -1,0 +1,168 @@
+//! Zip files made here, whole, damaged, and with claims that are not true.
+
+use std::io::{Read, Write};
+
+use super::*;
+use crate::error::Malformed;
+
+/// A member to write: its name, its contents, and how they are stored.
+struct New<'a> {
+    name: &'a str,
+    plain: &'a [u8],
+    method: u16,
+}
+
+fn new<'a>(name: &'a str, plain: &'a [u8], method: u16) -> New<'a> {
+    New { name, plain, method }
+}
+
+fn packed(plain: &[u8], method: u16) -> Vec<u8> {
+    match method {
+        8 => {
+            let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::best());
+            encoder.write_all(plain).unwrap();
+            encoder.finish().unwrap()
+        }
+        93 => zstd::bulk::compress(plain, 3).unwrap(),
+        _ => plain.to_vec(),
+    }
+}
+
+/// A zip file of `members`, as simple as it gets.
+fn zip(members: &[New<'_>]) -> Vec<u8> {
+    let (mut file, mut directory) = (Vec::new(), Vec::new());
+    for New { name, plain, method } in members {
+        let bytes = packed(plain, *method);
+        let mut crc = flate2::Crc::new();
+        crc.update(plain);
+        let at = file.len() as u32;
+        let mut common = [[20, 0, 0, 0], [method.to_le_bytes()[0], 0, 0, 0]].concat();
+        common.extend([0; 2]);
+        for field in [crc.sum(), bytes.len() as u32, plain.len() as u32] {
+            common.extend(field.to_le_bytes());
+        }
+        common.extend((name.len() as u16).to_le_bytes());
+        common.extend([0; 2]);
+        file.extend([&b"PK\x03\x04"[..], &common, name.as_bytes(), &bytes].concat());
+        directory.extend([&b"PK\x01\x02\x14\0"[..], &common, &[0; 10], &at.to_le_bytes(), name.as_bytes()].concat());
+    }
+    let (at, count) = (file.len() as u32, (members.len() as u16).to_le_bytes());
+    let size = (directory.len() as u32).to_le_bytes();
+    [&file, &directory, &b"PK\x05\x06\0\0\0\0"[..], &count, &count, &size, &at.to_le_bytes(), &[0; 2]].concat()
+}
+
+fn plain_of(data: &[u8], member: &ZipMember<'_>) -> Result<Vec<u8>, Option<Malformed>> {
+    let bytes = &data[member.offset as usize..(member.offset + member.size) as usize];
+    let mut plain = Vec::new();
+    let read = ZipReader::new(member, bytes).map_err(Some)?.read_to_end(&mut plain);
+    read.map(|_| plain).map_err(|error| Malformed::of(&error))
+}
+
+fn read(data: &[u8]) -> Result<Vec<(String, Vec<u8>)>, String> {
+    let zip = ZipFile::read(data).map_err(|fault| fault.to_string())?;
+    let members = zip.members().map(|member| {
+        let member = member.map_err(|fault| fault.to_string())?;
+        let plain = plain_of(data, &member).map_err(|fault| fault.map_or("not a fault".to_owned(), |fault| fault.to_string()))?;
+        Ok((member.shown_name(), plain))
+    });
+    members.collect()
+}
+
+const LONG: [u8; 5000] = [7; 5000];
+
+fn three() -> Vec<u8> {
+    zip(&[new("a/stored", b"DEVICE-A", 0), new("b/", b"", 0), new("b/deflated", &LONG, 8), new("c", &LONG, 93)])
+}
+
+#[test]
+fn members_are_read_as_they_were_written() {
+    let expected = vec![
+        ("a/stored".to_owned(), b"DEVICE-A".to_vec()),
+        ("b/deflated".to_owned(), LONG.to_vec()),
+        ("c".to_owned(), LONG.to_vec()),
+    ];
+    assert_eq!(read(&three()), Ok(expected));
+    let data = three();
+    let zip = ZipFile::read(&data).unwrap();
+    let first = zip.members().next().unwrap().unwrap();
+    assert_eq!((first.method, first.header, first.size, first.plain_size), (ZipMethod::Stored, 0, 8, 8));
+    assert_eq!(&data[first.offset as usize..][..8], b"DEVICE-A");
+}
+
+#[test]
+fn no_prefix_is_whole() {
+    let whole = three();
+    for len in 0..whole.len() {
+        assert!(read(&whole[..len]).is_err(), "{len}");
+    }
+}
+
+#[test]
+fn every_flipped_byte_returns() {
+    let whole = three();
+    for at in 0..whole.len() {
+        for bits in [1, 0x80, 0xff] {
+            let mut data = whole.clone();
+            data[at] ^= bits;
+            if let Ok(members) = read(&data) {
+                assert!(members.iter().all(|(_, plain)| plain.len() <= LONG.len()), "{at}");
+            }
+        }
+    }
+}
+
+/// The only member's fault after `change`, which gets the bytes and where its entry of the directory is.
+fn fault_of(member: New<'_>, change: impl FnOnce(&mut Vec<u8>, usize)) -> String {
+    let mut data = zip(&[member]);
+    let entry = data.windows(4).rposition(|bytes| bytes == b"PK\x01\x02").unwrap();
+    change(&mut data, entry);
+    read(&data).unwrap_err()
+}
+
+#[test]
+fn what_a_directory_says_is_compared_with_what_is_there() {
+    let deflated = || new("k", &LONG, 8);
+    assert!(fault_of(deflated(), |data, entry| data[entry + 8] |= 1).contains("encrypted"));
+    assert!(fault_of(deflated(), |data, entry| data[entry + 10] = 14).contains("method 14 (LZMA)"));
+    assert!(fault_of(deflated(), |data, entry| data[entry + 16] ^= 1).contains("does not match its checksum"));
+    assert!(fault_of(deflated(), |data, entry| data[entry + 24] ^= 1).contains("less data than its directory says"));
+    assert!(fault_of(deflated(), |data, entry| data[entry + 25] ^= 1).contains("more data than its directory says"));
+    assert!(fault_of(deflated(), |data, entry| data[entry + 27] = 0x7f).contains("cannot be the"));
+    assert!(fault_of(deflated(), |data, entry| data[entry + 46] = b'j').contains("another name"));
+    assert!(fault_of(deflated(), |data, entry| data[entry + 42] = 1).contains("no header of a member"));
+    assert!(fault_of(deflated(), |data, entry| data[entry + 23] = 0x7f).contains("past the end"));
+    assert!(fault_of(new("k", b"K", 0), |data, entry| data[entry + 24] = 2).contains("cannot be the 2"));
+    assert!(fault_of(new("k", b"K", 0), |data, _| data[31] = b'J').contains("checksum"));
+    let count = |data: &mut Vec<u8>, _| *data.iter_mut().rev().nth(11).unwrap() = 3;
+    assert!(fault_of(new("k", b"K", 0), count).contains("has 1 entries and should have 3"));
+}
+
+#[test]
+fn members_that_share_bytes_are_a_fault() {
+    let mut data = zip(&[new("k", &LONG, 0), new("k", &LONG, 0), new("k", &LONG, 0)]);
+    let entries: Vec<usize> = (0..data.len() - 4).filter(|at| &data[*at..at + 4] == b"PK\x01\x02").collect();
+    entries.iter().for_each(|entry| data[entry + 42..entry + 46].fill(0));
+    // As many bytes as the file has are no fault yet: nothing grows by that.
+    assert!(read(&data).is_ok());
+    let first = zip(&[new("k", &LONG, 0)]);
+    let entry = first.windows(4).rposition(|bytes| bytes == b"PK\x01\x02").unwrap();
+    let (head, directory) = (&first[..entry], &first[entry..first.len() - 22]);
+    let mut end = first[first.len() - 22..].to_vec();
+    (end[8], end[10], end[12]) = (3, 3, 3 * directory.len() as u8);
+    let shared = [head, directory, directory, directory, &end].concat();
+    assert!(read(&shared).unwrap_err().contains("those of other members"));
+}
+
+#[test]
+fn names_that_lead_out_have_no_path() {
+    let path = |name: &str| {
+        let data = zip(&[new(name, b"", 0)]);
+        let zip = ZipFile::read(&data).unwrap();
+        let member = zip.members().next().unwrap().unwrap();
+        (member.path().is_some(), member.name_fault().map(|fault| fault.to_string()))
+    };
+    assert_eq!(path("a/b.so"), (true, None));
+    assert!(!path("a/../b").0);
+    assert!(path("/etc/passwd").1.unwrap().contains("leads out"));
+    assert!(path("a\x1b[2J").1.unwrap().contains("control characters"));
+}
