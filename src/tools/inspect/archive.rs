@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
 
+use super::image::ImageMetadata;
 use super::report::Step;
 use super::walk::{Cursor, Walk};
 use crate::formats::archive::{self, ArchiveFault, ArchiveMember, MemberContents};
@@ -16,18 +17,36 @@ pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
         walk.signals.check()?;
         let opened = member.map_err(describe).and_then(|member| Ok((member, open(cursor, &member)?)));
         match opened {
+            Ok((member, (piece, _))) if cursor.inside && is_padding(member.name, piece.bytes()) => {}
             Ok((member, (piece, file))) => {
                 let name = String::from_utf8_lossy(member.name).into_owned();
+                let facts = of_intel_member(&cursor.facts, &name);
                 let own = file.as_ref().map(|file| file.display().to_string());
                 let (offset, size) = (piece.file_offset(0), piece.size());
                 let step = Step::Member { name, file: own, offset, size, compression: None, plain_size: None };
-                let inner = cursor.deeper(piece, cursor.place.then(step), cursor.facts.clone());
+                let inner = cursor.deeper(piece, cursor.place.then(step), facts);
                 walk.enter(&Cursor { file: file.unwrap_or(inner.file), ..inner });
             }
             Err(error) => walk.note(&error),
         }
     }
     Ok(())
+}
+
+/// Whether a member of an image that is an archive is between the others to align them, as Intel's ocloc has it: `pad_0` with blanks.
+fn is_padding(name: &[u8], bytes: &[u8]) -> bool {
+    name.starts_with(b"pad_") && bytes.iter().all(|byte| *byte == b' ')
+}
+
+/// `facts` with the device that a member's name has in an archive that Intel's ocloc has made for several of them: `64.12.60.7`, with the
+/// size of a pointer before it.
+fn of_intel_member(facts: &ImageMetadata, name: &str) -> ImageMetadata {
+    let mut facts = facts.clone();
+    let device = name.strip_prefix("64.").or(name.strip_prefix("32."));
+    if let Some(device) = device.filter(|_| facts.triple.starts_with("spir64_gen") && facts.target.is_empty()) {
+        facts.target = device.to_owned();
+    }
+    facts
 }
 
 /// The bytes of a member. A member of a thin archive is a file, whose path is returned too.

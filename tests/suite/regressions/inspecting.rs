@@ -84,6 +84,21 @@ fn archives() -> Outcome {
     expect_equal("images", "2", &found.len().to_string())?;
     found.iter().try_for_each(expect_spirv)?;
     expect_equal("members", "\"one.spv\" \"two.spv\"", &format!("{} {}", found[0]["members"][0], found[1]["members"][0]))?;
+    intels_archive(&work)
+}
+
+/// As Intel's ocloc makes them: devices are names of members, and between them are others that align them.
+fn intels_archive(work: &Work) -> Outcome {
+    std::fs::copy(work.path().join("one.spv"), work.path().join("64.12.60.7"))?;
+    std::fs::copy(work.path().join("one.spv"), work.path().join("generic_ir"))?;
+    work.file("pad_0", "        ");
+    work.archive("devices.a", &["pad_0", "64.12.60.7", "generic_ir"])?;
+    work.fat("plain.o", &[])?;
+    let section = "__CLANG_OFFLOAD_BUNDLE__sycl-spir64_gen-unknown-unknown";
+    run(work.command(llvm("llvm-objcopy")).args([&format!("--add-section={section}=devices.a"), "plain.o", "gen.o"]))?;
+    let found = images(work, "gen.o")?;
+    let targets: Vec<String> = found.iter().map(|image| format!("{} {}", image["members"][0], image["target"])).collect();
+    expect_equal("devices", "\"64.12.60.7\" \"12.60.7\"\n\"generic_ir\" \"\"", &targets.join("\n"))?;
     passed()
 }
 
