@@ -280,7 +280,8 @@ impl Read for PieceReader<'_> {
 
 fn temporary() -> Result<File> {
     let folder = session::temp_folder();
-    tempfile::tempfile_in(&folder).with_context(|| format!("cannot make a temporary file in `{}`", folder.display()))
+    tempfile::tempfile_in(&folder)
+        .with_context(|| format!("cannot make a temporary file in {}", session::shown_temp_folder(&folder)))
 }
 
 /// An unnamed temporary file to which many pieces are appended: there may be more of them than files can be open at once.

@@ -67,7 +67,10 @@ pub(crate) fn write(link: &LinkToReproduce<'_>) -> Result<()> {
     let found = found.and_then(Result::ok).unwrap_or_default();
     let tools = Tools::of(link, inputs.as_ref().unwrap_or(&Inputs::default()), &found);
     let entries = entries(link, &tools)?;
-    archive::write(&entries, &target).context("cannot write the reproduction of this link")
+    archive::write(&entries, &target).with_context(|| match target {
+        archive::Destination::File(_) => "cannot write the reproduction of this link".to_owned(),
+        archive::Destination::Folder(..) => format!("{}: cannot write the reproduction of this link", session::OFFLD_REPRODUCE),
+    })
 }
 
 fn target(request: &LinkRequest) -> Option<archive::Destination> {

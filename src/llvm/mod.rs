@@ -143,7 +143,10 @@ impl<'s> Llvm<'s> {
         let answer = running.service.answer(timeout()?);
         // A signal ends the program as well, and is then the error to report.
         self.session.signals.check()?;
-        answer.map_err(|ended| StepFailed::into(run::no_answer(&running.cmd, &ended)))
+        answer.map_err(|ended| {
+            let failed = StepFailed::into(run::no_answer(&running.cmd, &ended));
+            if running.checked { failed } else { blame(&running.cmd, failed) }
+        })
     }
 
     fn start(&self, host_triple: Option<&str>) -> Result<Running> {
@@ -151,13 +154,21 @@ impl<'s> Llvm<'s> {
         let mut args = vec![OsString::from(protocol::SERVE)];
         args.extend(host_triple.map(OsString::from));
         let cmd = Cmd { step: "start of LLVM".to_owned(), program, args, quoting: Style::Gnu, inputs: Vec::new(), output: None };
-        let mut service = self.session.runner.serve(&cmd, &self.session.signals)?;
+        let mut service = self.session.runner.serve(&cmd, &self.session.signals).map_err(|error| blame(&cmd, error))?;
         service.send(&Request::Hello.encode()?).map_err(|ended| run::no_answer(&cmd, &ended))?;
         Ok(Running { service, cmd, checked: false, asked: VecDeque::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Running>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The `error` of a program that has not even said what it is; where a variable names the program, that is likely to be wrong.
+fn blame(cmd: &Cmd, error: anyhow::Error) -> anyhow::Error {
+    match Session::env(session::OFFLD_LLVM) {
+        Some(_) => error.context(format!("{}: `{}` is no offld-llvm that runs here", session::OFFLD_LLVM, cmd.program.display())),
+        None => error,
     }
 }
 

@@ -58,6 +58,10 @@ fn resolve_in(option: Option<&OsStr>, env: &dyn Fn(&str) -> Option<OsString>) ->
         // A folder that was named is used whoever it belongs to: teams share folders.
         Some((by, value)) if !is_one_of(&value, &ON) => {
             let absolute = std::path::absolute(&value).map_err(|error| format!("{by}={}: {error}", value.display()));
+            if absolute.as_deref().is_ok_and(is_no_folder) {
+                let why = format!("{by}: `{}` is not a folder, and none can be made there", value.display());
+                return Setting { is_wrong: true, ..Setting::off(why) };
+            }
             absolute.map(|folder| (folder, false))
         }
         _ => default_folder(env).map(|folder| (folder, true)),
@@ -65,6 +69,14 @@ fn resolve_in(option: Option<&OsStr>, env: &dyn Fn(&str) -> Option<OsString>) ->
     match root {
         Ok((root, is_default)) => Setting { root: Some(root), is_default, limit, why_off: None, is_wrong: false },
         Err(why) => Setting::off(why),
+    }
+}
+
+/// Whether `path`, or what it is in, is something else than a folder.
+fn is_no_folder(path: &Path) -> bool {
+    match std::fs::metadata(path) {
+        Ok(meta) => !meta.is_dir(),
+        Err(error) => error.kind() == std::io::ErrorKind::NotADirectory,
     }
 }
 
@@ -207,6 +219,14 @@ mod tests {
         assert_eq!(setting(Some(""), &[home]), Err("--wrapper-cache=: cannot make an empty path absolute".into()));
         assert_eq!(setting(None, &[]), Err("neither XDG_CACHE_HOME nor HOME is an absolute path".into()));
         assert_eq!(setting(None, &[home, ("OFFLD_CACHE_SIZE", "0")]), Err("OFFLD_CACHE_SIZE=0".into()));
+        let file = std::env::current_exe().unwrap();
+        for path in [file.clone(), file.join("below")] {
+            let wrong = setting(None, &[home, ("OFFLD_CACHE", path.to_str().unwrap())]).unwrap_err();
+            assert!(
+                wrong.starts_with("OFFLD_CACHE: `/") && wrong.ends_with("is not a folder, and none can be made there"),
+                "{wrong}"
+            );
+        }
         let wrong = setting(None, &[home, ("OFFLD_CACHE_SIZE", "many")]).unwrap_err();
         assert!(wrong.starts_with("OFFLD_CACHE_SIZE: `many` is no size"), "{wrong}");
     }

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
+use crate::sys::session::shown_temp_folder;
 use crate::sys::threads;
 
 /// Files of at least this many bytes are removed on another thread, because the system takes long to remove them.
@@ -53,7 +54,8 @@ impl Scratch {
         }
         if state.folder.is_none() {
             let made = tempfile::Builder::new().prefix("offld-").tempdir_in(&self.parent);
-            state.folder = Some(made.with_context(|| format!("cannot make a temporary folder in `{}`", self.parent.display()))?);
+            state.folder =
+                Some(made.with_context(|| format!("cannot make a temporary folder in {}", shown_temp_folder(&self.parent)))?);
         }
         let folder = state.folder.as_ref().map(TempDir::path).unwrap_or(&self.parent);
         Ok(folder.join(name))

@@ -2,7 +2,7 @@
 //! trace), created once in `cli/` and passed to every stage. Also the names of all environment variables that offld reads.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::sys::run::{Dry, Real, Run};
@@ -158,4 +158,11 @@ impl Session {
 /// The folder for temporary files.
 pub(crate) fn temp_folder() -> PathBuf {
     TEMP.iter().find_map(|name| Session::env(name)).map_or_else(|| PathBuf::from("/tmp"), PathBuf::from)
+}
+
+/// The folder for temporary files in a message: with the variable that names it, if one does.
+pub(crate) fn shown_temp_folder(folder: &Path) -> String {
+    let is_it = |name: &&&str| Session::env(name).is_some_and(|value| Path::new(&value) == folder);
+    let named = TEMP.iter().find(is_it).map(|name| format!(", which {name} names")).unwrap_or_default();
+    format!("`{}`{named}", folder.display())
 }

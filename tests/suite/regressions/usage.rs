@@ -128,6 +128,17 @@ fn wrong_variables() -> Outcome {
     linker.args(["-o", "x", "a.o"]).env("OFFLD_LINKER", "/no/ld");
     expect_in(&run_failing(&mut linker)?, "error: OFFLD_LINKER: cannot find the host linker `/no/ld`")?;
     expect_in(&run_failing(link().env("OFFLD_LLVM", "/no/llvm"))?, "OFFLD_LLVM names `/no/llvm`")?;
+    let other = run_failing(link().env("OFFLD_LLVM", "/bin/true"))?;
+    expect_in(&other, "error: OFFLD_LLVM: `/bin/true` is no offld-llvm that runs here: ")?;
+    work.file("text", "no program");
+    let none = work.path().join("text");
+    expect_in(&run_failing(link().env("OFFLD_LLVM", &none))?, "text` is no offld-llvm that runs here: ")?;
+    let temporary = run_failing(link().env("TMPDIR", "/no/folder"))?;
+    expect_in(&temporary, "error: cannot make a temporary folder in `/no/folder`, which TMPDIR names: ")?;
+    let reproduction = run_failing(link().env("OFFLD_REPRODUCE", none.join("x")))?;
+    expect_in(&reproduction, "error: OFFLD_REPRODUCE: cannot write the reproduction of this link: ")?;
+    let timeout = run_failing(link().env("OFFLD_LLVM_TIMEOUT", "soon"))?;
+    expect_in(&timeout, "error: OFFLD_LLVM_TIMEOUT=soon is not a number of seconds")?;
     passed()
 }
 
@@ -210,6 +221,13 @@ fn bad_settings() -> Outcome {
     let told = warnings("a.o", "OFFLD_CACHE_SIZE", "many")?;
     expect_in(&told, "warning: OFFLD_CACHE_SIZE: `many` is no size")?;
     expect_equal("warnings", "1", &told.matches("warning: ").count().to_string())?;
+    let file = work.path().join("a.o");
+    for folder in [file.clone(), file.join("cache")] {
+        let told = stderr_of(work.wrapper(["-o", "x", "a.o"]).env("OFFLD_CACHE", folder))?;
+        expect_in(&told, "warning: OFFLD_CACHE: `")?;
+        expect_in(&told, "is not a folder, and none can be made there; device links are not cached")?;
+        expect_equal("warnings", "1", &told.matches("warning: ").count().to_string())?;
+    }
     expect_equal("without device code", "", &warnings("plain.o", "OFFLD_CACHE_SIZE", "many")?)?;
     expect_equal("a good value", "", &warnings("a.o", "OFFLD_CACHE_SIZE", "500M")?)?;
     if cfg!(feature = "remote-cache") {
