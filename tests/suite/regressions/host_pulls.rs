@@ -12,10 +12,12 @@ pub(super) fn trials() -> Vec<Trial> {
     vec![
         pulled("g10a_undefined_glob", Case { linkers: &["lld"], words: &["-Wl,--undefined-glob=[^a-e]", "LIB"], ..CONSTRUCTED }),
         pulled("g10b_extern_of_a_script", Case { script: extern_f, words: &["s.ld", "LIB"], ..CONSTRUCTED }),
-        pulled(
-            "g10b_extern_of_a_script_by_option",
-            Case { script: extern_f, words: &["-Wl,-T,s.ld", "LIB"], linkers: &["bfd"], ..CONSTRUCTED },
-        ),
+        pulled("g10b_extern_of_a_script_by_option", Case { script: extern_f, ..CONSTRUCTED }.by_option_of_bfd()),
+        pulled("g10b_extern_of_a_script_of_lld", Case { script: extern_f, ..CONSTRUCTED }.by_option_of_lld()),
+        pulled("g10c_assignment_of_a_script_of_lld", Case { script: alias, ..ALIASED }.by_option_of_lld()),
+        pulled("g10c_assignment_of_a_script_by_option", Case { script: alias, ..ALIASED }.by_option_of_bfd()),
+        pulled("g10d_provide_of_a_script_of_lld", Case { script: provide, ..ALIASED }.by_option_of_lld()),
+        pulled("g10d_provide_of_a_script_by_option", Case { script: provide, ..ALIASED }.by_option_of_bfd()),
         pulled("g10c_assignment_of_a_script", Case { script: alias, words: &["s.ld", "LIB"], linkers: both, ..ALIASED }),
         pulled(
             "g10c_assignment_before_the_objects",
@@ -38,6 +40,18 @@ struct Case {
     words: &'static [&'static str],
     /// The symbol version of `f`, if it has one.
     version: &'static str,
+}
+
+impl Case {
+    /// The script given by `-T`, which is in the place of GNU ld's own.
+    const fn by_option_of_bfd(self) -> Case {
+        Case { words: &["-Wl,-T,s.ld", "LIB"], linkers: &["bfd"], ..self }
+    }
+
+    /// The same with ld.lld, where a script without `SECTIONS` is in nothing's place.
+    const fn by_option_of_lld(self) -> Case {
+        Case { words: &["-Wl,--script=s.ld", "LIB"], linkers: &["lld"], ..self }
+    }
 }
 
 /// Nobody calls `f`: a constructor beside it prints.
