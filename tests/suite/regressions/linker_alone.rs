@@ -172,8 +172,13 @@ fn relocatable_in_archive() -> Outcome {
 
 /// A stand-in for a clang whose folders have the runtime.
 fn gpu_runtime() -> Outcome {
+    runtime_of("amdgcn-amd-amdhsa", "gfx90a")?;
+    runtime_of("nvptx64-nvidia-cuda", "sm_70")
+}
+
+fn runtime_of(triple: &str, arch: &str) -> Outcome {
     let work = Work::new();
-    work.fat("a.o", &[Image::amd("gfx90a", "A")])?;
+    work.fat("a.o", &[Image { triple, arch, kind: "openmp", bytes: b"A" }])?;
     let clang = work.tool(
         "llvm/bin/clang",
         "#!/bin/sh\n[ \"$1\" = -dumpversion ] && { echo 22.1.8; exit; }\nprintf '%s\\n' \"$@\" > device-line\n\
@@ -191,10 +196,10 @@ fn gpu_runtime() -> Outcome {
     // It is not there, and the link fails.
     work.file("fails", "");
     let told = run_failing(&mut link(&[]))?;
-    expect_in(&told, "OpenMP device code for amdgcn-amd-amdhsa (gfx90a) needs libompdevice, and there is none in ")?;
-    expect_in(&told, "llvm/lib/amdgcn-amd-amdhsa: install ")?;
+    expect_in(&told, &format!("OpenMP device code for {triple} ({arch}) needs libompdevice, and there is none in "))?;
+    expect_in(&told, &format!("llvm/lib/{triple}: install "))?;
     std::fs::remove_file(work.path().join("fails"))?;
-    let folder = "llvm/lib/amdgcn-amd-amdhsa";
+    let folder = format!("llvm/lib/{triple}");
     for name in ["libompdevice.a", "libc.a"] {
         work.file(&format!("{folder}/{name}"), "!<arch>\n");
     }
@@ -204,7 +209,7 @@ fn gpu_runtime() -> Outcome {
     expect_in(&added, "-Xlinker\n-L/")?;
     expect_in(&added, &format!("{folder}\n-Xlinker\n-lompdevice\n-Xlinker\n-lc\n"))?;
     // What the line says itself, and a wrapper's line, stay as they are.
-    run(&mut link(&["--device-linker=amdgcn-amd-amdhsa=/my/libompdevice.a"]))?;
+    run(&mut link(&[&format!("--device-linker={triple}=/my/libompdevice.a")]))?;
     expect_not_in(&line()?, "-lompdevice")?;
     run(&mut link(&["--no-offload-runtime"]))?;
     expect_not_in(&line()?, "-lompdevice")?;
@@ -291,5 +296,10 @@ fn host_function() -> Outcome {
             "\n  `helper` is host code: helper.o defines it, for no device. Put it between `#pragma omp begin declare target`",
         )?;
     }
+    // For a GPU, whose linker says it in its own words.
+    work.run(llvm("clang"), ["-O1", "-fopenmp", "--offload-arch=gfx90a", "-nogpulib", "-c", "kernel.c"])?;
+    let mut link = work.command(made().links.join("clang-linker-wrapper"));
+    link.args(["--host-triple=x86_64-pc-linux-gnu", "--linker-path=/usr/bin/ld", "-o", "program", "kernel.o", "helper.o"]);
+    expect_in(&run_failing(&mut link)?, "\n  `helper` is host code: helper.o defines it, for no device. ")?;
     passed()
 }

@@ -22,6 +22,7 @@ pub(super) fn trials() -> Vec<Trial> {
         recipe("meson_with_offld_as_the_linker", MESON_LD, &["meson", "ninja"]),
         recipe("libtool", LIBTOOL, &AUTOTOOLS),
         with_llvm("regressions::g21d_cmake_needs_clang_for_ld_path", cmake_with_gcc),
+        with_llvm("regressions::g21d_cmake_with_fuse_ld", cmake_with_fuse_ld),
         with_llvm("regressions::g21d_libtool_needs_its_word_and_configure_must_not_have_it", libtool_without),
     ]
 }
@@ -135,7 +136,32 @@ fn cmake_with_gcc() -> Outcome {
     let commands = recipe(&work, CMAKE_LD)?;
     let without = commands[0].replace("CMAKE_C_COMPILER=clang", "CMAKE_C_COMPILER=gcc");
     ensure(without != commands[0], || "the recipe does not name clang")?;
-    expect_in(&run_failing(&mut shell(&work, &without, &[]))?, "is not able to compile a simple test program")?;
+    for line in [without.clone(), by_fuse_ld(&without)?] {
+        let _ = std::fs::remove_dir_all(work.path().join("build"));
+        expect_in(&run_failing(&mut shell(&work, &line, &[]))?, "is not able to compile a simple test program")?;
+    }
+    passed()
+}
+
+/// The command with `-fuse-ld=offld`, which clang looks for on its path, in place of the linker's path.
+fn by_fuse_ld(command: &str) -> Result<String, Failed> {
+    let links = made().links.display().to_string();
+    let changed = command.replace(&format!("--ld-path={links}/ld.offld"), "-fuse-ld=offld");
+    ensure(changed != command, || format!("no linker in {command}"))?;
+    Ok(format!("export PATH=\"$PATH:{links}\"; {changed}"))
+}
+
+fn cmake_with_fuse_ld() -> Outcome {
+    let Some(_) = there("cmake") else { return missing("cmake") };
+    let work = Work::new();
+    let commands = recipe(&work, CMAKE_LD)?;
+    let [configure, build, program] = commands.as_slice() else { return Err(format!("{commands:?}").into()) };
+    let links = made().links.display().to_string();
+    run(&mut shell(&work, &by_fuse_ld(configure)?, &[]))?;
+    run(&mut shell(&work, &format!("export PATH=\"$PATH:{links}\"; {build}"), &[]))?;
+    expect_equal("stdout", "10 40 on the device\n", &run(&mut shell(&work, program, &[]))?)?;
+    let cached = std::fs::read_dir(work.path().join("cache")).map_or(0, Iterator::count);
+    ensure(cached > 0, || "offld has linked no device code")?;
     passed()
 }
 
