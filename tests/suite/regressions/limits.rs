@@ -134,10 +134,8 @@ fn under_limits(way: &Way) -> Outcome {
         for limit in 1..=12 {
             let must_link = llvms_links(&work, &objects, linker, &|command| limit_of(command, limit))?;
             let mut link = link_line(&work, &objects, &wrapper(), linker);
-            if way.objects > 1 {
-                // As on a machine of many processors.
-                link.arg("--wrapper-jobs=64");
-            }
+            // As on a machine of many processors.
+            link.arg("--wrapper-jobs=64").env("RAYON_NUM_THREADS", "64");
             if way.cached {
                 link.env("OFFLD_CACHE", work.path().join(format!("cache{limit}")));
             }
