@@ -143,7 +143,8 @@ fn under_limits(way: &Way) -> Outcome {
             for turn in 0..1 + u32::from(way.cached) {
                 let mut command = limit_of(&link, limit)?;
                 let ended = in_time(&mut command)?;
-                right_or_one_error(&work, &command, &ended, must_link).map_err(|failed| told(limit, turn, failed))?;
+                right_or_one_error(&work, &command, &ended, must_link)
+                    .map_err(|failed| told(&limit.to_string(), turn, failed))?;
             }
         }
     }
@@ -163,7 +164,7 @@ fn llvms_links(
     Ok(ended.status.success())
 }
 
-fn told(limit: u32, turn: u32, failed: Failed) -> Failed {
+fn told(limit: &str, turn: u32, failed: Failed) -> Failed {
     format!("limit {limit}, turn {turn}: {}", failed.message().unwrap_or_default()).into()
 }
 
@@ -198,12 +199,22 @@ fn right_or_one_error(work: &Work, command: &Command, ended: &Output, must_link:
 struct Group(PathBuf);
 
 impl Group {
-    /// None where groups of this kind cannot be made.
-    fn new(kind: &str, settings: &[(&str, &str)]) -> Option<Group> {
-        let folder = Path::new("/sys/fs/cgroup").join(kind).join(format!("offld-test-{}", user()));
+    /// A group of `kind`, with the settings of cgroups 1 or those of cgroups 2, whichever this machine has. None where such groups cannot be made.
+    fn new(kind: &str, first: &[(&str, &str)], second: &[(&str, &str)]) -> Option<Group> {
+        let root = Path::new("/sys/fs/cgroup");
+        let is_second = root.join("cgroup.controllers").exists();
+        if is_second {
+            // It may be on already, or not for us to turn on: then the settings' files are missing.
+            let _ = std::fs::write(root.join("cgroup.subtree_control"), format!("+{kind}"));
+        }
+        let folder = if is_second { root.to_path_buf() } else { root.join(kind) }.join(format!("offld-test-{}", user()));
         std::fs::create_dir(&folder).ok()?;
         let group = Group(folder);
-        settings.iter().all(|(file, value)| std::fs::write(group.0.join(file), value).is_ok()).then_some(group)
+        let settings = if is_second { second } else { first };
+        settings
+            .iter()
+            .all(|(file, value)| group.0.join(file).exists() && std::fs::write(group.0.join(file), value).is_ok())
+            .then_some(group)
     }
 
     /// `command`, in the group.
@@ -235,13 +246,14 @@ fn in_a_group() -> Outcome {
     let objects = objects(&work, &Way { cached: false, objects: 40 })?;
     for linker in LINKERS {
         for limit in 1..=12 {
-            let Some(group) = Group::new("pids", &[("pids.max", &limit.to_string())]) else {
-                return missing("a control group that limits processes (/sys/fs/cgroup/pids, to be written by root)");
+            let limit = limit.to_string();
+            let Some(group) = Group::new("pids", &[("pids.max", &limit)], &[("pids.max", &limit)]) else {
+                return missing("a control group that limits processes (/sys/fs/cgroup, to be written by root)");
             };
             let must_link = llvms_links(&work, &objects, linker, &|command| Ok(group.enter(command)))?;
             let mut command = group.enter(&link_line(&work, &objects, &wrapper(), linker));
             let ended = in_time(&mut command)?;
-            right_or_one_error(&work, &command, &ended, must_link).map_err(|failed| told(limit, 0, failed))?;
+            right_or_one_error(&work, &command, &ended, must_link).map_err(|failed| told(&limit, 0, failed))?;
         }
     }
     passed()
@@ -299,9 +311,10 @@ fn share_of_processors() -> Outcome {
     if std::thread::available_parallelism()?.get() < 2 {
         return missing("a second processor");
     }
-    let group = Group::new("cpu", &[("cpu.cfs_period_us", "100000"), ("cpu.cfs_quota_us", "100000")]);
+    let first = [("cpu.cfs_period_us", "100000"), ("cpu.cfs_quota_us", "100000")];
+    let group = Group::new("cpu", &first, &[("cpu.max", "100000 100000")]);
     let Some(group) = group else {
-        return missing("a control group that shares processors (/sys/fs/cgroup/cpu, to be written by root)");
+        return missing("a control group that shares processors (/sys/fs/cgroup, to be written by root)");
     };
     let work = Work::new();
     work.fat("a.o", &[Image::amd("gfx90a", "A"), Image::amd("gfx908", "B"), Image::amd("gfx906", "C")])?;
