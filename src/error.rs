@@ -111,7 +111,8 @@ pub(crate) fn strerror(error: &io::Error) -> String {
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
-/// One line: the causes joined by `: `, outermost first, each said once. A `Malformed` is glued to its origin (`a.o: .llvm.offloading+0x20: …`).
+/// One line: the causes joined by `: `, outermost first, each said once. A `Malformed` is glued to its origin
+/// (`a.o: .llvm.offloading+0x20: …`).
 pub(crate) fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {

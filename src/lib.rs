@@ -1,5 +1,5 @@
-//! offld, the offload linker, as a library: it links the device code that is embedded in host objects, registers it with its runtime, and
-//! runs the host link; and it reads and writes every format that device code is kept in.
+//! offld, the offload linker, as a library: it links the device code that is embedded in host objects, registers it with its
+//! runtime, and runs the host link; and it reads and writes every format that device code is kept in.
 //!
 //! ```
 //! use offld::InspectOptions;
@@ -16,25 +16,26 @@
 //!
 //! # What is public
 //!
-//! * The facade: [`link()`], [`inspect()`], [`bundle()`] and [`unbundle()`], [`pack()`] and [`extract()`], [`wrap()`]. These are what the
-//!   programs of this package do, as functions. They open files, run compilers and linkers where a link needs them, and read the
-//!   environment variables that the program reads.
+//! * The facade: [`link()`], [`inspect()`], [`bundle()`] and [`unbundle()`], [`pack()`] and [`extract()`], [`wrap()`]. These are
+//!   what the programs of this package do, as functions. They open files, run compilers and linkers where a link needs them, and
+//!   read the environment variables that the program reads.
 //! * [`report`]: what [`inspect()`] finds.
 //! * [`formats`]: bytes to values and back, a module for each format. No file is opened and no process is started there.
-//! * [`model`] and [`target`]: the nouns. Offload kinds, image kinds, generations of registration; targets, which image serves which target,
-//!   and the one order of images.
+//! * [`model`] and [`target`]: the nouns. Offload kinds, image kinds, generations of registration; targets, which image serves
+//!   which target, and the one order of images.
 //! * [`args`]: the command line of a link as a ledger of tagged tokens, and what it asks for.
 //! * [`Error`], the one error of all of these, and [`error::Malformed`], a fault in bytes with its offset.
 //!
-//! Everything else is private: the stages of a link change with what compilers and runtimes do. Public types are `#[non_exhaustive]` where
-//! fields or variants may come.
+//! Everything else is private: the stages of a link change with what compilers and runtimes do. Public types are
+//! `#[non_exhaustive]` where fields or variants may come.
 //!
 //! # Files must not change while they are read
 //!
-//! Files are mapped into memory. Whoever calls the facade takes it that nobody writes to the inputs until the function has come back, and for
-//! [`inspect()`] until its report is dropped. If somebody changes bytes all the same, the result may be wrong or an error; if somebody
-//! truncates a file, touching what is gone raises SIGBUS, which ends the process. Outputs are never damaged by it: they are written beside
-//! their places, and appear whole or not at all. The readers in [`formats`] are given bytes, so there the caller says where they are from.
+//! Files are mapped into memory. Whoever calls the facade takes it that nobody writes to the inputs until the function has come
+//! back, and for [`inspect()`] until its report is dropped. If somebody changes bytes all the same, the result may be wrong or an
+//! error; if somebody truncates a file, touching what is gone raises SIGBUS, which ends the process. Outputs are never damaged by
+//! it: they are written beside their places, and appear whole or not at all. The readers in [`formats`] are given bytes, so there
+//! the caller says where they are from.
 
 #![cfg_attr(test, expect(clippy::disallowed_types, reason = "unit tests run compilers and what they have made"))]
 
@@ -63,8 +64,8 @@ pub use facade::{
 };
 pub use tools::inspect::report;
 
-/// What the programs, the tests and the fuzz targets of this package use. It is no part of the library's promise and may change with
-/// any version.
+/// What the programs, the tests and the fuzz targets of this package use. It is no part of the library's promise and may change
+/// with any version.
 #[doc(hidden)]
 pub mod programs {
     pub use crate::cli::main;

@@ -155,8 +155,8 @@ impl Generation {
         self.entry_section(OffloadKind::OpenMp)
     }
 
-    /// The section of the entries of `kind`: one for all kinds since LLVM 21, one for each kind before. SYCL's was never another, as
-    /// support for it came after that.
+    /// The section of the entries of `kind`: one for all kinds since LLVM 21, one for each kind before. SYCL's was never another,
+    /// as support for it came after that.
     pub fn entry_section(self, kind: OffloadKind) -> &'static str {
         match kind {
             _ if self == Generation::Llvm21 => "llvm_offload_entries",
@@ -178,8 +178,8 @@ pub const LLVM_RELEASE: &str = "22.1.8";
 /// Its major version.
 pub const LLVM_MAJOR: u32 = 22;
 
-/// The major version in the name of an LLVM release, its first number: 19 of `19.1.7` (`clang -dumpversion`) and of `LLVM19.1.7` (the
-/// producer of a bitcode file).
+/// The major version in the name of an LLVM release, its first number: 19 of `19.1.7` (`clang -dumpversion`) and of `LLVM19.1.7`
+/// (the producer of a bitcode file).
 pub fn llvm_major(release: &str) -> Option<u32> {
     let number = release.trim_start_matches(|c: char| !c.is_ascii_digit());
     number.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
@@ -238,8 +238,8 @@ impl fmt::Display for Origin {
     }
 }
 
-/// `text` with its control characters escaped (`\u{1b}`, `\n`): names in files may be anything, and a terminal would obey what is in them.
-/// So are characters that change the direction of writing, which can make a line read as another.
+/// `text` with its control characters escaped (`\u{1b}`, `\n`): names in files may be anything, and a terminal would obey what is
+/// in them. So are characters that change the direction of writing, which can make a line read as another.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     let harmless =
         |c: char| !c.is_control() && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

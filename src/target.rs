@@ -1,5 +1,5 @@
-//! Device targets: a triple and an architecture or AMDGPU target id. Decides which names are of one device, which image may be used for
-//! which target, and defines the total order of images (ARCHITECTURE.md, "One total order of images"; target ids:
+//! Device targets: a triple and an architecture or AMDGPU target id. Decides which names are of one device, which image may be used
+//! for which target, and defines the total order of images (ARCHITECTURE.md, "One total order of images"; target ids:
 //! docs/spec/containers.md 3).
 
 use std::borrow::Cow;
@@ -10,9 +10,9 @@ use std::hash::{Hash, Hasher};
 use crate::formats::gpu::{AmdArch, TargetId};
 use crate::model::printable;
 
-/// The device that an image is for, as its image names it. `""` and `generic` are the same architecture, which means any. AMD's devices
-/// have two names, `amdgcn-amd-amdhsa` with `gfx908` and, from LLVM 24 on, `amdgpu9.08-amd-amdhsa` with or without it: both are equal
-/// here, and so is everything that is decided by comparing targets (docs/spec/containers.md 3.7).
+/// The device that an image is for, as its image names it. `""` and `generic` are the same architecture, which means any. AMD's
+/// devices have two names, `amdgcn-amd-amdhsa` with `gfx908` and, from LLVM 24 on, `amdgpu9.08-amd-amdhsa` with or without it: both
+/// are equal here, and so is everything that is decided by comparing targets (docs/spec/containers.md 3.7).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Target {
@@ -81,8 +81,8 @@ impl Target {
     }
 
     /// The same device under the name that says most, this one or that of `other`, an input for it: `amdgpu9.08` is preferred to
-    /// `amdgpu9`, that to `amdgpu`, and that to `amdgcn`, since whatever reads the newer name reads the older one, too. Any order of
-    /// inputs gives the same name.
+    /// `amdgpu9`, that to `amdgpu`, and that to `amdgcn`, since whatever reads the newer name reads the older one, too. Any order
+    /// of inputs gives the same name.
     pub fn named_like(mut self, other: &Target) -> Target {
         if self.arch.is_empty() && *other == self {
             self.arch.clone_from(&other.arch);
@@ -114,9 +114,9 @@ impl Target {
         self.is_spirv() && self.triple.split('-').nth(1) == Some("intel")
     }
 
-    /// Whether an image for `self` may be linked into the image for `request`: if the targets are equal, or `self` is less specific:
-    /// for any architecture, for a family of AMD's processors, or with fewer features. Never the other way round, so that the result
-    /// does not depend on the order of inputs (docs/spec/faults.md F15).
+    /// Whether an image for `self` may be linked into the image for `request`: if the targets are equal, or `self` is less
+    /// specific: for any architecture, for a family of AMD's processors, or with fewer features. Never the other way round, so that
+    /// the result does not depend on the order of inputs (docs/spec/faults.md F15).
     pub fn serves(&self, request: &Target) -> bool {
         let ((triple, arch), (wanted_triple, wanted_arch)) = (self.device(), request.device());
         if triple != wanted_triple {

@@ -1,6 +1,6 @@
-//! Command lines as LLVM's `cl::opt` reads them, for the drop-ins of LLVM's container tools (docs/spec/containers.md 1): named options
-//! with one dash or two, values after `=` or in the next word, LLVM's error messages and help text. A table (`ToolSpec`) describes a
-//! tool; a `ParsedLine` has what was given, in order.
+//! Command lines as LLVM's `cl::opt` reads them, for the drop-ins of LLVM's container tools (docs/spec/containers.md 1): named
+//! options with one dash or two, values after `=` or in the next word, LLVM's error messages and help text. A table (`ToolSpec`)
+//! describes a tool; a `ParsedLine` has what was given, in order.
 
 mod help;
 mod parse;

@@ -202,7 +202,8 @@ pub struct LinkRequest {
     pub gc_sections: bool,
     /// `-m`, the last one.
     pub emulation: Option<String>,
-    /// Symbols that the command line requires: of `-e`, `-u`, `--require-defined`, and every name in the expression of a `--defsym`.
+    /// Symbols that the command line requires: of `-e`, `-u`, `--require-defined`, and every name in the expression of a
+    /// `--defsym`.
     pub undefined: Vec<String>,
     /// Those of them that ld.lld looks for only after it has read all inputs: of `-e` and `--defsym`.
     pub late_undefined: Vec<String>,

@@ -181,8 +181,8 @@ fn tokenize_gnu(text: &[u8], tokens: &mut Tokens) {
     }
 }
 
-/// Reads the text as `CommandLineToArgvW` does: before a quote two backslashes stand for one, and an odd one makes the quote literal;
-/// elsewhere they are ordinary. Two quotes within quotes are one literal quote.
+/// Reads the text as `CommandLineToArgvW` does: before a quote two backslashes stand for one, and an odd one makes the quote
+/// literal; elsewhere they are ordinary. Two quotes within quotes are one literal quote.
 fn tokenize_windows(text: &[u8], tokens: &mut Tokens) {
     let mut in_quotes = false;
     let mut at = 0;
@@ -223,8 +223,8 @@ fn is_space(byte: u8) -> bool {
 /// The text of a response file with these arguments, one per line. A child reads them back byte for byte, but LLVM's tools drop an
 /// empty one.
 ///
-/// Every argument is in double quotes: all readers agree on these, and the file then cannot start with bytes that would be taken for
-/// a byte order mark.
+/// Every argument is in double quotes: all readers agree on these, and the file then cannot start with bytes that would be taken
+/// for a byte order mark.
 pub fn spill(args: &[OsString], style: Style) -> Vec<u8> {
     let mut text = Vec::new();
     for arg in args {

@@ -1,5 +1,5 @@
-//! The options of a linker that change how later inputs are treated, such as `--whole-archive`. Each input gets a copy of the state at
-//! its place, so no later stage has to look at these options (docs/spec/faults.md F4, F6, F18).
+//! The options of a linker that change how later inputs are treated, such as `--whole-archive`. Each input gets a copy of the state
+//! at its place, so no later stage has to look at these options (docs/spec/faults.md F4, F6, F18).
 
 use super::{Arg, Id};
 

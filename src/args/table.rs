@@ -1,5 +1,5 @@
-//! The table of offld's own options and the types of its rows: spelling, form of the operand, who gets the option, help. `table_ld` has
-//! the host linkers' options. The parser, the help text and the tests use only these tables.
+//! The table of offld's own options and the types of its rows: spelling, form of the operand, who gets the option, help. `table_ld`
+//! has the host linkers' options. The parser, the help text and the tests use only these tables.
 
 use super::Role;
 
@@ -199,7 +199,8 @@ pub enum Id {
     WholeArchive,
     Wrap,
     Z,
-    // Other options of host linkers: listed so that an operand is not taken for an input, nor a long name for a letter with a value.
+    // Other options of host linkers: listed so that an operand is not taken for an input, nor a long name for a letter with a
+    // value.
     Flag,
     Operand,
 }

@@ -3,7 +3,8 @@
 //! A row is here for one of three reasons: offld reads the option (`both`); it takes its operand from the next token, which must
 //! not be taken for an input (`operand`); or its name with one dash would be read as a letter with a value, as
 //! `-emit-relocs` as `-e mit-relocs` (`flag`). Any other option is forwarded without a row. Which linker takes what was found by
-//! running each of them. Where two disagree, the option takes an operand if it does for one of them, as the other knows no such option.
+//! running each of them. Where two disagree, the option takes an operand if it does for one of them, as the other knows no such
+//! option.
 
 use super::table::{Dashes, Id, OptionRow, Route, Scope, Shape};
 use Dashes::{Any, One, Two};

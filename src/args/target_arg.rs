@@ -23,8 +23,8 @@ impl TargetArg {
         self.for_target(&Target::new(triple, ""))
     }
 
-    /// The argument that a device link for `target` gets from this value, if any. An AMD GPU gets what is for any of its names, for its
-    /// family, and for all AMD GPUs, as LLVM 24 has it.
+    /// The argument that a device link for `target` gets from this value, if any. An AMD GPU gets what is for any of its names, for
+    /// its family, and for all AMD GPUs, as LLVM 24 has it.
     pub fn for_target(&self, target: &Target) -> Option<&OsStr> {
         let bytes = self.raw.as_bytes();
         let (head, tail) = match bytes.iter().position(|byte| *byte == b'=') {
@@ -45,8 +45,8 @@ impl TargetArg {
     }
 }
 
-/// Whether `triple` is a name for the AMD GPU `target`: of that device, of a family it is in, or of any device; or the target is for a
-/// family and the name is of one of its devices.
+/// Whether `triple` is a name for the AMD GPU `target`: of that device, of a family it is in, or of any device; or the target is
+/// for a family and the name is of one of its devices.
 fn is_amd_name(triple: &str, target: &Target) -> bool {
     let rest = |triple: &str| triple.split_once('-').map(|(_, rest)| rest.to_owned());
     match (AmdArch::of_triple(triple), target.amd_arch()) {
@@ -55,8 +55,8 @@ fn is_amd_name(triple: &str, target: &Target) -> bool {
     }
 }
 
-/// Whether LLVM 22 reads `name` as the architecture of a triple, or LLVM 24 as that of an AMD GPU. Only then does `name-…=value` apply to
-/// one target.
+/// Whether LLVM 22 reads `name` as the architecture of a triple, or LLVM 24 as that of an AMD GPU. Only then does `name-…=value`
+/// apply to one target.
 pub fn is_llvm_arch(name: &str) -> bool {
     #[rustfmt::skip]
     const PLAIN: &[&str] = &[

@@ -1,5 +1,5 @@
-//! `clang-offload-bundler`: LLVM's options, and LLVM's checks of a command line, in LLVM's order and words. They run before any file
-//! is opened (docs/spec/containers.md 2.1 to 2.3).
+//! `clang-offload-bundler`: LLVM's options, and LLVM's checks of a command line, in LLVM's order and words. They run before any
+//! file is opened (docs/spec/containers.md 2.1 to 2.3).
 
 mod compression;
 

@@ -28,8 +28,8 @@ pub(super) const AFTER_HELP: &str = "Exit status: 0 where there is device code, 
 /// The options of `offld inspect`.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// Objects, libraries, programs, archives, wheels and other zip files, bundles, device code by itself; folders, for all that is in
-    /// them; - is stdin
+    /// Objects, libraries, programs, archives, wheels and other zip files, bundles, device code by itself; folders, for all that is
+    /// in them; - is stdin
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Show the kernels of ELF images: registers, shared memory, scratch memory, size of the code
@@ -91,7 +91,8 @@ fn status(report: &Report) -> u8 {
     }
 }
 
-/// Makes an error end the program with `UNREADABLE`, because 1 means "no device code" here. An error with a status of its own keeps it.
+/// Makes an error end the program with `UNREADABLE`, because 1 means "no device code" here. An error with a status of its own keeps
+/// it.
 pub(super) fn with_status(error: anyhow::Error) -> anyhow::Error {
     match error::exit_status(&error) {
         1 => StepFailed { report: error::chain(&error), status: UNREADABLE }.into(),

@@ -1,5 +1,5 @@
-//! `offld man DIR`: manual pages. Those of offld and its commands are generated from their command lines; those of the other names from the
-//! tables that their command lines are read by. All say which environment variables count.
+//! `offld man DIR`: manual pages. Those of offld and its commands are generated from their command lines; those of the other names
+//! from the tables that their command lines are read by. All say which environment variables count.
 
 use std::fs;
 use std::io::Write as _;

@@ -1,4 +1,5 @@
-//! Words of a link's command line that look like options of offld, but are none: they go to the linker, whose error says nothing of us.
+//! Words of a link's command line that look like options of offld, but are none: they go to the linker, whose error says nothing of
+//! us.
 
 use super::help::spelling;
 use crate::args::{ArgKind, Dashes, Ledger, OptionRow, Role, Scope, own_rows};

@@ -64,8 +64,8 @@ fn run(argv: &[OsString], shell: &Arc<Shell>, old_name: bool) -> Result<()> {
         Outcome::Print(text) => return print(&text),
         Outcome::Run(line) => line,
     };
-    // A compiler's output is read by the tools of the same release, so its release decides: before LLVM 21 kinds have other numbers,
-    // and before LLVM 22 the old name is not deprecated.
+    // A compiler's output is read by the tools of the same release, so its release decides: before LLVM 21 kinds have other
+    // numbers, and before LLVM 22 the old name is not deprecated.
     let caller = if old_name { toolchain::calling_release() } else { None };
     if old_name && is_deprecated(shell.name()) && caller.is_none_or(|release| release >= RENAMED_IN) {
         shell.line("warning: 'clang-offload-packager' is deprecated. Use 'llvm-offload-binary' instead.");

@@ -12,8 +12,8 @@ use crate::tools::bundler::{self, Request, Task};
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct BundleOptions {
-    /// What the files are, as the bundler's `-type=` names it: `o` for objects (the default), `bc`, `ll`, `s`, `i`, `ii`, `hipi`, `cui`,
-    /// `d`, `gch`, `ast`; for [`unbundle`] also `a`, archives of objects.
+    /// What the files are, as the bundler's `-type=` names it: `o` for objects (the default), `bc`, `ll`, `s`, `i`, `ii`, `hipi`,
+    /// `cui`, `d`, `gch`, `ast`; for [`unbundle`] also `a`, archives of objects.
     pub file_type: String,
     /// The alignment of code objects in a binary bundle, in bytes; not 0.
     pub align: u32,
@@ -40,8 +40,8 @@ impl Default for BundleOptions {
     }
 }
 
-/// Bundles the files `objects`, each with the id of its target (`hip-amdgcn-amd-amdhsa--gfx90a`; the host's is `host-` and its triple),
-/// into the file `output`, which appears whole or not at all. `-` is stdin or stdout.
+/// Bundles the files `objects`, each with the id of its target (`hip-amdgcn-amd-amdhsa--gfx90a`; the host's is `host-` and its
+/// triple), into the file `output`, which appears whole or not at all. `-` is stdin or stdout.
 ///
 /// # Errors
 /// [`Error::Io`] for files; [`Error::Other`] for ids that are wrong or in conflict and for a file type that is not known.

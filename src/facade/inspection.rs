@@ -13,13 +13,13 @@ use crate::tools::inspect::{Request, inspect_one};
 pub struct InspectOptions {
     /// Read the kernels of images that are ELF files, too.
     pub kernels: bool,
-    /// Read headers alone: no hashes, and nothing is inflated but members of zip files and the heads of compressed bundles. The images'
-    /// bytes cannot be written then.
+    /// Read headers alone: no hashes, and nothing is inflated but members of zip files and the heads of compressed bundles. The
+    /// images' bytes cannot be written then.
     pub headers_only: bool,
 }
 
-/// The device images in the file at `path`: an object, library, program, archive, wheel, bundle or image of any kind; `-` is stdin. Whatever is
-/// in the file is gone into, down to the images.
+/// The device images in the file at `path`: an object, library, program, archive, wheel, bundle or image of any kind; `-` is stdin.
+/// Whatever is in the file is gone into, down to the images.
 ///
 /// What is damaged in the file is told in [`FileReport::errors`], beside what the rest holds.
 ///

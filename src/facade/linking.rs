@@ -19,16 +19,16 @@ pub struct LinkOptions {
     pub messages: Messages,
 }
 
-/// Links what the command line `argv` says, without the program's name: links the device code that is embedded in the inputs, makes an
-/// object that registers it when the program starts, and runs the host linker on the line with that object in it.
+/// Links what the command line `argv` says, without the program's name: links the device code that is embedded in the inputs, makes
+/// an object that registers it when the program starts, and runs the host linker on the line with that object in it.
 ///
-/// Device links run clang, and registration needs `offld-llvm`; they are looked for as the program `offld` looks for them, and the same
-/// environment variables are read (`OFFLD_CLANG`, `OFFLD_LLVM`, `OFFLD_CACHE` and so on). Unlike the program, this function installs no
-/// signal handlers and comes back where no device code is found, too.
+/// Device links run clang, and registration needs `offld-llvm`; they are looked for as the program `offld` looks for them, and the
+/// same environment variables are read (`OFFLD_CLANG`, `OFFLD_LLVM`, `OFFLD_CACHE` and so on). Unlike the program, this function
+/// installs no signal handlers and comes back where no device code is found, too.
 ///
 /// # Errors
-/// [`Error::Usage`] where an option's value is wrong, or the line asks for help or a version; [`Error::StepFailed`] with the exit status
-/// of a compiler or linker that failed; [`Error::Malformed`] and [`Error::Io`] for inputs that cannot be read.
+/// [`Error::Usage`] where an option's value is wrong, or the line asks for help or a version; [`Error::StepFailed`] with the exit
+/// status of a compiler or linker that failed; [`Error::Malformed`] and [`Error::Io`] for inputs that cannot be read.
 ///
 /// ```
 /// use offld::{Error, LinkOptions, Messages};

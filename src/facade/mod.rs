@@ -22,7 +22,8 @@ use crate::error::Error;
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::Shell;
 
-/// Where warnings go, and what the tools say that a link runs: each line begins with the name of whoever speaks. The default is stderr.
+/// Where warnings go, and what the tools say that a link runs: each line begins with the name of whoever speaks. The default is
+/// stderr.
 #[derive(Debug, Clone)]
 pub struct Messages {
     shell: Arc<Shell>,

@@ -8,8 +8,8 @@ use crate::error::Error;
 use crate::model::OffloadKind;
 use crate::tools::packager::{self, Extract, Format, ImageArguments, Pack};
 
-/// An image and what it is for. When packing, `file` is read; when extracting, it is written, and an image must have everything else
-/// that is said here.
+/// An image and what it is for. When packing, `file` is read; when extracting, it is written, and an image must have everything
+/// else that is said here.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct PackedImage {
@@ -100,12 +100,12 @@ pub fn pack(images: &[PackedImage], output: impl AsRef<Path>, options: &PackOpti
     packager::pack(&request, &options.messages.session()).map_err(Error::of)
 }
 
-/// Extracts from `input` (a binary, an object, a program, an archive; `-` is stdin) the images that `wanted` describes, each into its
-/// file. All files appear, or none.
+/// Extracts from `input` (a binary, an object, a program, an archive; `-` is stdin) the images that `wanted` describes, each into
+/// its file. All files appear, or none.
 ///
 /// # Errors
-/// [`Error::Malformed`] for damaged input, [`Error::Io`] for files, [`Error::Usage`] when nothing is wanted, and [`Error::Other`] when
-/// nothing in the input matches one of the images.
+/// [`Error::Malformed`] for damaged input, [`Error::Io`] for files, [`Error::Usage`] when nothing is wanted, and [`Error::Other`]
+/// when nothing in the input matches one of the images.
 pub fn extract(input: impl AsRef<Path>, wanted: &[PackedImage], options: &ExtractOptions) -> Result<(), Error> {
     if wanted.is_empty() {
         return Err(Error::usage("no image is asked for: there is nothing to extract"));

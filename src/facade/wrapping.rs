@@ -33,8 +33,8 @@ impl WrapOptions {
     }
 }
 
-/// Writes to the file `output` a module of host code that holds the `images` and registers them when the program starts. For CUDA and
-/// HIP that is one fatbinary or bundle; `-` is stdin or stdout.
+/// Writes to the file `output` a module of host code that holds the `images` and registers them when the program starts. For CUDA
+/// and HIP that is one fatbinary or bundle; `-` is stdin or stdout.
 ///
 /// This takes `offld-llvm`, which `OFFLD_LLVM` names, or which is beside the running program.
 ///

@@ -120,7 +120,8 @@ const COFF_HEADER: u64 = 20;
 const COFF_SECTION: u64 = 40;
 const COFF_SYMBOL: u64 = 18;
 
-/// Gives the section with this index, counted from 1, and its symbol another name, which goes to the end of the object, where strings are.
+/// Gives the section with this index, counted from 1, and its symbol another name, which goes to the end of the object, where
+/// strings are.
 fn rename_in_coff(object: &mut Vec<u8>, index: usize, name: &str) -> Result<(), Malformed> {
     let number = |object: &[u8], at: u64, size: u64| {
         let bytes = slice(object, at, size, "header past the end", at)?;

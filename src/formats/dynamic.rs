@@ -1,6 +1,6 @@
-//! What a dynamic loader or linker reads of an ELF program or shared library: the libraries that it needs, where these are looked for,
-//! its own name, its loader, and the symbols that it exports. Of either class and byte order; found by the program headers, as loaders
-//! do, or by the section headers in a file that has no segments.
+//! What a dynamic loader or linker reads of an ELF program or shared library: the libraries that it needs, where these are looked
+//! for, its own name, its loader, and the symbols that it exports. Of either class and byte order; found by the program headers, as
+//! loaders do, or by the section headers in a file that has no segments.
 //!
 //! ```
 //! let program = std::fs::read("/proc/self/exe")?;

@@ -1,6 +1,6 @@
-//! NVIDIA's fatbinary (`50 ED 55 BA`): code objects and PTX for several GPUs, each behind a header of its own, several fatbinaries in a
-//! row where a linker has merged sections. NVIDIA documents none of it; the layout is what `fatbinary` of CUDA 11 to 13 writes and
-//! `cuobjdump` says of it. Only read here.
+//! NVIDIA's fatbinary (`50 ED 55 BA`): code objects and PTX for several GPUs, each behind a header of its own, several fatbinaries
+//! in a row where a linker has merged sections. NVIDIA documents none of it; the layout is what `fatbinary` of CUDA 11 to 13 writes
+//! and `cuobjdump` says of it. Only read here.
 //!
 //! ```text
 //! fatbinary  u32 magic, u16 version 1, u16 header size, u64 size of the entries
@@ -127,8 +127,8 @@ pub fn size(data: &[u8]) -> Result<u64, Malformed> {
     Ok(size)
 }
 
-/// How much of the plain code of an entry is not padding: what `cuobjdump` extracts. PTX ends before its terminating zero; a cubin ends
-/// where its headers say.
+/// How much of the plain code of an entry is not padding: what `cuobjdump` extracts. PTX ends before its terminating zero; a cubin
+/// ends where its headers say.
 pub fn unpadded(kind: Kind, code: &[u8]) -> u64 {
     let zeros = code.iter().rev().take(8).take_while(|byte| **byte == 0).count();
     let end = match kind {

@@ -47,8 +47,8 @@ impl Gpu {
         Gpu { triple, processor: String::new(), features: BTreeMap::new(), generic_version: None }
     }
 
-    /// The GPU that the ELF file `image` is for; none if it is not for a GPU. Fails if it is not an ELF file or if a section with the
-    /// processor is damaged.
+    /// The GPU that the ELF file `image` is for; none if it is not for a GPU. Fails if it is not an ELF file or if a section with
+    /// the processor is damaged.
     pub fn of_elf(image: &[u8]) -> Result<Option<Self>, Error> {
         let (class, header) = FileHeader::read(image)?;
         Ok(Some(match header.machine {

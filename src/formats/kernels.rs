@@ -1,5 +1,5 @@
-//! The kernels of a device image that is an ELF file, with what they take of the device: as AMD's metadata note tells it, as NVIDIA's
-//! `.nv.info` sections do, or, for a CPU, names and sizes alone.
+//! The kernels of a device image that is an ELF file, with what they take of the device: as AMD's metadata note tells it, as
+//! NVIDIA's `.nv.info` sections do, or, for a CPU, names and sizes alone.
 //!
 //! ```
 //! use object::write::Object;
@@ -72,8 +72,8 @@ pub struct Kernel {
     pub max_workgroup: Option<u64>,
 }
 
-/// The kernels of the ELF file `image`, in the order of the image. None where it has no kernels, and an error where what should tell of
-/// them is damaged.
+/// The kernels of the ELF file `image`, in the order of the image. None where it has no kernels, and an error where what should
+/// tell of them is damaged.
 pub fn read(image: &[u8]) -> Result<Vec<Kernel>, Error> {
     let kernels = FileKind::parse(image).map_err(Into::into).and_then(|kind| match kind {
         FileKind::Elf32 => of::<elf::FileHeader32<Endianness>>(image),
@@ -115,7 +115,8 @@ struct Function<'a> {
 }
 
 impl<'a, Elf: FileHeader<Endian = Endianness>> Image<'a, Elf> {
-    /// The functions, of these types, in one of the symbol tables, in its order. Symbols without a name that is text are passed over.
+    /// The functions, of these types, in one of the symbol tables, in its order. Symbols without a name that is text are passed
+    /// over.
     fn functions_of_type(&self, table: elf::SectionType, types: &[elf::SymbolType]) -> Result<Vec<Function<'a>>> {
         let symbols = self.sections.symbols(self.endian, self.data, table)?;
         let mut functions = Vec::new();

@@ -1,5 +1,5 @@
-//! The magic numbers of all formats, and the kind of a file by its contents, never by its name. COFF objects, PTX and text have no magic
-//! number and are recognized by more of their contents. (docs/spec/link-driver.md 3.2)
+//! The magic numbers of all formats, and the kind of a file by its contents, never by its name. COFF objects, PTX and text have no
+//! magic number and are recognized by more of their contents. (docs/spec/link-driver.md 3.2)
 //!
 //! ```
 //! use offld::formats::magic::{Magic, magic};
@@ -26,8 +26,8 @@ pub const BITCODE: [u8; 4] = [b'B', b'C', 0xc0, 0xde];
 pub const BITCODE_WRAPPER: [u8; 4] = [0xde, 0xc0, 0x17, 0x0b];
 /// LLVM's OffloadBinary, compressed or not.
 pub const OFFLOAD_BINARY: [u8; 4] = [0x10, 0xff, 0x10, 0xad];
-/// clang-offload-bundler's binary bundle. The markers in its text bundles, and the names of the sections that it makes, begin with the
-/// same words.
+/// clang-offload-bundler's binary bundle. The markers in its text bundles, and the names of the sections that it makes, begin with
+/// the same words.
 pub const BUNDLE: &[u8] = b"__CLANG_OFFLOAD_BUNDLE__";
 /// clang-offload-bundler's compressed bundle.
 pub const COMPRESSED_BUNDLE: &[u8] = b"CCOB";
@@ -112,8 +112,8 @@ fn elf_kind(data: &[u8]) -> Magic {
     }
 }
 
-/// Whether `data` is a COFF object: one with a known machine and tables inside the file, or a big object, by its header, which import
-/// files do not have.
+/// Whether `data` is a COFF object: one with a known machine and tables inside the file, or a big object, by its header, which
+/// import files do not have.
 fn is_coff(data: &[u8]) -> bool {
     match object::FileKind::parse(data) {
         Ok(object::FileKind::Coff) => CoffFile::<&[u8]>::parse(data).is_ok(),

@@ -1,5 +1,5 @@
-//! OffloadBinary (`10 FF 10 AD`), the container of a device image and what it was built for: versions 1 to 3 are read, versions 1 and 2
-//! are written (docs/spec/containers.md 4.3, 4.5). Several may stand back to back, with zeros between them.
+//! OffloadBinary (`10 FF 10 AD`), the container of a device image and what it was built for: versions 1 to 3 are read, versions 1
+//! and 2 are written (docs/spec/containers.md 4.3, 4.5). Several may stand back to back, with zeros between them.
 //!
 //! Integers are taken as little-endian, which is what every host that offloads writes. Strings and images are lent, except
 //! those of a compressed version 3 binary.
@@ -131,8 +131,8 @@ pub fn padding(data: &[u8]) -> usize {
     data.iter().take_while(|byte| **byte == 0).count()
 }
 
-/// Adds the images of the binary at the start of `data`, which lies `base` bytes into what the caller was given, to `images`; returns
-/// the binary's size.
+/// Adds the images of the binary at the start of `data`, which lies `base` bytes into what the caller was given, to `images`;
+/// returns the binary's size.
 pub fn read_first<'a>(data: &'a [u8], images: &mut Vec<Image<'a>>, base: u64) -> Result<usize, Malformed> {
     if !is_offload_binary(data) {
         return Err(Malformed::new("not an offload binary", base));
@@ -174,7 +174,8 @@ struct Layout {
 }
 
 impl Layout {
-    /// The images of the plain binary `data`, which lies `base` bytes into what the caller was given. Faults are told from its start.
+    /// The images of the plain binary `data`, which lies `base` bytes into what the caller was given. Faults are told from its
+    /// start.
     fn read<'a>(self, data: &'a [u8], entries_at: u64, base: u64) -> impl Iterator<Item = Result<Image<'a>, Malformed>> {
         let table = self.entries.saturating_mul(ENTRY_SIZE);
         let (entries, fault) = match slice(data, entries_at, table, "entry past the end", 0) {

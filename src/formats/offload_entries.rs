@@ -43,7 +43,8 @@ pub(crate) fn generation_of_entry(size: u64) -> Option<Generation> {
     }
 }
 
-/// The generation of a table without symbols, by its size. If that fits both layouts, the older one is assumed, which was used longer.
+/// The generation of a table without symbols, by its size. If that fits both layouts, the older one is assumed, which was used
+/// longer.
 pub(crate) fn generation_of_size(size: u64, wide_pointers: bool) -> Option<Generation> {
     match (size % entry_size(false, wide_pointers), size % entry_size(true, wide_pointers)) {
         (0, _) => Some(Generation::Llvm15),
@@ -61,7 +62,8 @@ fn entry_size(wide_entry: bool, wide_pointers: bool) -> u64 {
     }
 }
 
-/// The tables that are not empty in `data`: an ELF file or a COFF object. Linked programs for Windows have no names to tell them by.
+/// The tables that are not empty in `data`: an ELF file or a COFF object. Linked programs for Windows have no names to tell them
+/// by.
 ///
 /// # Errors
 /// What is wrong with the file's sections or symbols.

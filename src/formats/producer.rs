@@ -1,5 +1,5 @@
-//! Who made an image: what compilers and linkers note in bitcode (the identification block), in ELF files (`.comment`) and in cubins (the
-//! note of NVIDIA's tools).
+//! Who made an image: what compilers and linkers note in bitcode (the identification block), in ELF files (`.comment`) and in
+//! cubins (the note of NVIDIA's tools).
 
 use object::elf::NoteType;
 use object::read::elf::{FileHeader, SectionHeader};
@@ -19,8 +19,8 @@ const NVIDIA_SECTION: &[u8] = b".note.nv.tkinfo";
 const NVIDIA_OWNER: &[u8] = b"NVIDIA Corp";
 const NVIDIA_TOOL: NoteType = NoteType(2000);
 
-/// What `image` says of the tools that made it, as they put it: `LLVM22.1.8`, `clang version 22.1.8`, `Linker: LLD 22.1.8`. Nothing if it does not,
-/// or cannot be read.
+/// What `image` says of the tools that made it, as they put it: `LLVM22.1.8`, `clang version 22.1.8`, `Linker: LLD 22.1.8`. Nothing
+/// if it does not, or cannot be read.
 pub fn producers(image: &[u8]) -> Vec<String> {
     let mut found = if magic::is_bitcode(image) {
         bitcode::producer(image).into_iter().collect()

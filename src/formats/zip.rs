@@ -1,8 +1,10 @@
-//! The members of a zip file, which a Python wheel is, too: stored, deflated (method 8) or compressed with zstd (93), also with the fields
-//! of zip64. Where they are is what the directory at the end says, as every unpacker has it; what stands before each member must agree.
+//! The members of a zip file, which a Python wheel is, too: stored, deflated (method 8) or compressed with zstd (93), also with the
+//! fields of zip64. Where they are is what the directory at the end says, as every unpacker has it; what stands before each member
+//! must agree.
 //!
-//! A zip file can claim much that it does not hold. Members that share bytes, sizes that the compressed data cannot grow to, and names
-//! that differ in the two places that have them are faults here; what comes out of a member is compared with its size and checksum.
+//! A zip file can claim much that it does not hold. Members that share bytes, sizes that the compressed data cannot grow to, and
+//! names that differ in the two places that have them are faults here; what comes out of a member is compared with its size and
+//! checksum.
 //!
 //! ```
 //! use offld::formats::zip;
@@ -76,15 +78,16 @@ pub struct ZipMember<'data> {
 }
 
 impl ZipMember<'_> {
-    /// The path below the folder that the zip file is unpacked to; none where the name is absolute or leads out of that folder, which
-    /// no unpacker takes.
+    /// The path below the folder that the zip file is unpacked to; none where the name is absolute or leads out of that folder,
+    /// which no unpacker takes.
     pub fn path(&self) -> Option<&Path> {
         let path = Path::new(OsStr::from_bytes(self.name));
         let is_below = path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
         is_below.then_some(path)
     }
 
-    /// What is wrong with the name, where something is: such a name is made to deceive who unpacks the file, or who reads what is in it.
+    /// What is wrong with the name, where something is: such a name is made to deceive who unpacks the file, or who reads what is
+    /// in it.
     pub fn name_fault(&self) -> Option<ArchiveFault> {
         if self.path().is_none() {
             return Some(self.fault("its name leads out of the folder that the zip file is unpacked to"));
@@ -171,7 +174,8 @@ impl<'zip> Iterator for ZipMembers<'zip> {
 }
 
 impl<'zip> ZipMembers<'zip> {
-    /// After the last entry: whether they are as many as the end of the file says, which has 16 bits for it where it is not of zip64.
+    /// After the last entry: whether they are as many as the end of the file says, which has 16 bits for it where it is not of
+    /// zip64.
     fn end(&mut self) -> Option<Result<ZipMember<'zip>, ArchiveFault>> {
         self.ended = true;
         let told = self.zip.archive.entries_hint();

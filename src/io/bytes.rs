@@ -2,17 +2,17 @@
 //!
 //! # Files that change while they are mapped
 //!
-//! A map shows the file as it is, not as it was when it was opened, and nothing on Linux can prevent another process from changing it.
-//! The functions here are safe to call all the same, under this contract:
+//! A map shows the file as it is, not as it was when it was opened, and nothing on Linux can prevent another process from changing
+//! it. The functions here are safe to call all the same, under this contract:
 //!
-//! * Whoever opens a file takes it that nobody writes to it until the run is over, as every linker does. For files that this process
-//!   writes itself, the caller sees to that: they are mapped when they are complete, and never written again.
-//! * If somebody changes bytes all the same, readers see old bytes, new bytes or a mixture: the result may be wrong or an error, like
-//!   that of a file which is half written. Readers check every offset against the size of the map, which never changes.
-//! * If somebody truncates the file, touching what is gone raises SIGBUS, which ends the process at once. Nothing of ours catches it:
-//!   there is no way to go on. No output is damaged by it, because outputs are written beside their places ([`crate::io::outputs`]);
-//!   the folder with temporary files is left behind. Images and other large contents are not read through maps but copied from the
-//!   files ([`crate::io::rope`]), where a file that is too short is an error that says so.
+//! * Whoever opens a file takes it that nobody writes to it until the run is over, as every linker does. For files that this
+//!   process writes itself, the caller sees to that: they are mapped when they are complete, and never written again.
+//! * If somebody changes bytes all the same, readers see old bytes, new bytes or a mixture: the result may be wrong or an error,
+//!   like that of a file which is half written. Readers check every offset against the size of the map, which never changes.
+//! * If somebody truncates the file, touching what is gone raises SIGBUS, which ends the process at once. Nothing of ours catches
+//!   it: there is no way to go on. No output is damaged by it, because outputs are written beside their places
+//!   ([`crate::io::outputs`]); the folder with temporary files is left behind. Images and other large contents are not read through
+//!   maps but copied from the files ([`crate::io::rope`]), where a file that is too short is an error that says so.
 
 use std::fs::File;
 use std::ops::Range;
@@ -63,14 +63,14 @@ impl Bytes {
         Bytes::open(path).with_context(|| format!("cannot read `{}`", path.display()))
     }
 
-    /// All of an open file of `size` bytes. The size is an argument because callers have asked the system for it already, and in a link
-    /// of thousands of files each further system call counts.
+    /// All of an open file of `size` bytes. The size is an argument because callers have asked the system for it already, and in a
+    /// link of thousands of files each further system call counts.
     pub(crate) fn map(file: &File, size: u64) -> std::io::Result<Bytes> {
         Bytes::map_part(file, 0, size)
     }
 
-    /// `size` bytes of an open file from `offset`. Small ones are read, and then only as many as there are; large ones are mapped, and
-    /// the file must have them all. See the module's documentation for what happens when the file changes afterwards.
+    /// `size` bytes of an open file from `offset`. Small ones are read, and then only as many as there are; large ones are mapped,
+    /// and the file must have them all. See the module's documentation for what happens when the file changes afterwards.
     #[expect(unsafe_code, reason = "a memory map of a file that others may change: the contract stands at the top of this file")]
     pub(crate) fn map_part(file: &File, offset: u64, size: u64) -> std::io::Result<Bytes> {
         const SMALL: u64 = 16 << 10;

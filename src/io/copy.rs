@@ -14,7 +14,8 @@ const BUFFER: u64 = 1 << 20;
 /// How much is read at once for a writer that does more with it than write it to a file (hashes it, compresses it).
 const STEP: usize = 256 << 10;
 /// What Linux moves at once when it copies. Copying is fastest, by a third, where each such step fills one aligned block of the
-/// destination; and file systems that can share blocks between files share only what stands at the same place within a page in both.
+/// destination; and file systems that can share blocks between files share only what stands at the same place within a page in
+/// both.
 pub(crate) const GRAIN: u64 = 64 << 10;
 
 /// Copies `len` bytes of `from`, from `offset` on, to where `to` stands, which then stands behind them. `go_on` is called every few

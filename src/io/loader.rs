@@ -1,5 +1,6 @@
-//! Where a dynamic loader looks for the libraries that a program or library needs: the run paths in the file, `LD_LIBRARY_PATH`, the
-//! loader's own list `/etc/ld.so.cache`, the folders of `/etc/ld.so.conf`, the default ones; in glibc's order (ld.so(8)). Nothing is run.
+//! Where a dynamic loader looks for the libraries that a program or library needs: the run paths in the file, `LD_LIBRARY_PATH`,
+//! the loader's own list `/etc/ld.so.cache`, the folders of `/etc/ld.so.conf`, the default ones; in glibc's order (ld.so(8)).
+//! Nothing is run.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -32,8 +33,8 @@ pub(crate) struct RunPaths {
 }
 
 impl RunPaths {
-    /// Those of the file at `path`, which `dynamic` was read from and which the file with `loaded_by` has loaded. `$ORIGIN` is the folder of
-    /// `path` as it stands: loaders do not follow a library's symbolic links. For a program, resolve them first.
+    /// Those of the file at `path`, which `dynamic` was read from and which the file with `loaded_by` has loaded. `$ORIGIN` is the
+    /// folder of `path` as it stands: loaders do not follow a library's symbolic links. For a program, resolve them first.
     pub(crate) fn new(dynamic: &Dynamic<'_>, path: &Path, loaded_by: Option<&RunPaths>) -> RunPaths {
         let folders = |lists: &[&[u8]]| lists.iter().flat_map(|list| expand(list, path)).collect::<Vec<_>>();
         let runpath = (!dynamic.runpath.is_empty()).then(|| folders(&dynamic.runpath));
@@ -46,7 +47,8 @@ impl RunPaths {
         RunPaths { rpaths, runpath }
     }
 
-    /// The folders in the file's own entries, or those that it inherits if it has none: all that linkers look into for what it needs.
+    /// The folders in the file's own entries, or those that it inherits if it has none: all that linkers look into for what it
+    /// needs.
     pub(crate) fn folders(&self) -> &[PathBuf] {
         self.runpath.as_ref().unwrap_or(&self.rpaths)
     }
@@ -81,8 +83,8 @@ impl Loader {
         Loader { environment: environment(), cache, system, searched: Mutex::default() }
     }
 
-    /// The paths at which the library `name` may be that a file with `run_paths` needs, in the order in which they are tried; most are no
-    /// files. Variants for processors of a higher level are left out: they have the same interface.
+    /// The paths at which the library `name` may be that a file with `run_paths` needs, in the order in which they are tried; most
+    /// are no files. Variants for processors of a higher level are left out: they have the same interface.
     pub(crate) fn candidates(&self, name: &OsStr, run_paths: &RunPaths) -> impl Iterator<Item = PathBuf> {
         let paths = if is_path(name) {
             vec![PathBuf::from(name)]
@@ -126,8 +128,8 @@ impl Loader {
         }
     }
 
-    /// The paths in the loader's list that end in `name`. They are strings with a zero at their ends; of what stands between them (which
-    /// ABI and processors they are for) nothing is needed here.
+    /// The paths in the loader's list that end in `name`. They are strings with a zero at their ends; of what stands between them
+    /// (which ABI and processors they are for) nothing is needed here.
     fn listed(&self, name: &OsStr) -> Vec<PathBuf> {
         let ending = [b"/", name.as_bytes(), b"\0"].concat();
         let path = |at: usize| {

@@ -1,5 +1,6 @@
-//! The outputs of a command: all of them appear, each of them whole, or none does. Each is written beside its place and takes it when
-//! everything has worked. What cannot be replaced (stdout, a pipe, a device) is written at that moment, from an unnamed temporary file.
+//! The outputs of a command: all of them appear, each of them whole, or none does. Each is written beside its place and takes it
+//! when everything has worked. What cannot be replaced (stdout, a pipe, a device) is written at that moment, from an unnamed
+//! temporary file.
 
 #[cfg(test)]
 mod tests;
@@ -42,7 +43,8 @@ pub struct Output {
     signals: Arc<Signals>,
 }
 
-/// The error `'FILE': No such file or directory`: the wording of LLVM's container tools for a file that they cannot open, write or make.
+/// The error `'FILE': No such file or directory`: the wording of LLVM's container tools for a file that they cannot open, write or
+/// make.
 pub(crate) fn io_error(path: &Path, error: &io::Error) -> anyhow::Error {
     // A signal ended the run: not the file's fault, and with an exit status of its own.
     if let Some(stopped) = error.get_ref().and_then(|inner| inner.downcast_ref::<StepFailed>()) {
@@ -115,8 +117,8 @@ impl Outputs {
 }
 
 impl Output {
-    /// Copies `len` bytes of `from`, from `offset` on, to where this output stands, in the system where it can. A file with fewer bytes
-    /// is an error.
+    /// Copies `len` bytes of `from`, from `offset` on, to where this output stands, in the system where it can. A file with fewer
+    /// bytes is an error.
     pub fn copy_range(&mut self, from: &File, offset: u64, len: u64) -> io::Result<()> {
         let signals = Arc::clone(&self.signals);
         copy::range(from, offset, &mut self.file, len, &|| check(&signals))

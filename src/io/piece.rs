@@ -1,9 +1,9 @@
 //! Files that users name, and parts of them. A piece is looked into through a map and copied from file to file by the system: every
 //! page of a map that is touched counts as memory of this process, so large contents are never read through it.
 //!
-//! There is one way to open what a user names, whatever it is: a file, stdin (`-`), a pipe (`/dev/fd/63`, as shells write `<(…)`), a
-//! file below `/proc`. What has no size, or can be read only once, is first copied to an unnamed temporary file. What another file
-//! names (a thin archive its members) is opened by [`Piece::open_member`], which takes regular files only.
+//! There is one way to open what a user names, whatever it is: a file, stdin (`-`), a pipe (`/dev/fd/63`, as shells write `<(…)`),
+//! a file below `/proc`. What has no size, or can be read only once, is first copied to an unnamed temporary file. What another
+//! file names (a thin archive its members) is opened by [`Piece::open_member`], which takes regular files only.
 
 mod archive;
 #[cfg(test)]
@@ -92,8 +92,8 @@ impl Piece {
         Ok(Piece::open(path)?.without_handle(path))
     }
 
-    /// All of the file at `path`, which another file names. It must be a regular file: an archive that names a device or a pipe would
-    /// make us read without end. It is not kept open.
+    /// All of the file at `path`, which another file names. It must be a regular file: an archive that names a device or a pipe
+    /// would make us read without end. It is not kept open.
     pub fn open_member(path: &Path) -> Result<Piece> {
         Piece::try_open_member(path).map_err(|error| io_error(path, &error))
     }
@@ -201,8 +201,8 @@ impl Piece {
         std::ptr::eq(self.bytes(), other.bytes())
     }
 
-    /// The file that the bytes should be copied from, open, and where in it they begin; `None` where they are better taken from memory,
-    /// because they are few or in no file.
+    /// The file that the bytes should be copied from, open, and where in it they begin; `None` where they are better taken from
+    /// memory, because they are few or in no file.
     pub fn file_range(&self) -> io::Result<Option<(SourceFile<'_>, u64)>> {
         match &self.source {
             Some((source, at)) if self.size() > SMALL => Ok(Some((source.file()?, *at))),

@@ -1,5 +1,5 @@
-//! Bytes put together from owned bytes, ranges of files and zeros. Nothing is read before it is written, so a rope of gigabytes takes
-//! as much memory as its list of parts.
+//! Bytes put together from owned bytes, ranges of files and zeros. Nothing is read before it is written, so a rope of gigabytes
+//! takes as much memory as its list of parts.
 
 #[cfg(test)]
 mod tests;
@@ -148,7 +148,8 @@ impl Rope {
         0
     }
 
-    /// Writes the bytes into `out` from `start` on. Zeros are not written: where they belong, `out` must have a hole, or end before.
+    /// Writes the bytes into `out` from `start` on. Zeros are not written: where they belong, `out` must have a hole, or end
+    /// before.
     pub fn write_at(&self, out: &mut File, start: u64) -> io::Result<()> {
         out.seek(SeekFrom::Start(start))?;
         self.send(&mut ToFile(out))

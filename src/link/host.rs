@@ -1,5 +1,5 @@
-//! The host link: which linker runs, the user's command line with offld's objects added, and the OpenMP runtime if the line lacks it.
-//! Also what the inputs tell about the host: its triple, and whether another wrapper's object is among them.
+//! The host link: which linker runs, the user's command line with offld's objects added, and the OpenMP runtime if the line lacks
+//! it. Also what the inputs tell about the host: its triple, and whether another wrapper's object is among them.
 
 mod argument_versions;
 mod runtime;
@@ -41,16 +41,16 @@ pub(crate) fn linker(request: &LinkRequest, ld_first: bool) -> Result<PathBuf> {
     }
 }
 
-/// The host link with `additions` where LLVM's wrapper puts its objects, and `libraries` after the last input; with neither, the user's
-/// command line unchanged.
+/// The host link with `additions` where LLVM's wrapper puts its objects, and `libraries` after the last input; with neither, the
+/// user's command line unchanged.
 pub(crate) fn command(ledger: &Ledger, linker: &Path, additions: &[OsString], libraries: &[OsString]) -> Cmd {
     let args = ledger.host_line(additions, libraries);
     let quoting = Style::of_linker(ledger.dialect());
     Cmd { step: "host link".to_owned(), program: linker.to_path_buf(), args, quoting, inputs: Vec::new(), output: None }
 }
 
-/// The arguments (`-m` and its value) with which ld.lld can be started before the other arguments are known; none for other linkers, and
-/// if the line has no `-m`.
+/// The arguments (`-m` and its value) with which ld.lld can be started before the other arguments are known; none for other
+/// linkers, and if the line has no `-m`.
 pub(crate) fn preload_args(ledger: &Ledger, linker: &Path) -> Option<Vec<OsString>> {
     if !toolchain::is_ld_lld(linker) {
         return None;
@@ -60,9 +60,9 @@ pub(crate) fn preload_args(ledger: &Ledger, linker: &Path) -> Option<Vec<OsStrin
     line.get(at..at + 2).map(<[OsString]>::to_vec)
 }
 
-/// The arguments added for registration: the objects, and for lld with `--gc-sections` the option that keeps the entry tables. Nothing
-/// refers to an entry but the `__start_`/`__stop_` symbols of its table, which by default do not keep a section alive in lld. Near a limit
-/// of processes also the option that makes lld do with one thread.
+/// The arguments added for registration: the objects, and for lld with `--gc-sections` the option that keeps the entry tables.
+/// Nothing refers to an entry but the `__start_`/`__stop_` symbols of its table, which by default do not keep a section alive in
+/// lld. Near a limit of processes also the option that makes lld do with one thread.
 pub(crate) fn additions(request: &LinkRequest, linker: &Path, host_triple: &str, objects: &[PathBuf]) -> Vec<OsString> {
     let mut args: Vec<OsString> = objects.iter().map(|path| path.clone().into_os_string()).collect();
     let elf = ObjectFormat::of(host_triple) == ObjectFormat::Elf;
@@ -76,8 +76,8 @@ pub(crate) fn additions(request: &LinkRequest, linker: &Path, host_triple: &str,
     args
 }
 
-/// The arguments after the last input: `runtime`, and if the user's line has `-z start-stop-gc`, which would drop the entry tables, the
-/// opposite option, because the last one counts.
+/// The arguments after the last input: `runtime`, and if the user's line has `-z start-stop-gc`, which would drop the entry tables,
+/// the opposite option, because the last one counts.
 pub(crate) fn endings(request: &LinkRequest, runtime: Vec<OsString>) -> Vec<OsString> {
     let dropped = request.gc_sections && request.z_keywords.iter().any(|keyword| keyword == "start-stop-gc");
     runtime.into_iter().chain(KEEP_TABLES.map(OsString::from).into_iter().filter(|_| dropped)).collect()
@@ -91,8 +91,8 @@ fn is_lld(linker: &Path) -> bool {
     named(linker) || linker.canonicalize().is_ok_and(|real| named(&real))
 }
 
-/// Edits the output of a relocatable link (docs/spec/link-driver.md 9.1): removes the device code, which is linked now, and renames the
-/// entry tables, so that a later link leaves images and tables alone. The file is replaced atomically.
+/// Edits the output of a relocatable link (docs/spec/link-driver.md 9.1): removes the device code, which is linked now, and renames
+/// the entry tables, so that a later link leaves images and tables alone. The file is replaced atomically.
 pub(crate) fn finish_relocatable(output: &Path) -> Result<()> {
     if atomic_file::is_special(output) {
         // For example `/dev/null`: what the linker wrote cannot be read back.
@@ -112,8 +112,8 @@ fn folder_of(file: &Path) -> &Path {
     file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))
 }
 
-/// The command of llvm-objcopy that gives the entry tables `tables` of a relocatable output the same names; in a dry run, those of an
-/// output without contents, as LLVM has it.
+/// The command of llvm-objcopy that gives the entry tables `tables` of a relocatable output the same names; in a dry run, those of
+/// an output without contents, as LLVM has it.
 pub(crate) fn objcopy_command(output: &Path, tables: &[&str], request: &LinkRequest) -> Result<Option<Equivalent>> {
     let tag = if request.dry_run {
         edit::entry_table_tag(&[])
@@ -139,8 +139,9 @@ pub(crate) fn remove_partial(output: &Path) {
     }
 }
 
-/// Removes the temporary output that ld.lld leaves when it crashes. It writes to a memory map of `<output>.tmpXXXXXXX`, and on a full
-/// disk two of its threads may crash at once, before it has cleaned up. Only files that are not older than the link are removed.
+/// Removes the temporary output that ld.lld leaves when it crashes. It writes to a memory map of `<output>.tmpXXXXXXX`, and on a
+/// full disk two of its threads may crash at once, before it has cleaned up. Only files that are not older than the link are
+/// removed.
 pub(crate) fn remove_linker_temps(output: &Path, started: SystemTime) {
     // Timestamps of files are coarser than the system's clock.
     const TICK: Duration = Duration::from_secs(1);

@@ -1,5 +1,5 @@
-//! The stages of a link in order, on one page. Each stage takes the previous results by reference and returns a new value, which is not
-//! changed afterwards. Work in parallel with the stages is in `background`; steps that need more than one call are in `steps`.
+//! The stages of a link in order, on one page. Each stage takes the previous results by reference and returns a new value, which is
+//! not changed afterwards. Work in parallel with the stages is in `background`; steps that need more than one call are in `steps`.
 
 mod background;
 mod line_inputs;
@@ -27,8 +27,8 @@ use crate::target::Target;
 use background::Background;
 use line_inputs::{input_specs, out_base, out_name, search};
 
-/// Does the link that `ledger` describes, in a session of its own. `ld_first`: look for `ld` as the real host linker before `ld.lld`.
-/// `embedded`: the process is not ours (see [`SessionOptions`]).
+/// Does the link that `ledger` describes, in a session of its own. `ld_first`: look for `ld` as the real host linker before
+/// `ld.lld`. `embedded`: the process is not ours (see [`SessionOptions`]).
 pub(crate) fn run(ledger: &Ledger, shell: &Arc<Shell>, ld_first: bool, embedded: bool) -> Result<()> {
     let request = LinkRequest::new(ledger)?;
     let options = SessionOptions {

@@ -1,5 +1,5 @@
-//! The stage that generates host objects: payloads become plans, and plans become objects in the temporary folder. Images do not pass
-//! through LLVM but are streamed into an object of their own, unless the user is shown the module, which then contains them.
+//! The stage that generates host objects: payloads become plans, and plans become objects in the temporary folder. Images do not
+//! pass through LLVM but are streamed into an object of their own, unless the user is shown the module, which then contains them.
 
 pub(crate) mod image_object;
 mod kept;
@@ -89,7 +89,8 @@ impl<'a> RegisterContext<'a> {
     }
 }
 
-/// Has the registration code generated for the images of `groups`, which are being linked: so far as it is known and not in the cache.
+/// Has the registration code generated for the images of `groups`, which are being linked: so far as it is known and not in the
+/// cache.
 pub(crate) fn begin(groups: &[Group], context: &RegisterContext<'_>) {
     let plans: Option<Vec<Plan>> = groups.iter().map(|group| plan::before(group, context)).collect();
     match plans {
@@ -160,8 +161,8 @@ fn purpose(payload: &Payload) -> Purpose {
     Purpose { step: format!("registration code for {}", payload.kind.name()), inputs: inputs.collect() }
 }
 
-/// Writes objects for `images`, in their order, in parallel. A large image gets an object of its own, because the system does not let two
-/// threads write to one file at the same time.
+/// Writes objects for `images`, in their order, in parallel. A large image gets an object of its own, because the system does not
+/// let two threads write to one file at the same time.
 fn stream_images(plan: &Plan, images: &[StreamedImage], stem: &str, session: &Session) -> Result<Vec<PathBuf>> {
     let is_large = |image: &StreamedImage| image.contents.size() >= LARGE;
     let groups: Vec<&[StreamedImage]> = images.chunk_by(|one, next| !is_large(one) && !is_large(next)).collect();

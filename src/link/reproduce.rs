@@ -1,10 +1,10 @@
-//! `--reproduce`: a tar with everything that a link reads, and a script that repeats the link on another machine, with offld or LLVM's
-//! wrapper. It is written before the link starts, so that a link that fails can be reproduced, too. It does not change the link itself,
-//! and reads device code only to determine its compiler and CPU.
+//! `--reproduce`: a tar with everything that a link reads, and a script that repeats the link on another machine, with offld or
+//! LLVM's wrapper. It is written before the link starts, so that a link that fails can be reproduced, too. It does not change the
+//! link itself, and reads device code only to determine its compiler and CPU.
 //!
-//! In the tar is one folder, called like the tar, and in that: `root/`, every file by its absolute path; `needed/`, what a linker reads of
-//! the libraries that only libraries need; `response.txt`, the arguments with paths below `root/`; `original.txt`, the original command
-//! line; `run.sh`; `versions.txt`.
+//! In the tar is one folder, called like the tar, and in that: `root/`, every file by its absolute path; `needed/`, what a linker
+//! reads of the libraries that only libraries need; `response.txt`, the arguments with paths below `root/`; `original.txt`, the
+//! original command line; `run.sh`; `versions.txt`.
 
 mod archive;
 mod line;
@@ -54,7 +54,8 @@ pub(crate) struct LinkToReproduce<'a> {
     pub linker: &'a Path,
 }
 
-/// Writes the reproduction if it was requested: by `--reproduce` for this link, or by `OFFLD_REPRODUCE` for every link with device code.
+/// Writes the reproduction if it was requested: by `--reproduce` for this link, or by `OFFLD_REPRODUCE` for every link with device
+/// code.
 pub(crate) fn write(link: &LinkToReproduce<'_>) -> Result<()> {
     let Some(target) = target(link.request) else { return Ok(()) };
     let inputs = inputs::open(&(link.inputs)(), link.search, &mut |_, _| {});

@@ -1,5 +1,5 @@
-//! The client of `offld-llvm`, the program that contains LLVM: it turns registration plans into an object, bitcode, assembly or text.
-//! Being another process, it cannot crash `offld`, and a command that needs no LLVM does not load it.
+//! The client of `offld-llvm`, the program that contains LLVM: it turns registration plans into an object, bitcode, assembly or
+//! text. Being another process, it cannot crash `offld`, and a command that needs no LLVM does not load it.
 //!
 //! `protocol` is shared by both programs, `program` finds the executable, and [`Llvm`] manages the process for one command.
 
@@ -63,9 +63,9 @@ impl<'s> Llvm<'s> {
         self.created
     }
 
-    /// Starts the program early, so that it loads and initialises LLVM for the host `triple` in parallel with other work, and sends it
-    /// `requests` ([`Request::encode`]), whose answers will most probably be wanted, in this order. Errors are ignored here: the first
-    /// request whose answer is wanted reports them.
+    /// Starts the program early, so that it loads and initialises LLVM for the host `triple` in parallel with other work, and sends
+    /// it `requests` ([`Request::encode`]), whose answers will most probably be wanted, in this order. Errors are ignored here: the
+    /// first request whose answer is wanted reports them.
     pub(crate) fn start_early(&self, triple: &str, requests: Vec<Vec<u8>>) {
         let mut slot = self.lock();
         if slot.is_some() {
@@ -84,8 +84,8 @@ impl<'s> Llvm<'s> {
     /// The registration code of `plan` in the form `form`.
     ///
     /// # Errors
-    /// LLVM cannot generate code for the host or reports another error; the program is missing, ends, or does not answer in time: those
-    /// errors name `purpose`.
+    /// LLVM cannot generate code for the host or reports another error; the program is missing, ends, or does not answer in time:
+    /// those errors name `purpose`.
     pub(crate) fn make(&self, form: Form, plan: &Plan, purpose: &Purpose) -> Result<Vec<u8>> {
         self.ask(&Request::Make { form, plan: plan.clone() }.encode()?, purpose)
     }

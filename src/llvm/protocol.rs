@@ -1,6 +1,6 @@
-//! The protocol between `offld` and `offld-llvm`: requests and answers, in frames (`sys::service`). The first byte of a request is its
-//! type; a plan follows in MessagePack. The first byte of an answer is success or failure; only the answer to [`Request::Hello`] is the
-//! bare name of the build, in every version of this protocol.
+//! The protocol between `offld` and `offld-llvm`: requests and answers, in frames (`sys::service`). The first byte of a request is
+//! its type; a plan follows in MessagePack. The first byte of an answer is success or failure; only the answer to
+//! [`Request::Hello`] is the bare name of the build, in every version of this protocol.
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -10,8 +10,8 @@ use crate::registration::Plan;
 /// The first argument of `offld-llvm`: serve requests. A second one may name a host's triple, for which LLVM is then initialised.
 pub const SERVE: &str = "serve";
 
-/// The name of a program's build: the version of this protocol, that of the crate, and a digest of its sources. Two programs with the
-/// same name encode plans alike.
+/// The name of a program's build: the version of this protocol, that of the crate, and a digest of its sources. Two programs with
+/// the same name encode plans alike.
 pub const BUILD: &str = concat!("offld-llvm 2 ", env!("CARGO_PKG_VERSION"), " ", env!("OFFLD_SOURCES"));
 
 const HELLO: u8 = 0;

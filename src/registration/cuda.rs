@@ -5,8 +5,8 @@ use super::entries;
 use super::fatbin::{self, Becomes, Contract, NARROW_READS, WIDE_READS};
 use crate::model::{Generation, OffloadKind};
 
-/// The section that `cuobjdump` searches. The alignment is the one that LLVM's code generator chooses for arrays of 16 bytes and more;
-/// the fields of a fatbinary's header need 8.
+/// The section that `cuobjdump` searches. The alignment is the one that LLVM's code generator chooses for arrays of 16 bytes and
+/// more; the fields of a fatbinary's header need 8.
 pub const IMAGE_SECTION: ImageSection = ImageSection { name: ".nv_fatbin", align: 16, listed: false };
 
 /// How `generation` registers CUDA code; `coff` selects a host with COFF instead of ELF objects.

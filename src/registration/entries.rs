@@ -1,6 +1,6 @@
-//! The table of offload entries that compilers put into host objects and that every registration but SYCL's goes through: the layout of
-//! an entry in each generation, and the symbols around the table (docs/spec/link-driver.md 8.1 and 11). Data only; `offld-llvm` emits
-//! the code.
+//! The table of offload entries that compilers put into host objects and that every registration but SYCL's goes through: the
+//! layout of an entry in each generation, and the symbols around the table (docs/spec/link-driver.md 8.1 and 11). Data only;
+//! `offld-llvm` emits the code.
 
 use crate::model::{Generation, OffloadKind};
 
@@ -57,23 +57,24 @@ pub enum BoundsDefined {
     ByLinker(Dummy),
     /// The registration module, in sections that the linker sorts before and after the entries (COFF).
     ///
-    /// In objects they are COMDATs, of which the linker keeps one. LLVM's wrapper makes them weak definitions; on COFF each of these
-    /// comes with a strong definition of another name, so that the registrations of two kinds in one program clash.
+    /// In objects they are COMDATs, of which the linker keeps one. LLVM's wrapper makes them weak definitions; on COFF each of
+    /// these comes with a strong definition of another name, so that the registrations of two kinds in one program clash.
     BySortedSections {
         /// The section of the first symbol.
         start: String,
         /// The section of the last symbol.
         stop: String,
         /// In objects only: a section after the last symbol's, and the symbol of the one byte in it. Linkers drop a table whose
-        /// sections are all empty together with its bounds, so that a program without entries fails to link, as with LLVM's wrapper.
+        /// sections are all empty together with its bounds, so that a program without entries fails to link, as with LLVM's
+        /// wrapper.
         after: (String, String),
     },
 }
 
 /// An array of no entries that makes its section exist.
 ///
-/// It is not in `llvm.used` (SHF_GNU_RETAIN): `ld.lld --gc-sections` would then keep it and drop the program's own entries. What is a
-/// link error now would become a program that registers nothing. That link needs `-z nostart-stop-gc`.
+/// It is not in `llvm.used` (SHF_GNU_RETAIN): `ld.lld --gc-sections` would then keep it and drop the program's own entries. What is
+/// a link error now would become a program that registers nothing. That link needs `-z nostart-stop-gc`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dummy {
     /// Its name.
@@ -95,7 +96,8 @@ pub enum Kept {
     Weak,
 }
 
-/// The bounds of the table with the entries of `kind`, for LLVM 15 and later; `coff` selects a host with COFF instead of ELF objects.
+/// The bounds of the table with the entries of `kind`, for LLVM 15 and later; `coff` selects a host with COFF instead of ELF
+/// objects.
 pub fn bounds(kind: OffloadKind, generation: Generation, coff: bool) -> Bounds {
     let section = generation.entry_section(kind);
     let defined = if coff {

@@ -1,5 +1,5 @@
-//! Registration as the CUDA and HIP runtimes have it in common: a constructor registers one file with the code for all devices, then
-//! each kernel and variable of the entry table (docs/spec/link-driver.md 8.3). `cuda` and `hip` have what differs.
+//! Registration as the CUDA and HIP runtimes have it in common: a constructor registers one file with the code for all devices,
+//! then each kernel and variable of the entry table (docs/spec/link-driver.md 8.3). `cuda` and `hip` have what differs.
 
 use self::Argument::{Address, AuxAddress, Data, Flag, Handle, Int, Name, Null, Size};
 use super::ImageSection;
@@ -15,8 +15,8 @@ pub const WRAPPER_TYPE: Struct = ("fatbin_wrapper", &[Field::U32, Field::U32, Fi
 pub const WRAPPER_VERSION: u64 = 1;
 /// The alignment of that struct.
 pub const WRAPPER_ALIGN: u32 = 8;
-/// The constructor's priority. A function registered with `atexit` undoes the registration, because CUDA 9.2 and later has shut down
-/// before destructors run.
+/// The constructor's priority. A function registered with `atexit` undoes the registration, because CUDA 9.2 and later has shut
+/// down before destructors run.
 pub const PRIORITY: u32 = 101;
 
 /// How code is registered with one of the two runtimes.

@@ -5,8 +5,9 @@ use super::entries;
 use super::fatbin::{self, Becomes, Contract, NARROW_READS, WIDE_READS};
 use crate::model::{Generation, OffloadKind};
 
-/// The section that ROCm's tools search. The runtime maps the code objects of a bundle into memory. They are aligned to pages within
-/// the bundle, so the bundle must be aligned to a page too. clang does that in its own HIP code; LLVM's wrapper aligns to 16 bytes.
+/// The section that ROCm's tools search. The runtime maps the code objects of a bundle into memory. They are aligned to pages
+/// within the bundle, so the bundle must be aligned to a page too. clang does that in its own HIP code; LLVM's wrapper aligns to 16
+/// bytes.
 pub const IMAGE_SECTION: ImageSection = ImageSection { name: ".hip_fatbin", align: 4096, listed: false };
 
 /// How `generation` registers HIP code; `coff` selects a host with COFF instead of ELF objects.

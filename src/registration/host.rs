@@ -53,8 +53,8 @@ pub fn family(triple: &str) -> Option<Family> {
     FAMILIES.iter().find(|(_, names)| names.contains(&arch)).map(|(family, _)| *family)
 }
 
-/// The target features and the ABI of the host. Linkers reject objects that differ in these, but the triple does not say them, so these
-/// are the ones that Linux distributions use. The ABI is given only if the triple allows several.
+/// The target features and the ABI of the host. Linkers reject objects that differ in these, but the triple does not say them, so
+/// these are the ones that Linux distributions use. The ABI is given only if the triple allows several.
 pub fn features_and_abi(triple: &str) -> (&'static str, Option<&'static str>) {
     match triple.split('-').next().unwrap_or_default() {
         "riscv64" => ("+m,+a,+f,+d,+c", Some("lp64d")),

@@ -1,5 +1,5 @@
-//! How images are registered with each offload runtime, as plain data without LLVM types, so that a plan can be printed and compared.
-//! `offld-llvm` turns a plan into an LLVM module; `image_object` writes images that are too large to pass through LLVM.
+//! How images are registered with each offload runtime, as plain data without LLVM types, so that a plan can be printed and
+//! compared. `offld-llvm` turns a plan into an LLVM module; `image_object` writes images that are too large to pass through LLVM.
 
 pub mod cuda;
 pub mod entries;
@@ -65,11 +65,11 @@ impl Images {
 pub struct PlannedImage {
     /// Where the bytes are.
     pub place: ImagePlace,
-    /// The ranges of the bytes that are registered, each as an image of its own. If the bytes are OffloadBinaries, their headers are
-    /// in no range (docs/spec/faults.md W3). Empty for [`ImagePlace::Between`], which is one image.
+    /// The ranges of the bytes that are registered, each as an image of its own. If the bytes are OffloadBinaries, their headers
+    /// are in no range (docs/spec/faults.md W3). Empty for [`ImagePlace::Between`], which is one image.
     pub parts: Vec<Range<u64>>,
-    /// The target id of every range for `__tgt_register_image_info` and `.offload_arch_list` (`--offload-arch`); without one there are
-    /// no info objects.
+    /// The target id of every range for `__tgt_register_image_info` and `.offload_arch_list` (`--offload-arch`); without one there
+    /// are no info objects.
     pub offload_arch: Option<String>,
 }
 
@@ -98,16 +98,16 @@ pub enum ImagePlace {
         /// Size in bytes.
         size: u64,
     },
-    /// In an object of their own, of which only symbols are known. So the code is the same for every image and can be generated before the
-    /// image is linked. Not for SYCL, whose runtimes are told more.
+    /// In an object of their own, of which only symbols are known. So the code is the same for every image and can be generated
+    /// before the image is linked. Not for SYCL, whose runtimes are told more.
     Between {
         /// The hidden symbol at the first byte that is registered.
         start: String,
         /// The hidden symbol after the last one.
         stop: String,
     },
-    /// In the output itself, but inserted after LLVM has written it (`wrapper`): LLVM sees zeros. In an object the zeros are a section
-    /// without contents, whose name starts with `LATER`.
+    /// In the output itself, but inserted after LLVM has written it (`wrapper`): LLVM sees zeros. In an object the zeros are a
+    /// section without contents, whose name starts with `LATER`.
     Later {
         /// Size in bytes.
         size: u64,
@@ -119,8 +119,8 @@ pub enum ImagePlace {
 /// The section, on ELF and on COFF, of an image that LLVM does not see, if the plan names none: one of its own among the constants.
 const CONSTANTS: [&str; 2] = [".rodata.offload", ".rdata$offload"];
 
-/// The name of the section that LLVM writes without contents. On ELF every section whose name starts so is one; the rest of the name
-/// is the one that the section gets in the end. COFF has only the one.
+/// The name of the section that LLVM writes without contents. On ELF every section whose name starts so is one; the rest of the
+/// name is the one that the section gets in the end. COFF has only the one.
 pub const LATER: &str = ".bss";
 
 impl ImagePlace {

@@ -18,8 +18,8 @@ pub const DESCRIPTOR: &str = ".omp_offloading.descriptor";
 pub const REGISTER: &str = ".omp_offloading.descriptor_reg";
 /// The function that undoes what the constructor did.
 pub const UNREGISTER: &str = ".omp_offloading.descriptor_unreg";
-/// The name of the variable with an image's target id, and the section of all of them, which readers split at NULs. The variables must
-/// not be `unnamed_addr`: the linker would merge equal strings, but two images for one target need two strings.
+/// The name of the variable with an image's target id, and the section of all of them, which readers split at NULs. The variables
+/// must not be `unnamed_addr`: the linker would merge equal strings, but two images for one target need two strings.
 pub const OFFLOAD_ARCH: (&str, &str) = ("__offload_arch", ".offload_arch_list");
 /// The name of an image's info object.
 pub const IMAGE_INFO: &str = ".offload_image_info";
@@ -82,8 +82,8 @@ pub fn registration(generation: Generation, coff: bool) -> Registration {
     }
 }
 
-/// The registration that `clang-offload-wrapper` is documented to emit. That tool emits the same on COFF, where it cannot be linked;
-/// here COFF gets the bounds of LLVM 15, the first release whose compiler puts entries between them.
+/// The registration that `clang-offload-wrapper` is documented to emit. That tool emits the same on COFF, where it cannot be
+/// linked; here COFF gets the bounds of LLVM 15, the first release whose compiler puts entries between them.
 fn llvm14_registration(coff: bool) -> Registration {
     let section = Generation::Llvm14.openmp_entry_section();
     let dummy = Dummy { name: "__dummy.omp_offloading.entry".to_owned(), section, align: None, kept: Kept::Weak };
@@ -126,8 +126,8 @@ pub fn whole(start: u64, end: u64) -> Vec<Range<u64>> {
     Vec::from_iter(std::iter::once(start..end))
 }
 
-/// The ranges of `bytes` that are registered: every image if they are OffloadBinaries, else all bytes. A damaged OffloadBinary is an
-/// error (docs/spec/faults.md W2, W3), and so is a compressed one, as its images are not in the bytes as such.
+/// The ranges of `bytes` that are registered: every image if they are OffloadBinaries, else all bytes. A damaged OffloadBinary is
+/// an error (docs/spec/faults.md W2, W3), and so is a compressed one, as its images are not in the bytes as such.
 pub fn parts(bytes: &[u8]) -> Result<Vec<Range<u64>>, Malformed> {
     if !offload_binary::is_offload_binary(bytes) {
         return Ok(whole(0, bytes.len() as u64));

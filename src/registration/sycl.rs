@@ -1,6 +1,6 @@
 //! Registration with the SYCL runtime: every image of every target, each with the names of its kernels
-//! (docs/spec/link-driver.md 8.5). LLVM 22's runtime takes structs that the wrapper makes, with entries, as SYCL's host objects have none;
-//! from 23 on it takes the address and the size of one OffloadBinary, in which the images say the names themselves.
+//! (docs/spec/link-driver.md 8.5). LLVM 22's runtime takes structs that the wrapper makes, with entries, as SYCL's host objects
+//! have none; from 23 on it takes the address and the size of one OffloadBinary, in which the images say the names themselves.
 
 use std::borrow::Cow;
 
@@ -109,7 +109,8 @@ pub const ENTRY_ALIGN: u32 = 8;
 /// The kind in entries and images.
 pub const KIND: u64 = OffloadKind::Sycl as u64;
 
-/// The names of the kernels in an image, as its OffloadBinary lists them: in a table since LLVM 23, before as text with a line for each.
+/// The names of the kernels in an image, as its OffloadBinary lists them: in a table since LLVM 23, before as text with a line for
+/// each.
 pub fn kernels(image: &Image<'_>) -> Vec<String> {
     let stored = image.get(SYMBOLS).unwrap_or_default();
     let names = read_table(stored).unwrap_or_else(|| stored.split(|byte| matches!(byte, b'\n' | 0)).collect());
@@ -121,8 +122,8 @@ pub fn has_table(image: &Image<'_>) -> bool {
     image.get(SYMBOLS).is_some_and(|stored| read_table(stored).is_some())
 }
 
-/// The names in a table: their number, for each where it is and how long, and the names, each followed by a zero. All numbers have 32 bits;
-/// places count from the table's start. None for other bytes.
+/// The names in a table: their number, for each where it is and how long, and the names, each followed by a zero. All numbers have
+/// 32 bits; places count from the table's start. None for other bytes.
 fn read_table(stored: &[u8]) -> Option<Vec<&[u8]>> {
     let number = |at: usize| Some(u32::from_le_bytes(*stored.get(at..)?.first_chunk()?) as usize);
     let count = number(0)?;
@@ -149,9 +150,9 @@ fn table(names: &[String]) -> Option<Vec<u8>> {
     number(table.len()).map(|_| table)
 }
 
-/// The start of the one OffloadBinary of version 2 that holds `images`, whose bytes follow it one after the other; and the size of the
-/// whole. What earlier releases leave open is filled in: the table of kernels, and the format of SPIR-V, without which the runtime takes
-/// no image.
+/// The start of the one OffloadBinary of version 2 that holds `images`, whose bytes follow it one after the other; and the size of
+/// the whole. What earlier releases leave open is filled in: the table of kernels, and the format of SPIR-V, without which the
+/// runtime takes no image.
 pub fn binary_head(images: &[Image<'_>]) -> Option<(Vec<u8>, u64)> {
     let tables: Vec<Cow<'_, [u8]>> =
         images.iter().map(|image| Some(Cow::Owned(table(&kernels(image))?))).collect::<Option<_>>()?;

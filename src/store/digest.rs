@@ -1,5 +1,5 @@
-//! 128-bit digests: names of blobs, keys of records. They protect against accidents, not against an attacker (XXH3 is no cryptographic
-//! hash): whoever can write to a cache can put any image there anyway.
+//! 128-bit digests: names of blobs, keys of records. They protect against accidents, not against an attacker (XXH3 is no
+//! cryptographic hash): whoever can write to a cache can put any image there anyway.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -52,8 +52,8 @@ pub(crate) fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<(Dig
     }
 }
 
-/// Makes a digest of several parts. The length of each is hashed as well, so that different lists of parts whose bytes are the same when
-/// put together have different digests.
+/// Makes a digest of several parts. The length of each is hashed as well, so that different lists of parts whose bytes are the same
+/// when put together have different digests.
 #[derive(Default)]
 pub(crate) struct KeyBuilder(Xxh3);
 

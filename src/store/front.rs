@@ -1,5 +1,5 @@
-//! The cache as a link uses it: the store on this machine, behind it the remote that is shared with other machines, if there is one, and
-//! background work that is finished before the process ends.
+//! The cache as a link uses it: the store on this machine, behind it the remote that is shared with other machines, if there is
+//! one, and background work that is finished before the process ends.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -15,8 +15,8 @@ use super::{Digest, Event, Remote, RemoteSettings, Store};
 use crate::sys::clock::Clock;
 use crate::sys::threads;
 
-/// A cache in use. What the store does not have is fetched from the remote and kept in the store; what is put goes to both, to the remote
-/// in the background.
+/// A cache in use. What the store does not have is fetched from the remote and kept in the store; what is put goes to both, to the
+/// remote in the background.
 pub struct Cache {
     store: Store,
     far: Option<RemoteSlot>,
@@ -44,8 +44,8 @@ impl Cache {
         Cache { store, far: None, asked: Mutex::default(), shared: Mutex::default(), beside: Mutex::default() }
     }
 
-    /// The cache below `root`, as `setting` asks for it, with the remote that the environment names, if it names one. Warnings about the
-    /// remote go to `tell`.
+    /// The cache below `root`, as `setting` asks for it, with the remote that the environment names, if it names one. Warnings
+    /// about the remote go to `tell`.
     ///
     /// # Errors
     /// See [`Store::open`].
@@ -57,8 +57,8 @@ impl Cache {
         })
     }
 
-    /// A cache of `store` and the remote that `settings` name. A remote that cannot be used costs one call of `tell` when it is first
-    /// needed; then the store is used alone.
+    /// A cache of `store` and the remote that `settings` name. A remote that cannot be used costs one call of `tell` when it is
+    /// first needed; then the store is used alone.
     pub fn shared(store: Store, settings: RemoteSettings, tell: WarnFn) -> Self {
         Cache { far: Some(RemoteSlot { settings, tell, remote: OnceLock::new() }), ..Cache::new(store) }
     }
@@ -122,8 +122,8 @@ impl Cache {
         let _ = self.store.put_record(key, bytes);
     }
 
-    /// Puts the blob `name` at `to`; returns whether it was found. See [`Store::fetch_blob`]; [`Cache::was_shared`] says where it came
-    /// from.
+    /// Puts the blob `name` at `to`; returns whether it was found. See [`Store::fetch_blob`]; [`Cache::was_shared`] says where it
+    /// came from.
     ///
     /// # Errors
     /// `to` cannot be written.

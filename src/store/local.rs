@@ -1,6 +1,6 @@
-//! The store on disk. Many processes use it at once, and each may be killed at any moment, so a file is never written in its place: it is
-//! made in a folder for temporary files and then renamed. What is fetched is checked against its digest after it was read or linked, so
-//! that a damaged file, or one that another process just evicts, counts as missing and never gives wrong bytes.
+//! The store on disk. Many processes use it at once, and each may be killed at any moment, so a file is never written in its place:
+//! it is made in a folder for temporary files and then renamed. What is fetched is checked against its digest after it was read or
+//! linked, so that a damaged file, or one that another process just evicts, counts as missing and never gives wrong bytes.
 
 mod aside;
 mod contents;
@@ -36,15 +36,15 @@ use stats::StatsFile;
 
 /// The time of the last use is updated at most this often, because each update makes the file system write.
 const TOUCH_AFTER: Duration = Duration::from_secs(5 * 60);
-/// Larger blobs are not synced to the disk, which would take longer than the link; neither are records, because it takes milliseconds for
-/// each. Correctness does not depend on it: a file that a power cut has damaged has the wrong digest.
+/// Larger blobs are not synced to the disk, which would take longer than the link; neither are records, because it takes
+/// milliseconds for each. Correctness does not depend on it: a file that a power cut has damaged has the wrong digest.
 const SYNC_UP_TO: u64 = 64 << 20;
 /// The mode of files in the store: read-only, because outputs may be hard links to them.
 const SEALED: u32 = 0o444;
 /// The unit in which file systems give room to files.
 const BLOCK: u64 = 4096;
 
-/// A store below a folder. Opening it costs nothing: folders are made when something is put, and nothing is read before it is needed.
+/// A store below a folder. Opening it costs nothing: folders are made when something is put, and files read when they are needed.
 ///
 /// Errors of `put_…` are shown by `--wrapper-verbose` and never make a link fail.
 pub struct Store {
@@ -139,9 +139,9 @@ impl Store {
         let _ = self.layout.folder(&place.folder).and_then(|folder| folder.remove(OsStr::new(&place.name)));
     }
 
-    /// Puts the blob `name` at `to`, in place of what is there, and returns whether that worked: as a hard link where possible, else as a
-    /// copy. Writing to such a hard link would damage the store; its mode forbids it. The contents are checked when they are in place. A
-    /// damaged blob is removed and counts as missing; then there is no file at `to`.
+    /// Puts the blob `name` at `to`, in place of what is there, and returns whether that worked: as a hard link where possible,
+    /// else as a copy. Writing to such a hard link would damage the store; its mode forbids it. The contents are checked when they
+    /// are in place. A damaged blob is removed and counts as missing; then there is no file at `to`.
     ///
     /// # Errors
     /// `to` cannot be written.
@@ -170,9 +170,9 @@ impl Store {
         self.layout.folder(&place.folder).is_ok_and(|folder| folder.open(&place.name).is_ok())
     }
 
-    /// Keeps the contents of `file` as a blob; returns its name. Callers that know the digest of the contents pass it as `name`: then the
-    /// contents need not be read where the file system has hard links. Afterwards `file` may be a hard link to the blob and is read-only;
-    /// nobody may change it.
+    /// Keeps the contents of `file` as a blob; returns its name. Callers that know the digest of the contents pass it as `name`:
+    /// then the contents need not be read where the file system has hard links. Afterwards `file` may be a hard link to the blob
+    /// and is read-only; nobody may change it.
     ///
     /// # Errors
     /// The file is larger than the store may be, or was copied and has not the digest `name`, or the folder cannot be written. Then
@@ -240,8 +240,8 @@ impl Store {
         there
     }
 
-    /// Makes something under a unique name in the folder for temporary files. It is removed unless it is placed. (`sys::atomic_file` has
-    /// no part in this: what is made here may be a hard link, and nothing of the file that it replaces is kept.)
+    /// Makes something under a unique name in the folder for temporary files. It is removed unless it is placed. (This is not
+    /// `sys::atomic_file`: what is made here may be a hard link, and nothing of the file that it replaces is kept.)
     fn aside<T>(&self, make: impl Fn(&Folder, &str) -> io::Result<T>) -> Result<(Aside, T)> {
         let open = || Aside::make(self.layout.folder(layout::TMP)?, &make);
         let made = match open() {
@@ -307,8 +307,8 @@ impl Store {
     }
 }
 
-/// Makes `to` another name of a blob, in place of what is there; returns whether that worked. `file`: the blob. Another user's is left
-/// alone: that user may change it afterwards.
+/// Makes `to` another name of a blob, in place of what is there; returns whether that worked. `file`: the blob. Another user's is
+/// left alone: that user may change it afterwards.
 fn linked_out(folder: &Folder, place: &Place, file: &File, to: &Path) -> Result<bool> {
     let Some(blob) = file.metadata().ok().filter(|blob| blob.uid() == rustix::process::geteuid().as_raw()) else {
         return Ok(false);

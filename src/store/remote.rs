@@ -1,10 +1,12 @@
-//! The remote: the second level of the cache, shared between machines, on Redis, S3, WebDAV or in a folder. This file has its settings
-//! (`OFFLD_CACHE_REMOTE` and its companions); the modules below do the work.
+//! The remote: the second level of the cache, shared between machines, on Redis, S3, WebDAV or in a folder. This file has its
+//! settings (`OFFLD_CACHE_REMOTE` and its companions); the modules below do the work.
 //!
-//! Data from a remote is checked: every object carries a digest, and a blob's name is the digest of its contents. A remote that is slow
-//! or down costs one bounded wait and one warning, and is then not used for the rest of the process. It never makes a link fail.
+//! Data from a remote is checked: every object carries a digest, and a blob's name is the digest of its contents. A remote that is
+//! slow or down costs one bounded wait and one warning, and is then not used for the rest of the process. It never makes a link
+//! fail.
 //!
-//! Without the feature `remote-cache`, `disabled.rs` has the same functions, and opening a remote is an error that names the feature.
+//! Without the feature `remote-cache`, `disabled.rs` has the same functions, and opening a remote is an error that names the
+//! feature.
 
 #[cfg(not(feature = "remote-cache"))]
 mod disabled;
@@ -47,7 +49,8 @@ const LONGEST: f64 = 86_400.0;
 /// The settings of a remote.
 #[derive(Debug, Clone)]
 pub struct RemoteSettings {
-    /// `redis://…`, `s3://…`, `http(s)://…` or `file://…`. It may hold credentials, so it must not be shown: see [`RemoteSettings::shown`].
+    /// `redis://…`, `s3://…`, `http(s)://…` or `file://…`. It may hold credentials, so it must not be shown: see
+    /// [`RemoteSettings::shown`].
     pub url: OsString,
     /// Whether the remote is read only, and never written.
     pub read_only: bool,
@@ -108,8 +111,9 @@ fn seconds(text: &OsStr) -> Option<Duration> {
     (seconds > 0.0 && seconds <= LONGEST).then(|| Duration::from_secs_f64(seconds))
 }
 
-/// `url` without what may be secret: everything before the last `@`, which could be a name or a password, and every option that is not
-/// known to be harmless. It must work for broken URLs as well, such as one whose password has a `/` that should have been `%2F`.
+/// `url` without what may be secret: everything before the last `@`, which could be a name or a password, and every option that is
+/// not known to be harmless. It must work for broken URLs as well, such as one whose password has a `/` that should have been
+/// `%2F`.
 fn shown(url: &OsStr) -> String {
     let text = url.to_string_lossy();
     let Some((scheme, rest)) = text.split_once("://") else {

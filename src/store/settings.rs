@@ -1,5 +1,5 @@
-//! Where the cache is and how large it may be, by the command line, else the environment, else in the user's own cache folder. What a cache
-//! holds becomes part of programs, so the default folder is used only where it belongs to the user and others
+//! Where the cache is and how large it may be, by the command line, else the environment, else in the user's own cache folder. What
+//! a cache holds becomes part of programs, so the default folder is used only where it belongs to the user and others
 //! cannot write to it, and root's only where the way to it is root's alone.
 
 use std::ffi::{OsStr, OsString};
@@ -97,8 +97,8 @@ fn default_folder(env: &dyn Fn(&str) -> Option<OsString>) -> Result<PathBuf, Str
     }
 }
 
-/// Why `user` should not use `folder`: others could put their code into what is linked. Root, whose links could also be made to write
-/// where others want it, uses a folder only where nobody else can change the way there: `sudo make` has another user's home.
+/// Why `user` should not use `folder`: others could put their code into what is linked. Root, whose links could also be made to
+/// write where others want it, uses a folder only where nobody else can change the way there: `sudo make` has another user's home.
 fn distrust(folder: &Path, user: u32) -> Option<String> {
     let why = if user == 0 { way_of_others(folder) } else { own_folder(folder, user) };
     why.map(|why| format!("{why} (name a folder with {OFFLD_CACHE}=)"))
@@ -118,7 +118,8 @@ fn own_folder(folder: &Path, user: u32) -> Option<String> {
     Some(format!("`{}` {why}", folder.display()))
 }
 
-/// What on the way to `folder` is not root's alone, as far as it exists: the folders that the path names, and those that it leads to.
+/// What on the way to `folder` is not root's alone, as far as it exists: the folders that the path names, and those that it leads
+/// to.
 fn way_of_others(folder: &Path) -> Option<String> {
     let exists = folder.ancestors().find(|path| path.exists());
     let real = exists.and_then(|path| path.canonicalize().ok());

@@ -1,6 +1,6 @@
 //! Atomic writes: a file is written under a temporary name in the same folder and renamed into place once it is complete, so that
-//! readers see all of it or nothing. Every output that offld itself writes is written this way. (The cache is the exception: it moves
-//! hard links, and its files are never replaced by other contents.)
+//! readers see all of it or nothing. Every output that offld itself writes is written this way. (The cache is the exception: it
+//! moves hard links, and its files are never replaced by other contents.)
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -25,12 +25,12 @@ pub(crate) struct AtomicFile {
 }
 
 impl AtomicFile {
-    /// Starts a new version of the file at `path`, or of the file that `path` is a symlink to, and returns the empty file to write to.
-    /// It gets the mode of the file that it will replace, otherwise 0666 less the umask.
+    /// Starts a new version of the file at `path`, or of the file that `path` is a symlink to, and returns the empty file to write
+    /// to. It gets the mode of the file that it will replace, otherwise 0666 less the umask.
     ///
     /// # Errors
-    /// The folder is missing or cannot be written to; or there is something at `path` that this process may not write (a folder, a file
-    /// without write permission): a file that could not be written in place is not replaced either.
+    /// The folder is missing or cannot be written to; or there is something at `path` that this process may not write (a folder, a
+    /// file without write permission): a file that could not be written in place is not replaced either.
     pub(crate) fn create(path: &Path) -> io::Result<(File, AtomicFile)> {
         let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let replaced = fs::metadata(&place).ok();

@@ -1,5 +1,6 @@
-//! The system's clocks, for code whose results depend on the time: the age of cache entries, whether a file was modified too recently
-//! to trust its timestamps, how long to wait for a lock. Tests pass a clock that they set by hand, so that they never sleep.
+//! The system's clocks, for code whose results depend on the time: the age of cache entries, whether a file was modified too
+//! recently to trust its timestamps, how long to wait for a lock. Tests pass a clock that they set by hand, so that they never
+//! sleep.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant, SystemTime};

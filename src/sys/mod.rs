@@ -1,5 +1,6 @@
-//! Everything that touches the operating system: other programs, signals, temporary files, messages, environment variables, the time
-//! trace, job slots, clocks. offld runs on Linux only; a port to another system would change this folder and `io`, and nothing else.
+//! Everything that touches the operating system: other programs, signals, temporary files, messages, environment variables, the
+//! time trace, job slots, clocks. offld runs on Linux only; a port to another system would change this folder and `io`, and nothing
+//! else.
 
 pub(crate) mod atomic_file;
 pub(crate) mod clock;

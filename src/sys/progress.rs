@@ -1,4 +1,5 @@
-//! Progress of device links: on a terminal, once the link has taken two seconds, one line for each running device link; else nothing.
+//! Progress of device links: on a terminal, once the link has taken two seconds, one line for each running device link; else
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -42,8 +42,8 @@ pub struct Cmd {
     pub quoting: Style,
     /// The inputs of the step, for error reports: `a.o`, `libb.a(c.o)`.
     pub inputs: Vec<String>,
-    /// A temporary file that the step must write: if it is empty or missing in the end, the step has failed even if the exit status is
-    /// 0 (docs/spec/faults.md F27).
+    /// A temporary file that the step must write: if it is empty or missing in the end, the step has failed even if the exit status
+    /// is 0 (docs/spec/faults.md F27).
     pub output: Option<PathBuf>,
 }
 
@@ -81,9 +81,9 @@ pub trait Run: Send + Sync {
         self.run(cmd).map(|usage| (usage, Said::default()))
     }
 
-    /// Starts the ld.lld at `program` early, so that it loads, which takes most of the time of a small link, while other work is done;
-    /// it then waits for its remaining arguments. `args` must contain `-m`. `capture`: [`Run::run_preloaded`] returns what it says. None
-    /// if that is not possible here: the linker is then started when it is needed.
+    /// Starts the ld.lld at `program` early, so that it loads, which takes most of the time of a small link, while other work is
+    /// done; it then waits for its remaining arguments. `args` must contain `-m`. `capture`: [`Run::run_preloaded`] returns what it
+    /// says. None if that is not possible here: the linker is then started when it is needed.
     fn preload(&self, _program: &Path, _args: &[OsString], _capture: bool) -> Option<PreloadedLinker> {
         None
     }
@@ -109,13 +109,14 @@ pub trait Run: Send + Sync {
         false
     }
 
-    /// Starts the program of `cmd` as a service that answers requests. A dry run starts it, too, since its answers are no output files.
+    /// Starts the program of `cmd` as a service that answers requests. A dry run starts it, too, since its answers are no output
+    /// files.
     fn serve(&self, cmd: &Cmd, signals: &Arc<Signals>) -> Result<Box<dyn Service>> {
         start_service(cmd, signals)
     }
 
-    /// Shows commands of other tools that do what this process is about to do itself, marked as such. They are not run, and `commands` is
-    /// called only where commands are shown.
+    /// Shows commands of other tools that do what this process is about to do itself, marked as such. They are not run, and
+    /// `commands` is called only where commands are shown.
     fn show_in_process(&self, _commands: &dyn Fn() -> Result<Vec<Equivalent>>) -> Result<()> {
         Ok(())
     }
@@ -242,8 +243,8 @@ impl Run for Real {
     }
 
     fn preload(&self, program: &Path, args: &[OsString], capture: bool) -> Option<PreloadedLinker> {
-        // ld.lld reads its remaining arguments from a response file that is a pipe, and so waits until we write them. It reads the file
-        // only once if its command line has an `-m`.
+        // ld.lld reads its remaining arguments from a response file that is a pipe, and so waits until we write them. It reads the
+        // file only once if its command line has an `-m`.
         const ARGS_FILE: &str = "/dev/stdin";
         let possible = args.iter().any(|arg| arg == "-m") && Path::new(ARGS_FILE).exists();
         if !possible || threads::is_short() || self.signals.check().is_err() {

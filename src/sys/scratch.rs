@@ -1,5 +1,5 @@
-//! The temporary folder for intermediate files. It is removed on every way out of the process, signals included, because its owner is
-//! dropped on each; with `--save-temps`, the files go to the current folder instead and are kept.
+//! The temporary folder for intermediate files. It is removed on every way out of the process, signals included, because its owner
+//! is dropped on each; with `--save-temps`, the files go to the current folder instead and are kept.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -37,9 +37,9 @@ impl Scratch {
         Scratch { keep, parent, state: Mutex::default() }
     }
 
-    /// A unique path for a new file `<prefix>.<ext>`. Characters of `prefix` that could lead out of the folder or confuse a tool are
-    /// replaced, and a repeated name gets a number. Names depend on the order of the calls, so a stage chooses all of its names before
-    /// it starts to work in parallel.
+    /// A unique path for a new file `<prefix>.<ext>`. Characters of `prefix` that could lead out of the folder or confuse a tool
+    /// are replaced, and a repeated name gets a number. Names depend on the order of the calls, so a stage chooses all of its names
+    /// before it starts to work in parallel.
     pub fn path(&self, prefix: &str, ext: &str) -> Result<PathBuf> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let stem = safe_name(prefix);

@@ -1,6 +1,6 @@
 //! A child process that answers requests over its stdin and stdout, in their order. Requests and answers are frames: a length as
-//! four bytes, little endian, then that many bytes. Waiting for an answer has a time limit, and a child that ends or does not answer within it
-//! is an error that says what happened.
+//! four bytes, little endian, then that many bytes. Waiting for an answer has a time limit, and a child that ends or does not
+//! answer within it is an error that says what happened.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -93,8 +93,8 @@ impl Process {
         })
     }
 
-    /// Writes as much of the unsent requests as the pipe takes. If the program has closed its stdin, they count as sent: reading the
-    /// answer then shows how it ended.
+    /// Writes as much of the unsent requests as the pipe takes. If the program has closed its stdin, they count as sent: reading
+    /// the answer then shows how it ended.
     fn write(&mut self) {
         let sent = match &self.stdin {
             None => Ok(self.unsent.len()),
@@ -224,7 +224,8 @@ impl Service for Process {
     fn stop(&mut self) {
         self.stdin = None;
         let _ = self.child.kill();
-        // Until it is reaped it counts as a process. That waits until its memory is free, so it is left to the end where there is room.
+        // Until it is reaped it counts as a process. That waits until its memory is free, so it is left to the end where there is
+        // room.
         if threads::is_short() {
             self.reap();
         }

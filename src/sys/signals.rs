@@ -1,6 +1,7 @@
-//! Signals that would end the process are caught: whoever waits for a child passes them on to it, and the stages then return an error at
-//! their next step, so that the temporary folder is removed as on any other error. A signal that was ignored when offld started (`nohup`)
-//! stays ignored. No thread is needed for this: the handlers write to a pipe, and whoever waits for a child waits for that pipe, too.
+//! Signals that would end the process are caught: whoever waits for a child passes them on to it, and the stages then return an
+//! error at their next step, so that the temporary folder is removed as on any other error. A signal that was ignored when offld
+//! started (`nohup`) stays ignored. No thread is needed for this: the handlers write to a pipe, and whoever waits for a child waits
+//! for that pipe, too.
 
 use std::io::{self, PipeReader};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -38,8 +39,8 @@ const CAUGHT: [Signal; 15] = [
     Signal::POWER,
 ];
 
-/// Passed on to children as they are. For the others children get SIGTERM, because compilers do not end by all of them: LLVM's print
-/// statistics on SIGUSR1.
+/// Passed on to children as they are. For the others children get SIGTERM, because compilers do not end by all of them: LLVM's
+/// print statistics on SIGUSR1.
 const PASSED_ON: [Signal; 4] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM];
 
 /// How long to wait between two looks at a child after a signal, or where the system has no descriptors for processes.
@@ -49,7 +50,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 #[derive(Debug, Default)]
 pub struct Signals {
     received: Arc<AtomicUsize>,
-    /// Where the handlers write a byte for each signal, once they are installed. It is never read, so that everybody sees how many came.
+    /// Where the handlers write a byte for each signal, once they are installed. It is never read, so that everybody sees how many
+    /// came.
     arrivals: OnceLock<Option<PipeReader>>,
 }
 

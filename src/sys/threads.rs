@@ -1,6 +1,6 @@
 //! Threads: one per core, as far as the limits on processes leave room for them. Linux counts threads and processes together
-//! (`ulimit -u`, `pids.max` of a control group), and a link needs some for its compilers and linkers, which cannot do with fewer. So near a
-//! limit everything runs on the thread that is there already. A thread that cannot be started is never an error.
+//! (`ulimit -u`, `pids.max` of a control group), and a link needs some for its compilers and linkers, which cannot do with fewer.
+//! So near a limit everything runs on the thread that is there already. A thread that cannot be started is never an error.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -38,8 +38,8 @@ pub(crate) fn in_parallel<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     }
 }
 
-/// Runs `turn` with the numbers below `count`, in order, and up to `most` of them at once; 0: as many as there are threads. The results are
-/// in any order. The calling thread is one of those that run them.
+/// Runs `turn` with the numbers below `count`, in order, and up to `most` of them at once; 0: as many as there are threads. The
+/// results are in any order. The calling thread is one of those that run them.
 pub(crate) fn turns<R: Send>(count: usize, most: usize, turn: impl Fn(usize) -> R + Sync) -> Vec<R> {
     let threads = if most == 0 || is_short() { self::count() } else { most }.min(count);
     let next = AtomicUsize::new(0);
@@ -78,8 +78,9 @@ pub(crate) fn beside(work: impl FnOnce() + Send + 'static) -> Option<JoinHandle<
     thread
 }
 
-/// The result of `work`, for work that does not look for signals as often as it should. It runs on a thread of its own, which is left to
-/// itself when a signal arrives: it ends with the process. Where there is no such thread, and where signals are not caught, it runs here.
+/// The result of `work`, for work that does not look for signals as often as it should. It runs on a thread of its own, which is
+/// left to itself when a signal arrives: it ends with the process. Where there is no such thread, and where signals are not caught,
+/// it runs here.
 ///
 /// # Errors
 /// A signal has arrived.
@@ -157,8 +158,8 @@ pub(crate) fn for_compression() -> u32 {
     if is_short() { 0 } else { u32::try_from(count()).unwrap_or(1) }
 }
 
-/// Starts something with `start`. While the system refuses because there are too many processes, gives up our own threads, waits for
-/// others to end, and tries again.
+/// Starts something with `start`. While the system refuses because there are too many processes, gives up our own threads, waits
+/// for others to end, and tries again.
 pub(crate) fn retry<T>(signals: &Signals, mut start: impl FnMut() -> io::Result<T>) -> Result<io::Result<T>> {
     const FIRST: Duration = Duration::from_millis(5);
     const TRIES: u32 = 8;
@@ -208,8 +209,8 @@ fn start(wanted: usize) -> Option<ThreadPool> {
 
 /// Runs `work` on this thread alone, its parallel iterators as well.
 fn alone<R>(work: impl FnOnce() -> R) -> R {
-    // Outside of any pool, parallel iterators would start rayon's own one, and panic where that cannot be. An error says that this thread
-    // is in a pool already.
+    // Outside of any pool, parallel iterators would start rayon's own one, and panic where that cannot be. An error says that this
+    // thread is in a pool already.
     if let Ok(pool) = ThreadPoolBuilder::new().num_threads(1).use_current_thread().build() {
         // The thread stays in it.
         std::mem::forget(pool);
@@ -261,7 +262,8 @@ fn group_folder(line: &str) -> Option<(PathBuf, PathBuf)> {
 
 fn room_below(root: &Path, folder: &Path) -> Option<usize> {
     let number = |folder: &Path, name: &str| std::fs::read_to_string(folder.join(name)).ok()?.trim().parse::<usize>().ok();
-    // `pids.max` may be `max`, which is no number. In a container the group's path may be that outside, which does not exist inside.
+    // `pids.max` may be `max`, which is no number. In a container the group's path may be that outside, which does not exist
+    // inside.
     let folders = folder.ancestors().take_while(|folder| folder.starts_with(root));
     folders.filter_map(|folder| Some(number(folder, "pids.max")?.saturating_sub(number(folder, "pids.current")?))).min()
 }

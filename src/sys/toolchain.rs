@@ -46,10 +46,10 @@ pub(crate) struct Choice {
     pub warning: Option<String>,
 }
 
-/// The compiler for device links: `explicit` (`--offld-clang=`), `OFFLD_CLANG`, the clang that started offld, one in offld's folder,
-/// `PATH` with plain and versioned names, the folders of Debian's packages. If the inputs contain bitcode of LLVM `need`, the first
-/// candidate of that version, else the first newer one (with a warning); older ones cannot read the bitcode, so having only those is
-/// an error. A compiler that the user named is used whatever its version, unless it is too old.
+/// The compiler for device links: `explicit` (`--offld-clang=`), `OFFLD_CLANG`, the clang that started offld, one in offld's
+/// folder, `PATH` with plain and versioned names, the folders of Debian's packages. If the inputs contain bitcode of LLVM `need`,
+/// the first candidate of that version, else the first newer one (with a warning); older ones cannot read the bitcode, so having
+/// only those is an error. A compiler that the user named is used whatever its version, unless it is too old.
 pub(crate) fn device_compiler(explicit: Option<&Path>, need: Option<u32>) -> Result<Choice> {
     if let Some((named, by)) = named(explicit, "--offld-clang=", session::OFFLD_CLANG) {
         let path =
@@ -179,8 +179,8 @@ pub(crate) fn beside_us_or_on_path(name: &str) -> PathBuf {
     beside.or_else(|| which::which(name).ok()).unwrap_or_else(|| name.into())
 }
 
-/// Where LLVM's tool `name` is, for a command that is only shown: in offld's folder, else beside the device compiler, else on `PATH`, else
-/// the bare name.
+/// Where LLVM's tool `name` is, for a command that is only shown: in offld's folder, else beside the device compiler, else on
+/// `PATH`, else the bare name.
 pub(crate) fn llvm_tool(name: &str, explicit_clang: Option<&Path>) -> PathBuf {
     let ours = our_folders().map(|folder| folder.join(name)).find(|tool| tool.is_file());
     let beside_clang = || {
@@ -230,7 +230,8 @@ pub(crate) enum LinkerFamily {
     Other,
 }
 
-/// The family of the linker `path`, by the name of the program that symlinks lead to. A script under such a name may start any linker.
+/// The family of the linker `path`, by the name of the program that symlinks lead to. A script under such a name may start any
+/// linker.
 pub(crate) fn linker_family(path: &Path) -> LinkerFamily {
     let Ok(real) = path.canonicalize() else { return LinkerFamily::Other };
     let mut start = [0; 2];

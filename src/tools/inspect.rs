@@ -1,10 +1,10 @@
-//! Lists the device code in files: objects, programs, archives, zip files, containers, bare images. Containers are opened recursively down to the
-//! device images. A damaged part is reported as an error, and everything else in the file is still listed. Images are read in chunks, so
-//! memory use does not depend on their size.
+//! Lists the device code in files: objects, programs, archives, zip files, containers, bare images. Containers are opened
+//! recursively down to the device images. A damaged part is reported as an error, and everything else in the file is still listed.
+//! Images are read in chunks, so memory use does not depend on their size.
 //!
-//! `walk` does the recursion; `what` recognizes formats; `containers`, `objects`, `archive`, `zip` and `bitcode` each read one family of formats;
-//! `image` describes an image. `registers` and `libraries` find the runtimes that a file registers with; `report` is the result as data,
-//! `table` as text; `extract` writes images to files.
+//! `walk` does the recursion; `what` recognizes formats; `containers`, `objects`, `archive`, `zip` and `bitcode` each read one
+//! family of formats; `image` describes an image. `registers` and `libraries` find the runtimes that a file registers with;
+//! `report` is the result as data, `table` as text; `extract` writes images to files.
 
 mod archive;
 mod bitcode;
@@ -56,7 +56,8 @@ pub(crate) struct Request {
     pub keep_bytes: bool,
 }
 
-/// Inspects the files. Errors in a file are part of its report; this fails only if extracted images cannot be written or after a signal.
+/// Inspects the files. Errors in a file are part of its report; this fails only if extracted images cannot be written or after a
+/// signal.
 pub(crate) fn inspect(request: &Request, session: &Session) -> Result<Report> {
     let (paths, faults) = folders::expand(&request.files);
     let mut files: Vec<FileReport> = threads::in_parallel(|| {

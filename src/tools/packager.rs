@@ -1,5 +1,5 @@
-//! What llvm-offload-binary (clang-offload-packager) does: packs device images into OffloadBinaries, and extracts them from whatever
-//! holds some (docs/spec/containers.md 4). Images are copied from file to file, so memory does not grow with them.
+//! What llvm-offload-binary (clang-offload-packager) does: packs device images into OffloadBinaries, and extracts them from
+//! whatever holds some (docs/spec/containers.md 4). Images are copied from file to file, so memory does not grow with them.
 
 mod arguments;
 mod extract;

@@ -1,4 +1,5 @@
-//! Parses a tool's arguments into a `ParsedLine`, with LLVM's error messages. All errors of a line are reported, not only the first.
+//! Parses a tool's arguments into a `ParsedLine`, with LLVM's error messages. All errors of a line are reported, not only the
+//! first.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

@@ -1,6 +1,6 @@
-//! Translates a registration `Plan` to an LLVM module, and that to text, object, assembly or bitcode. What is to be registered is decided
-//! in `offld::registration`. The module is textually that of LLVM 22's wrapper, except for its `target datalayout` and the differences
-//! that `tests` lists. This file has what the offload kinds share; each kind has its own file.
+//! Translates a registration `Plan` to an LLVM module, and that to text, object, assembly or bitcode. What is to be registered is
+//! decided in `offld::registration`. The module is textually that of LLVM 22's wrapper, except for its `target datalayout` and the
+//! differences that `tests` lists. This file has what the offload kinds share; each kind has its own file.
 
 use super::context::QuietContext;
 use super::host::Host;
@@ -90,8 +90,8 @@ fn holds_openmp_images(plan: &Plan) -> bool {
     images.iter().any(|image| matches!(image.place, ImagePlace::Inline(_)))
 }
 
-/// Changes the type of `.llvm.offloading.relocatable` to PROGBITS. LLVM gives it the type by which wrappers find images to extract, but
-/// what a `-r` link has linked already must be left alone (docs/spec/faults.md F17).
+/// Changes the type of `.llvm.offloading.relocatable` to PROGBITS. LLVM gives it the type by which wrappers find images to extract,
+/// but what a `-r` link has linked already must be left alone (docs/spec/faults.md F17).
 fn hide_images(object: &mut [u8]) -> Result<()> {
     let is_64 = FileKind::parse(&*object)? == FileKind::Elf64;
     let (at, endian) = if is_64 { type_field::<FileHeader64<_>>(object)? } else { type_field::<FileHeader32<_>>(object)? };
@@ -212,7 +212,8 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         symbols.map(GlobalValue::as_pointer_value)
     }
 
-    /// The variable `name` with the bytes of an image, in the section of its kind if `in_section`; or a reference to an external image.
+    /// The variable `name` with the bytes of an image, in the section of its kind if `in_section`; or a reference to an external
+    /// image.
     pub(super) fn image(&self, name: &str, place: &ImagePlace, in_section: bool) -> GlobalValue<'ctx> {
         let kind = self.byte_array(place.array_length());
         if let ImagePlace::External { symbol, .. } | ImagePlace::Between { start: symbol, .. } = place {
@@ -241,8 +242,8 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         global
     }
 
-    /// Puts an image of zeros into a section without contents: on ELF by the section's name, on COFF because variables of zeros are in
-    /// such a section (`.bss`), which nothing else may be in then.
+    /// Puts an image of zeros into a section without contents: on ELF by the section's name, on COFF because variables of zeros are
+    /// in such a section (`.bss`), which nothing else may be in then.
     fn without_contents(&self, global: GlobalValue<'ctx>) {
         let section = registration::deferred_section(self.plan, self.host.coff);
         if self.host.coff {
@@ -296,8 +297,8 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         self.structors("llvm.global_dtors", ".fini_array", function, priority);
     }
 
-    /// Makes `function` run at start or exit. LLVM's C API has no option for `.init_array`, and lld ignores the `.ctors` section that
-    /// `llvm.global_ctors` becomes without it; so in objects the section is set by name.
+    /// Makes `function` run at start or exit. LLVM's C API has no option for `.init_array`, and lld ignores the `.ctors` section
+    /// that `llvm.global_ctors` becomes without it; so in objects the section is set by name.
     fn structors(&self, list: &str, section: &str, function: FunctionValue<'ctx>, priority: u32) {
         let (int, pointer) = (self.context.i32_type(), self.pointer());
         let function = function.as_global_value().as_pointer_value();

@@ -1,5 +1,5 @@
-//! CUDA's and HIP's plans as a module: the fatbinary, the structure that refers to it, the functions that register it, and the loop that
-//! registers each entry of the table. Values and blocks are created in the order in which LLVM's wrapper creates them.
+//! CUDA's and HIP's plans as a module: the fatbinary, the structure that refers to it, the functions that register it, and the loop
+//! that registers each entry of the table. Values and blocks are created in the order in which LLVM's wrapper creates them.
 
 use super::emit::Emitter;
 use anyhow::{Context as _, Result};

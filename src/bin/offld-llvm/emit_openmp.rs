@@ -1,4 +1,5 @@
-//! OpenMP's plan as a module: the images, the array that lists them, the descriptor, and the functions that register and unregister it.
+//! OpenMP's plan as a module: the images, the array that lists them, the descriptor, and the functions that register and unregister
+//! it.
 
 use super::emit::Emitter;
 use anyhow::{Result, bail};

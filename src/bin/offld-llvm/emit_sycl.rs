@@ -1,6 +1,6 @@
 //! SYCL's plan as a module. For LLVM 22's runtime: for each image its target, its bytes and its entries; the array of images, the
-//! descriptor, and the constructor and destructor that register and unregister it. For later ones: one OffloadBinary, and the functions
-//! that register and unregister it by its address and size.
+//! descriptor, and the constructor and destructor that register and unregister it. For later ones: one OffloadBinary, and the
+//! functions that register and unregister it by its address and size.
 
 use super::emit::Emitter;
 use anyhow::{Context as _, Result};

@@ -1,5 +1,6 @@
-//! The program that contains LLVM. `offld` starts it when registration code is needed that is not in the cache, sends requests to its
-//! stdin, and reads the answers from its stdout (`offld::llvm::protocol`). It reads and writes no files, and ends at the end of stdin.
+//! The program that contains LLVM. `offld` starts it when registration code is needed that is not in the cache, sends requests to
+//! its stdin, and reads the answers from its stdout (`offld::llvm::protocol`). It reads and writes no files, and ends at the end of
+//! stdin.
 
 #![cfg_attr(test, expect(clippy::disallowed_types, reason = "unit tests run the C compiler and what it has made"))]
 
@@ -89,8 +90,8 @@ fn frame(from: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// Compiles a module without images for the host `triple`. Compiling the first module loads LLVM's code and initialises its tables, which
-/// takes longer than compiling registration code. Errors are ignored: a request for that host reports them.
+/// Compiles a module without images for the host `triple`. Compiling the first module loads LLVM's code and initialises its tables,
+/// which takes longer than compiling registration code. Errors are ignored: a request for that host reports them.
 fn warm_up(triple: &str) {
     let plan = Plan {
         host_triple: triple.to_owned(),

@@ -1,5 +1,5 @@
-//! The members of an archive, in their order: GNU (also with the 64-bit symbol index `/SYM64/`), BSD, COFF and AIX, regular or thin.
-//! Symbol indexes and the table of long names are no members. An archive inside an archive is a member like any other.
+//! The members of an archive, in their order: GNU (also with the 64-bit symbol index `/SYM64/`), BSD, COFF and AIX, regular or
+//! thin. Symbol indexes and the table of long names are no members. An archive inside an archive is a member like any other.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -45,8 +45,8 @@ pub enum MemberContents {
     },
     /// In a file of their own, because the archive is thin: see [`ArchiveMember::file`].
     File,
-    /// In another archive that was added to this thin one by GNU ar: [`ArchiveMember::file`] is that archive, and [`member_at`] finds the
-    /// member in it.
+    /// In another archive that was added to this thin one by GNU ar: [`ArchiveMember::file`] is that archive, and [`member_at`]
+    /// finds the member in it.
     InArchive {
         /// Where its header is in the other archive.
         header: u64,
@@ -54,8 +54,8 @@ pub enum MemberContents {
 }
 
 impl ArchiveMember<'_> {
-    /// The file of a thin archive's member: its name is a path as seen from the folder of `archive`, the file that the archive is (or is
-    /// in). For any other member, the path that a thin archive would have it at.
+    /// The file of a thin archive's member: its name is a path as seen from the folder of `archive`, the file that the archive is
+    /// (or is in). For any other member, the path that a thin archive would have it at.
     pub fn file(&self, archive: &Path) -> PathBuf {
         archive.with_file_name(OsStr::from_bytes(self.name))
     }
@@ -226,8 +226,8 @@ fn fault(data: &[u8], start: u64, error: &object::read::Error) -> ArchiveFault {
     ArchiveFault { member, what: error.to_string(), offset }
 }
 
-/// What GNU ar stores for a member of an archive that was added to a thin archive, `/0:198`: where the archive's name is in the table of
-/// names, and where the member's header is in the archive.
+/// What GNU ar stores for a member of an archive that was added to a thin archive, `/0:198`: where the archive's name is in the
+/// table of names, and where the member's header is in the archive.
 fn nested(name: &[u8]) -> Option<(u64, u64)> {
     let rest = name.strip_prefix(b"/")?;
     let colon = rest.iter().position(|byte| *byte == b':')?;

@@ -1,5 +1,5 @@
-//! Writes GNU archives as `llvm-ar rcsD` does, to the byte: times and owners 0, mode 644, the symbol index `/` first (`/SYM64/` from
-//! 4 GiB on), then the long names `//`, then the members. An archive in which nothing has symbols has no index.
+//! Writes GNU archives as `llvm-ar rcsD` does, to the byte: times and owners 0, mode 644, the symbol index `/` first (`/SYM64/`
+//! from 4 GiB on), then the long names `//`, then the members. An archive in which nothing has symbols has no index.
 //!
 //! The index has the symbols of native objects and of bitcode (`formats::bitcode`).
 
@@ -47,8 +47,8 @@ pub fn write(members: Vec<NewMember<'_>>, out: &mut (impl Write + Seek)) -> io::
     write_archive_to_stream(&mut out, &members, ArchiveKind::Gnu, false, None)
 }
 
-/// Writes a GNU archive of `members`, by name, without an index: for a linker that takes all of them. The names must be without `/` and
-/// line feeds. Fails when a member is larger than a header can say (10 digits), or when `out` fails.
+/// Writes a GNU archive of `members`, by name, without an index: for a linker that takes all of them. The names must be without `/`
+/// and line feeds. Fails when a member is larger than a header can say (10 digits), or when `out` fails.
 pub fn write_plain<'a>(members: impl Iterator<Item = (String, &'a [u8])> + Clone, out: &mut impl Write) -> io::Result<()> {
     out.write_all(&magic::ARCHIVE)?;
     let names: String = members.clone().map(|(name, _)| format!("{name}/\n")).collect();
@@ -79,8 +79,8 @@ fn pad(size: usize, out: &mut impl Write) -> io::Result<()> {
 
 const READER: &ObjectReader = &ObjectReader { get_symbols: symbols, ..DEFAULT_OBJECT_READER };
 
-/// Hands the names that `bytes` defines for other objects to `take`. Returns whether it is something that has symbols. What is no object,
-/// or a damaged one, is a member like any other, only without symbols.
+/// Hands the names that `bytes` defines for other objects to `take`. Returns whether it is something that has symbols. What is no
+/// object, or a damaged one, is a member like any other, only without symbols.
 fn symbols(bytes: &[u8], take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<bool> {
     if magic::is_bitcode(bytes) {
         let Ok(module) = bitcode::symbols(bytes) else { return Ok(false) };

@@ -14,8 +14,8 @@ const C_STRING: u64 = 9;
 const DATA: u64 = 22;
 
 /// The bytes of those values among `ids` that are arrays of bytes. LLVM writes such an array as a string or as a string with a zero
-/// after it; its reader also accepts data. Arrays of zeros, and arrays with undefined elements, are written differently; they cannot
-/// be images.
+/// after it; its reader also accepts data. Arrays of zeros, and arrays with undefined elements, are written differently; they
+/// cannot be images.
 pub(super) fn texts<'a>(module: &Module<'a>, ids: &BTreeSet<u64>) -> Result<BTreeMap<u64, Cow<'a, [u8]>>, Malformed> {
     // The ids of constants follow those of the global values.
     let mut texts = Texts { module, ids, next: module.values.len() as u64, found: BTreeMap::new() };

@@ -1,5 +1,5 @@
-//! The device code that a host module embeds: the globals that its metadata lists for `.llvm.offloading`, and those in the sections of LLVM
-//! 14, whose names have the target.
+//! The device code that a host module embeds: the globals that its metadata lists for `.llvm.offloading`, and those in the sections
+//! of LLVM 14, whose names have the target.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,8 +11,8 @@ use super::{constants, metadata};
 use crate::error::Malformed;
 use crate::formats::offload_sections::{LONGEST_NAME, NAME, RELOCATABLE};
 
-/// Limit of the size of all images, as a multiple of the file's size. Globals with equal bytes share one constant, so that a small file
-/// could need any amount of memory.
+/// Limit of the size of all images, as a multiple of the file's size. Globals with equal bytes share one constant, so that a small
+/// file could need any amount of memory.
 const MOST_SHARED: u64 = 16;
 
 /// Device code embedded in a bitcode host object.
@@ -26,8 +26,8 @@ pub struct Embedded<'a> {
     pub bytes: Cow<'a, [u8]>,
 }
 
-/// The device code embedded in `bitcode`: first the globals in the list, then those in sections of LLVM 14, in their order in the module.
-/// Globals whose value is not an array of bytes are left out. Fails if `bitcode` is damaged or not bitcode.
+/// The device code embedded in `bitcode`: first the globals in the list, then those in sections of LLVM 14, in their order in the
+/// module. Globals whose value is not an array of bytes are left out. Fails if `bitcode` is damaged or not bitcode.
 pub fn embedded_images(bitcode: &[u8]) -> Result<Vec<Embedded<'_>>, Malformed> {
     let (stream, base) = unwrapped(bitcode)?;
     let mut found = Vec::new();

@@ -52,7 +52,8 @@ impl Layout {
         Some(())
     }
 
-    /// Size and alignment of an integer of `width` bits. The alignment is that of the next larger width in the layout, else the largest.
+    /// Size and alignment of an integer of `width` bits. The alignment is that of the next larger width in the layout, else the
+    /// largest.
     pub(super) fn integer(&self, width: u64) -> (u64, u64) {
         let next = self.integers.iter().find(|(other, _)| *other >= width).or(self.integers.last());
         let align = next.map_or(1, |(_, align)| *align);

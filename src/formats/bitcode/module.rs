@@ -1,5 +1,5 @@
-//! Reads the records of a module: its target, its sections, and its global values with their names. The positions of the blocks in it are
-//! kept for the other readers.
+//! Reads the records of a module: its target, its sections, and its global values with their names. The positions of the blocks in
+//! it are kept for the other readers.
 
 use std::borrow::Cow;
 

@@ -16,8 +16,8 @@ const ENTRIES: [&str; 4] =
     ["llvm_offload_entries", "omp_offloading_entries", "cuda_offloading_entries", "hip_offloading_entries"];
 /// The size of the largest entry of LLVM 15; those of LLVM 20 are larger.
 const LARGEST_OF_LLVM_15: u64 = 32;
-/// Limit of the size of all names, as a multiple of the file's size. Names can share bytes, so that a small file could need any amount of
-/// memory. The names of one module are never larger than the file, but a file can have several modules.
+/// Limit of the size of all names, as a multiple of the file's size. Names can share bytes, so that a small file could need any
+/// amount of memory. The names of one module are never larger than the file, but a file can have several modules.
 const MOST_SHARED: u64 = 4;
 const HIDDEN: u64 = 1;
 
@@ -146,7 +146,8 @@ struct Linkage {
     elsewhere: bool,
 }
 
-/// The meaning of an encoded linkage; none for values that only their module sees. Unknown values are external, as in LLVM's reader.
+/// The meaning of an encoded linkage; none for values that only their module sees. Unknown values are external, as in LLVM's
+/// reader.
 fn linkage(encoded: u64) -> Option<Linkage> {
     let plain = Linkage { weak: false, common: false, elsewhere: false };
     match encoded {

@@ -1,5 +1,5 @@
-//! Bitcode of clang 14 and 22, and modules assembled for the purpose (`tests/*.ll`), read without LLVM; and damaged ones. What LLVM's own
-//! tools say of many more is compared in the suite.
+//! Bitcode of clang 14 and 22, and modules assembled for the purpose (`tests/*.ll`), read without LLVM; and damaged ones. What
+//! LLVM's own tools say of many more is compared in the suite.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Reads a bitstream entry by entry: blocks, which can be entered or skipped, definitions of abbreviations, and records, of which only the
-//! wanted values are kept. The tree reader (`read`) and the readers of bitcode use it.
+//! Reads a bitstream entry by entry: blocks, which can be entered or skipped, definitions of abbreviations, and records, of which
+//! only the wanted values are kept. The tree reader (`read`) and the readers of bitcode use it.
 //!
 //! Time and memory are bounded by the size of the data: elements of arrays must take at least a bit, and values that take no bits
 //! (literals) may not be more in all than the data has bits.
@@ -245,7 +245,8 @@ impl<'a> Cursor<'a> {
         Ok(Open { code: self.scalar(code)?, abbreviation: Some(of) })
     }
 
-    /// Reads `open` to its end. `values` gets its code and the values after it, at most `most` of them. Returns the bytes of its blob.
+    /// Reads `open` to its end. `values` gets its code and the values after it, at most `most` of them. Returns the bytes of its
+    /// blob.
     pub(crate) fn values(&mut self, open: Open<'_>, most: usize, values: &mut Vec<u64>) -> Result<Option<&'a [u8]>, Malformed> {
         values.clear();
         values.push(open.code);

@@ -1,9 +1,9 @@
-//! Inserts images into the bitcode of a module that LLVM made without them, because LLVM needs eleven times the memory of an image. In
-//! the module each image is an array of zeros whose length is a mark: no other type is that long. Here the types get the true lengths,
-//! the zeros become strings whose bytes are holes, and offsets in the file are corrected.
+//! Inserts images into the bitcode of a module that LLVM made without them, because LLVM needs eleven times the memory of an image.
+//! In the module each image is an array of zeros whose length is a mark: no other type is that long. Here the types get the true
+//! lengths, the zeros become strings whose bytes are holes, and offsets in the file are corrected.
 //!
-//! The strings are arrays of 8-bit fields, as LLVM writes them, but made to start at whole bytes. (Blobs would do that by themselves, but LLVM
-//! 22 takes none of 512 MiB and more.)
+//! The strings are arrays of 8-bit fields, as LLVM writes them, but made to start at whole bytes. (Blobs would do that by
+//! themselves, but LLVM 22 takes none of 512 MiB and more.)
 
 use super::*;
 use crate::error::Malformed;
@@ -25,8 +25,8 @@ const CST_STRING: u64 = 8;
 /// The mark of the first image; the others have the numbers after it. No real array is that long.
 pub const FIRST_MARK: u64 = 1 << 48;
 
-/// Replaces the marks in `bitcode` by images of these sizes. The mark of image k is `FIRST_MARK + k`. In the result, the image's bytes are
-/// a hole with the index k.
+/// Replaces the marks in `bitcode` by images of these sizes. The mark of image k is `FIRST_MARK + k`. In the result, the image's
+/// bytes are a hole with the index k.
 pub fn insert(bitcode: &[u8], sizes: &[u64]) -> Result<Vec<StreamPiece>, Malformed> {
     let mut stream = read(bitcode)?;
     for item in &mut stream.items {
@@ -123,8 +123,8 @@ fn fill(block: &mut Block, sizes: &[u64], types: &[Option<usize>], found: &mut [
     Ok(())
 }
 
-/// Corrects the offsets in the module: that of its table of symbols, and those of functions in that table, which are the words at which
-/// their blocks are entered.
+/// Corrects the offsets in the module: that of its table of symbols, and those of functions in that table, which are the words at
+/// which their blocks are entered.
 fn correct_offsets(stream: &mut Stream, placed: &[Placed]) -> Result<(), Malformed> {
     let correct = |offset: &mut u64, at: u64| {
         let block = placed.iter().find(|placed| placed.was_at / 32 == *offset);

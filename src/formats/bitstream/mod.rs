@@ -1,7 +1,7 @@
 //! LLVM's bitstream, the container that bitcode is in: blocks, records and abbreviations (source: LLVM's `BitCodeFormat` document).
-//! `cursor` goes through a stream entry by entry, for who wants little of it (`formats::bitcode`); `read` makes a tree of it, which `write`
-//! writes again. What is written as it was read is the same to the bit. Nothing here knows LLVM IR but for `images`, which puts
-//! device images into a module that was made without them.
+//! `cursor` goes through a stream entry by entry, for who wants little of it (`formats::bitcode`); `read` makes a tree of it, which
+//! `write` writes again. What is written as it was read is the same to the bit. Nothing here knows LLVM IR but for `images`, which
+//! puts device images into a module that was made without them.
 //!
 //! An array of bytes may be a hole: it has a length and no bytes, and whoever writes the stream to a file fills it in.
 //!
@@ -109,8 +109,8 @@ pub enum Tail {
     None,
     /// The bytes that a blob is.
     Blob(Vec<u8>),
-    /// An array of as many bytes as `size`, which are not at hand: whoever writes the stream to a file has them, under this index. The record
-    /// has no other value than its code, and its abbreviation is the first of `Abbreviation::around_hole`.
+    /// An array of as many bytes as `size`, which are not at hand: whoever writes the stream to a file has them, under this index.
+    /// The record has no other value than its code, and its abbreviation is the first of `Abbreviation::around_hole`.
     Hole {
         /// Which hole it is.
         index: usize,

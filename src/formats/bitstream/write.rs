@@ -190,8 +190,8 @@ impl Out {
         Ok(())
     }
 
-    /// Writes a record with a hole. There are eight abbreviations for it, the first of which is `id`; the one is used with which the hole
-    /// starts at a whole byte.
+    /// Writes a record with a hole. There are eight abbreviations for it, the first of which is `id`; the one is used with which
+    /// the hole starts at a whole byte.
     fn hole(&mut self, id: u32, code: u64, index: usize, size: u32, width: u32) -> Result<(), Malformed> {
         let chunks = (u32::BITS - size.leading_zeros()).div_ceil(5).max(1);
         let more = (8 - (self.open_bits + width + HOLE_CODE + 6 * chunks) % 8) % 8;

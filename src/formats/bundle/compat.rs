@@ -1,5 +1,5 @@
-//! Which code objects of a bundle can be used for which targets (docs/spec/containers.md 2.6, 3.6). A code object that leaves a feature
-//! open runs with and without it. For a target that leaves a feature open, no code object that fixes it can be used.
+//! Which code objects of a bundle can be used for which targets (docs/spec/containers.md 2.6, 3.6). A code object that leaves a
+//! feature open runs with and without it. For a target that leaves a feature open, no code object that fixes it can be used.
 
 use std::fmt;
 

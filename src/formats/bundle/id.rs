@@ -86,8 +86,8 @@ impl Id {
         (processor, parts.map(|feature| feature.trim_end_matches(['+', '-'])).collect())
     }
 
-    /// Whether both are of one kind and for one processor, so that a runtime chooses between them, and one fixes a feature that the other
-    /// leaves open. `hip` and `hipv4` are two kinds here, as for LLVM.
+    /// Whether both are of one kind and for one processor, so that a runtime chooses between them, and one fixes a feature that the
+    /// other leaves open. `hip` and `hipv4` are two kinds here, as for LLVM.
     fn is_in_conflict(&self, other: &Id) -> bool {
         let ((triple, id), (other_triple, other_id)) = (self.device(), other.device());
         let ((processor, features), (other_processor, other_features)) = (Id::parts(&id), Id::parts(&other_id));

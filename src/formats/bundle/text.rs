@@ -44,8 +44,8 @@ fn marker(comment: &str, which: &str) -> String {
 
 /// The code objects in `input`, in order. What stands outside of them is passed over: a file without markers has none.
 ///
-/// Unlike LLVM's, this reader takes a marker at the very start of the file, lines that end CR LF, and a code object that is itself a
-/// text bundle. A start without an end is an error, where LLVM 22 writes out its own memory (docs/spec/faults.md B7).
+/// Unlike LLVM's, this reader takes a marker at the very start of the file, lines that end CR LF, and a code object that is itself
+/// a text bundle. A start without an end is an error, where LLVM 22 writes out its own memory (docs/spec/faults.md B7).
 pub fn scan(comment: &str, mut input: impl BufRead) -> io::Result<Vec<Span>> {
     let mut scan = Scan {
         start: marker(comment, "START").into_bytes(),

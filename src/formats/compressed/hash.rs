@@ -1,4 +1,5 @@
-//! The hash of a compressed bundle's plain data. For large data a second thread computes it, because it takes longer than decompression.
+//! The hash of a compressed bundle's plain data. For large data a second thread computes it, because it takes longer than
+//! decompression.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;

@@ -8,13 +8,14 @@ use super::{MAGIC, Method};
 use crate::error::Malformed;
 use crate::formats::slice;
 
-/// The most by which zstd or zlib data can grow: a zstd block of 128 KiB takes at least 4 bytes. A header that claims more is wrong.
+/// The most by which zstd or zlib data can grow: a zstd block of 128 KiB takes at least 4 bytes. A header that claims more is
+/// wrong.
 const MAX_GROWTH: u64 = 32 << 10;
 /// The logarithm of the window, which is how far back data may refer: zstd's default limit and its largest.
 const WINDOW_LOG: std::ops::RangeInclusive<u32> = 27..=31;
 
-/// The logarithm of the largest window allowed for data of this size. The decoder allocates the window first, so small data must not
-/// ask for a large one.
+/// The logarithm of the largest window allowed for data of this size. The decoder allocates the window first, so small data must
+/// not ask for a large one.
 pub fn window_log(plain_size: u64) -> u32 {
     (u64::BITS - plain_size.leading_zeros()).clamp(*WINDOW_LOG.start(), *WINDOW_LOG.end())
 }

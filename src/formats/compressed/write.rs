@@ -33,8 +33,8 @@ pub struct Options {
     pub version: Version,
     /// zstd's level. A level that zstd does not have is replaced by the nearest.
     pub level: i32,
-    /// The number of threads for large data; 0: all is done on the caller's. zstd fails where it cannot start them. The output is the same
-    /// for any number but 0, for which zstd divides the data in another way.
+    /// The number of threads for large data; 0: all is done on the caller's. zstd fails where it cannot start them. The output is
+    /// the same for any number but 0, for which zstd divides the data in another way.
     pub workers: u32,
 }
 
@@ -61,9 +61,9 @@ impl<W: Write> std::fmt::Debug for Compressor<W> {
     }
 }
 
-/// The logarithm of the window for data of this size: all of it if memory allows, so that equal parts in the code objects of several
-/// targets are stored once. The window is in memory while compressing. Readers that decompress in one go, such as LLVM's and HIP's,
-/// have no limit for it.
+/// The logarithm of the window for data of this size: all of it if memory allows, so that equal parts in the code objects of
+/// several targets are stored once. The window is in memory while compressing. Readers that decompress in one go, such as LLVM's
+/// and HIP's, have no limit for it.
 fn window_log(plain_size: u64, level: i32) -> u32 {
     // The highest levels, which zstd calls ultra, are chosen by users who have the memory.
     let longest = if level >= ULTRA { 31 } else { 28 };
@@ -76,12 +76,12 @@ const LLVM_WINDOW_LOG: u32 = 27;
 /// The first of zstd's levels that take much memory.
 const ULTRA: i32 = 20;
 
-/// The size of a worker's job. zstd's default is 2 MiB at low levels, where starting a job costs time and size, and tens of MiB above
-/// level 12, which is too much to keep many workers busy and makes stopping slow.
+/// The size of a worker's job. zstd's default is 2 MiB at low levels, where starting a job costs time and size, and tens of MiB
+/// above level 12, which is too much to keep many workers busy and makes stopping slow.
 const JOB: u32 = 8 << 20;
 
-/// Up to this level zstd is fast, and the search for distant repetitions takes half of its time. Remembering two places for each hash
-/// instead of sixteen saves a sixth of that; what large data loses in size by this, it gains by larger jobs.
+/// Up to this level zstd is fast, and the search for distant repetitions takes half of its time. Remembering two places for each
+/// hash instead of sixteen saves a sixth of that; what large data loses in size by this, it gains by larger jobs.
 const FAST: i32 = 4;
 const LARGE: u64 = 64 << 20;
 const TWO_PLACES: u32 = 1;

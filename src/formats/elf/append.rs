@@ -1,5 +1,5 @@
-//! Adds a section to an ELF file. The file keeps all it has where it is: the section, the names of sections and their table are written
-//! after it, and the header says where they are now.
+//! Adds a section to an ELF file. The file keeps all it has where it is: the section, the names of sections and their table are
+//! written after it, and the header says where they are now.
 
 use super::raw::{FileHeader, Record, SectionHeader};
 use crate::error::Malformed;
@@ -18,7 +18,8 @@ pub struct Changed {
     pub tail: Vec<u8>,
 }
 
-/// The ELF file `data` with one more section, the last one: its name, its type, flags and alignment, which is 8 at most, and its contents.
+/// The ELF file `data` with one more section, the last one: its name, its type, flags and alignment, which is 8 at most, and its
+/// contents.
 pub(crate) fn section(data: &[u8], name: &str, header: SectionHeader, contents: &[u8]) -> Result<Changed, Malformed> {
     let (class, mut head) = FileHeader::read(data)?;
     let names_index = usize::from(head.shstrndx.0);

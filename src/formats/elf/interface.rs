@@ -1,6 +1,6 @@
-//! Makes a small stand-in for a shared library with only what a linker reads: the dynamic section, and the dynamic symbols with their
-//! versions and names. Code and data are section headers without bytes, so that every symbol keeps its section. Programs can be linked
-//! against the result but not run with it.
+//! Makes a small stand-in for a shared library with only what a linker reads: the dynamic section, and the dynamic symbols with
+//! their versions and names. Code and data are section headers without bytes, so that every symbol keeps its section. Programs can
+//! be linked against the result but not run with it.
 
 use object::elf::{self, FileHeader64};
 use object::pod::bytes_of;

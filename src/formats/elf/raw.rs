@@ -1,6 +1,6 @@
 //! ELF's file header, section headers, program headers, symbols and notes, read and written for any class and byte order. The
-//! layouts are the raw structs of `object`; here both classes are converted to one type and back. Reading and writing without a change
-//! gives the same bytes.
+//! layouts are the raw structs of `object`; here both classes are converted to one type and back. Reading and writing without a
+//! change gives the same bytes.
 
 use crate::error::Malformed;
 use crate::formats::slice;

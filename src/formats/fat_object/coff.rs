@@ -1,5 +1,5 @@
-//! Adds and removes sections of COFF objects. The layout is llvm-objcopy's: the bytes and relocations of each section without gaps, then
-//! new tables of symbols and long names. With more sections than a small object can number, the result is a big object.
+//! Adds and removes sections of COFF objects. The layout is llvm-objcopy's: the bytes and relocations of each section without gaps,
+//! then new tables of symbols and long names. With more sections than a small object can number, the result is a big object.
 
 use super::strings::Strings;
 use super::{NewSection, ObjectPlan, Planner, section_name};

@@ -1,5 +1,5 @@
-//! Adds and removes sections of ELF objects. The layout is llvm-objcopy's: sections in their old order in the file, each at its alignment,
-//! the new ones last, then the section headers. The tables of names are new.
+//! Adds and removes sections of ELF objects. The layout is llvm-objcopy's: sections in their old order in the file, each at its
+//! alignment, the new ones last, then the section headers. The tables of names are new.
 //!
 //! In linked files, which have segments, everything up to the end of the last segment keeps its offset.
 

@@ -61,7 +61,8 @@ pub struct BundleSection<'a> {
     pub size: u64,
 }
 
-/// The sections of `data` that are entries of a bundle, in the order of its section table. Empty if it is not an ELF or COFF object.
+/// The sections of `data` that are entries of a bundle, in the order of its section table. Empty if it is not an ELF or COFF
+/// object.
 pub fn bundle_sections(data: &[u8]) -> Result<Vec<BundleSection<'_>>, Malformed> {
     let mut found = Vec::new();
     each_section(data, |name, range| {

@@ -1,5 +1,5 @@
-//! String tables as LLVM makes them: each string is stored once, and a string that is the end of another is not stored again. The order
-//! depends only on the strings, so rewriting an object without a change gives the same table.
+//! String tables as LLVM makes them: each string is stored once, and a string that is the end of another is not stored again. The
+//! order depends only on the strings, so rewriting an object without a change gives the same table.
 
 use std::collections::HashMap;
 

@@ -94,8 +94,8 @@ const EF_AMDGPU_MACH: u32 = 0xff;
 /// Code object version 3: one bit for each feature, set if it is on.
 const EF_AMDGPU_FEATURE_XNACK_V3: u32 = 0x100;
 const EF_AMDGPU_FEATURE_SRAMECC_V3: u32 = 0x200;
-/// Code object version 4 and later: the first of the two bits for each feature, and their values; the others mean "not supported" and
-/// "any".
+/// Code object version 4 and later: the first of the two bits for each feature, and their values; the others mean "not supported"
+/// and "any".
 const EF_AMDGPU_FEATURE_XNACK_V4: u32 = 8;
 const EF_AMDGPU_FEATURE_SRAMECC_V4: u32 = 10;
 const OFF_V4: u32 = 2;

@@ -1,5 +1,5 @@
-//! AMD's architectures as triples name them: `amdgcn`; `amdgpu`, which LLVM 23 reads as the same; and, since LLVM 24, `amdgpu` with the
-//! version of the processors, `amdgpu9.08` for gfx908 and `amdgpu9` for all of its family that gfx9-generic stands for.
+//! AMD's architectures as triples name them: `amdgcn`; `amdgpu`, which LLVM 23 reads as the same; and, since LLVM 24, `amdgpu` with
+//! the version of the processors, `amdgpu9.08` for gfx908 and `amdgpu9` for all of its family that gfx9-generic stands for.
 //! (Source: LLVM's "User Guide for AMDGPU Backend", subarchitecture compatibility.)
 
 use std::borrow::Cow;
@@ -11,8 +11,8 @@ pub struct AmdArch<'a> {
     version: Cow<'a, str>,
 }
 
-/// A major version, the generic processor that it stands for if there is one, and the minor versions that it covers. A minor version
-/// that is in no row is a family of its own: gfx810, gfx908 and gfx90a have instructions that no generic processor has.
+/// A major version, the generic processor that it stands for if there is one, and the minor versions that it covers. A minor
+/// version that is in no row is a family of its own: gfx810, gfx908 and gfx90a have instructions that no generic processor has.
 type Family = (&'static str, Option<&'static str>, &'static [&'static str]);
 
 #[rustfmt::skip]
@@ -35,7 +35,8 @@ const FAMILIES: [Family; 12] = [
 const OTHER_SPELLINGS: [(&str, &str); 2] = [("9.5", "9.4"), ("10", "10.1")];
 
 impl<'a> AmdArch<'a> {
-    /// Reads `amdgcn`, `amdgpu`, `amdgpuN`, `amdgpuN.M` or `amdgpuN.MM`; none for anything else. The version need not be a known one.
+    /// Reads `amdgcn`, `amdgpu`, `amdgpuN`, `amdgpuN.M` or `amdgpuN.MM`; none for anything else. The version need not be a known
+    /// one.
     pub fn parse(name: &'a str) -> Option<Self> {
         if name == "amdgcn" {
             return Some(AmdArch { version: Cow::Borrowed("") });
@@ -54,8 +55,8 @@ impl<'a> AmdArch<'a> {
         AmdArch::parse(triple.split('-').next().unwrap_or_default())
     }
 
-    /// The architecture of the processor in a target id: `amdgpu9.0a` for `gfx90a:xnack+`, `amdgpu9.4` for `gfx9-4-generic`. None for
-    /// names of another form.
+    /// The architecture of the processor in a target id: `amdgpu9.0a` for `gfx90a:xnack+`, `amdgpu9.4` for `gfx9-4-generic`. None
+    /// for names of another form.
     pub fn of_processor(target_id: &str) -> Option<AmdArch<'static>> {
         let number = target_id.split(':').next().unwrap_or_default().strip_prefix("gfx")?;
         let version = match number.strip_suffix("-generic") {
@@ -80,8 +81,8 @@ impl<'a> AmdArch<'a> {
         !self.is_any() && minor.len() < 2
     }
 
-    /// The processor that it stands for, `gfx908` or `gfx9-generic`. None if it stands for none, and for the major versions that have no
-    /// generic processor.
+    /// The processor that it stands for, `gfx908` or `gfx9-generic`. None if it stands for none, and for the major versions that
+    /// have no generic processor.
     pub fn processor(&self) -> Option<String> {
         if self.is_any() {
             return None;
@@ -97,7 +98,8 @@ impl<'a> AmdArch<'a> {
         self.processor().unwrap_or_else(|| format!("gfx{}-generic", self.version.replace('.', "-")))
     }
 
-    /// Whether code for this architecture is code for `other`, too: if it names no processor, the same one, or the family of the other.
+    /// Whether code for this architecture is code for `other`, too: if it names no processor, the same one, or the family of the
+    /// other.
     pub fn covers(&self, other: &AmdArch<'_>) -> bool {
         let family_of = |minor: &str| FAMILIES.iter().find(|(.., minors)| minors.contains(&minor)).map(|(major, ..)| *major);
         self.is_any() || self.version == other.version || (self.is_major() && family_of(&other.version) == Some(&*self.version))

@@ -1,6 +1,6 @@
-//! NVIDIA's GPUs, as cubins name them. NVIDIA does not document this format; the source is the output of `cuobjdump -elf` for cubins
-//! of CUDA 11 to 13. A letter after the number means code for that one processor and no later one (`sm_90a`); code for a family
-//! (`sm_100f`) is not marked in the cubin, so it is reported as that of the processor (`sm_100`), as cuobjdump does.
+//! NVIDIA's GPUs, as cubins name them. NVIDIA does not document this format; the source is the output of `cuobjdump -elf` for
+//! cubins of CUDA 11 to 13. A letter after the number means code for that one processor and no later one (`sm_90a`); code for a
+//! family (`sm_100f`) is not marked in the cubin, so it is reported as that of the processor (`sm_100`), as cuobjdump does.
 
 use super::Gpu;
 use crate::formats::elf::raw::{Class, FileHeader};

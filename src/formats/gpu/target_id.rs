@@ -14,8 +14,8 @@ pub struct TargetId<'a> {
 }
 
 impl<'a> TargetId<'a> {
-    /// Parses `text`; processor and features need not be known ones. None if it is malformed: if there is no processor, or a feature
-    /// has no name or no sign or is there twice.
+    /// Parses `text`; processor and features need not be known ones. None if it is malformed: if there is no processor, or a
+    /// feature has no name or no sign or is there twice.
     pub fn parse(text: &'a str) -> Option<Self> {
         let mut parts = text.split(':');
         let processor = parts.next().filter(|name| !name.is_empty())?;
@@ -29,8 +29,8 @@ impl<'a> TargetId<'a> {
         Some(TargetId { processor, features })
     }
 
-    /// Parses the target id `text` for `triple` and replaces a product name by the processor's name. None if it is invalid: for AMD,
-    /// if the processor is unknown, not one of the triple's, or does not have a feature; for others, if there is any feature.
+    /// Parses the target id `text` for `triple` and replaces a product name by the processor's name. None if it is invalid: for
+    /// AMD, if the processor is unknown, not one of the triple's, or does not have a feature; for others, if there is any feature.
     pub fn of_triple(triple: &str, text: &'a str) -> Option<Self> {
         let parsed = TargetId::parse(text)?;
         let (processor, known): (&str, &[&str]) = match AmdArch::of_triple(triple) {
@@ -66,8 +66,8 @@ pub fn canonical_target_id(text: &str) -> String {
 /// Processors whose names follow no pattern.
 const OTHER: [&str; 4] = ["amdgcnspirv", "generic", "bmg_g21", "graniterapids"];
 
-/// Whether `name` is a processor and so cannot be part of a triple. Names with a known prefix count even if they are not in the table,
-/// so that ids for future processors can be split.
+/// Whether `name` is a processor and so cannot be part of a triple. Names with a known prefix count even if they are not in the
+/// table, so that ids for future processors can be split.
 pub fn is_processor(name: &str) -> bool {
     let made_of =
         |rest: &str, more: &str| !rest.is_empty() && rest.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c));

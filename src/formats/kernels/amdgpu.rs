@@ -122,8 +122,8 @@ impl From<Metadata<'_>> for Kernel {
     }
 }
 
-/// Reads the note's map, one entry of which is the list of kernels. `most` is the number of kernels that fit into the note's bytes; a
-/// damaged note that claims more is rejected before memory is allocated for them.
+/// Reads the note's map, one entry of which is the list of kernels. `most` is the number of kernels that fit into the note's bytes;
+/// a damaged note that claims more is rejected before memory is allocated for them.
 struct CodeObject {
     most: usize,
 }

@@ -1,4 +1,5 @@
-//! Kernels of an image for a CPU: the functions that compilers make from OpenMP target regions, recognized by the start of their names.
+//! Kernels of an image for a CPU: the functions that compilers make from OpenMP target regions, recognized by the start of their
+//! names.
 
 use anyhow::Result;
 use object::Endianness;

@@ -1,6 +1,6 @@
-//! Kernels of NVIDIA's GPUs, from a cubin. NVIDIA does not document this format; the source is the output of `cuobjdump -res-usage` for cubins
-//! of CUDA 11 to 13: `.nv.info` has registers and stack of every function, `.nv.info.<name>` what one kernel takes, the size of
-//! `.nv.shared.<name>` is its shared memory. Before CUDA 12.8 the registers stand in the section header of the code, too.
+//! Kernels of NVIDIA's GPUs, from a cubin. NVIDIA does not document this format; the source is the output of `cuobjdump -res-usage`
+//! for cubins of CUDA 11 to 13: `.nv.info` has registers and stack of every function, `.nv.info.<name>` what one kernel takes, the
+//! size of `.nv.shared.<name>` is its shared memory. Before CUDA 12.8 the registers stand in the section header of the code, too.
 
 use std::collections::HashMap;
 
@@ -68,8 +68,8 @@ fn sections<'a, Elf: FileHeader<Endian = Endianness>>(elf: &Image<'a, Elf>) -> R
     Ok(all)
 }
 
-/// The attributes in the data of `section`, `.nv.info` or one with the same format, and their values. An attribute is a byte for the
-/// format of the value, a byte for the attribute, then the value in two bytes, or its size in two bytes and then the value.
+/// The attributes in the data of `section`, `.nv.info` or one with the same format, and their values. An attribute is a byte for
+/// the format of the value, a byte for the attribute, then the value in two bytes, or its size in two bytes and then the value.
 pub(in crate::formats) fn attributes<'a>(mut data: &'a [u8], section: &str) -> Result<Vec<(u8, &'a [u8])>> {
     const VALUE_FOLLOWS: u8 = 4;
     let damaged = || anyhow!("a {section} section is damaged");

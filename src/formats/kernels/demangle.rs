@@ -1,5 +1,5 @@
-//! Names of kernels as their source has them: C++ (Itanium's ABI) and Rust, also within the names that clang gives to OpenMP's regions. What a
-//! name of a damaged or hostile file can grow to is limited.
+//! Names of kernels as their source has them: C++ (Itanium's ABI) and Rust, also within the names that clang gives to OpenMP's
+//! regions. What a name of a damaged or hostile file can grow to is limited.
 
 use std::fmt::{self, Write};
 
@@ -14,8 +14,8 @@ const LONGEST_TEXT: usize = 64 << 10;
 /// How the names of OpenMP's regions begin: `__omp_offloading_<device>_<file>_<function>_l<line>`.
 const OPENMP: &str = "__omp_offloading_";
 
-/// Fills in the names of `kernels` of an image of `size` bytes. Names can refer to their own parts again and again: once all of them have
-/// more letters than the image has bytes, the rest stays without.
+/// Fills in the names of `kernels` of an image of `size` bytes. Names can refer to their own parts again and again: once all of
+/// them have more letters than the image has bytes, the rest stays without.
 pub(super) fn all(kernels: &mut [Kernel], size: usize) {
     let mut left = size.saturating_add(LONGEST_TEXT);
     for kernel in kernels {

@@ -1,4 +1,5 @@
-//! Tests of the readers of kernels on damaged images: what they say of whole ones is held against the vendors' tools in `tests/suite`.
+//! Tests of the readers of kernels on damaged images: what they say of whole ones is held against the vendors' tools in
+//! `tests/suite`.
 
 use super::*;
 use crate::formats::reference::{Outcome, run, tools};

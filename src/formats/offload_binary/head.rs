@@ -4,7 +4,8 @@ use super::{HEADER_SIZE, is_offload_binary, u32_at, u64_at};
 use crate::error::Malformed;
 use crate::formats::{magic, slice};
 
-/// The most by which zstd or zlib data can grow: a zstd block of 128 KiB takes at least 4 bytes. A header that claims more is wrong.
+/// The most by which zstd or zlib data can grow: a zstd block of 128 KiB takes at least 4 bytes. A header that claims more is
+/// wrong.
 const MAX_GROWTH: u64 = 32 << 10;
 
 /// The header of a binary.
@@ -70,8 +71,8 @@ impl Head {
         Ok(head)
     }
 
-    /// The start of the plain form of the compressed binary `whole`: its header up to the compressed data, changed to say that nothing is
-    /// compressed. None if the binary is not compressed.
+    /// The start of the plain form of the compressed binary `whole`: its header up to the compressed data, changed to say that
+    /// nothing is compressed. None if the binary is not compressed.
     pub fn plain_start(&self, whole: &[u8]) -> Option<Vec<u8>> {
         let packed = self.packed?;
         let mut start = whole.get(..usize::try_from(packed.at).ok()?)?.to_vec();

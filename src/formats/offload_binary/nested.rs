@@ -9,8 +9,8 @@ const MAX_NESTING: usize = 16;
 /// How many images and binaries there may be in all: images may share bytes, so that a small file could have no end of them.
 const MOST: usize = 1 << 18;
 
-/// As [`read_all`], with the images of a binary in the place of an image that is one itself. What an inner image says of itself counts;
-/// what it does not say (its kind, keys that it lacks) is what is said of the binary that it is in.
+/// As [`read_all`], with the images of a binary in the place of an image that is one itself. What an inner image says of itself
+/// counts; what it does not say (its kind, keys that it lacks) is what is said of the binary that it is in.
 ///
 /// # Errors
 /// Those of `read_all`, in inner binaries as well, and binaries without an end.

@@ -32,8 +32,8 @@ impl<'a> Packed<'a> {
         (self.start.len() + self.body.len()) as u64
     }
 
-    /// Writes the plain form, a binary whose header says that nothing is compressed. Errors are those of `out`, or `InvalidData` with a
-    /// `Malformed` for damaged data.
+    /// Writes the plain form, a binary whose header says that nothing is compressed. Errors are those of `out`, or `InvalidData`
+    /// with a `Malformed` for damaged data.
     pub fn inflate(&self, out: &mut impl Write) -> io::Result<()> {
         out.write_all(&self.start)?;
         // Asks for one byte more than expected, to notice data that is too long.

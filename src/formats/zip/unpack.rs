@@ -1,5 +1,5 @@
-//! What is in a member, unpacked as a stream. Its size and checksum are compared with the directory's at the end, and no more than one
-//! byte too much comes out of it before that is an error.
+//! What is in a member, unpacked as a stream. Its size and checksum are compared with the directory's at the end, and no more than
+//! one byte too much comes out of it before that is an error.
 
 use std::fmt;
 use std::io::{self, BufRead, Read};
@@ -8,8 +8,8 @@ use super::{ZipMember, ZipMethod};
 use crate::error::Malformed;
 use crate::formats::compressed::window_log;
 
-/// Reads the bytes of a member. An error of what is read is a [`Malformed`] with the offset of the member's header; what has been read
-/// before must not be used then.
+/// Reads the bytes of a member. An error of what is read is a [`Malformed`] with the offset of the member's header; what has been
+/// read before must not be used then.
 pub struct ZipReader<R: BufRead> {
     stream: Stream<R>,
     at: u64,

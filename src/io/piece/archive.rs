@@ -46,8 +46,8 @@ pub(crate) fn write_archive<'a>(
     write(members.collect(), &mut ByPiece { out, pieces })
 }
 
-/// Copies a piece's bytes from its file where the archive writer writes exactly that piece; passes everything else on. The writer is only
-/// given byte slices, so a piece is recognised by where its slice is in memory.
+/// Copies a piece's bytes from its file where the archive writer writes exactly that piece; passes everything else on. The writer
+/// is only given byte slices, so a piece is recognised by where its slice is in memory.
 struct ByPiece<'a> {
     out: &'a mut Output,
     pieces: HashMap<(usize, usize), &'a Piece>,

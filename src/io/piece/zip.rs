@@ -1,5 +1,5 @@
-//! Members of zip files as pieces: what is stored is where it is, and what is compressed is inflated to an unnamed temporary file that
-//! goes with the piece. Nothing is in memory but what is looked at.
+//! Members of zip files as pieces: what is stored is where it is, and what is compressed is inflated to an unnamed temporary file
+//! that goes with the piece. Nothing is in memory but what is looked at.
 
 use std::io::{self, BufReader, Read};
 
@@ -9,7 +9,8 @@ use super::{BUFFER, Piece, PieceReader};
 use crate::error::Malformed;
 use crate::formats::zip::{ZipMember, ZipMethod, ZipReader};
 
-/// `member` of the zip file `zip`. What is inflated is compared with its checksum; for what is stored, that is [`check_zip_member`].
+/// `member` of the zip file `zip`. What is inflated is compared with its checksum; for what is stored, that is
+/// [`check_zip_member`].
 pub(crate) fn zip_member(zip: &Piece, member: &ZipMember<'_>) -> Result<Piece> {
     let stored = part(zip, member)?;
     if member.method == ZipMethod::Stored {

@@ -115,8 +115,8 @@ pub(super) fn compiles_each(target: &Target, context: &DeviceContext<'_>) -> boo
     context.request.no_lto && target.is_amdgcn()
 }
 
-/// Passes a target id with features (`gfx90a:xnack-`) to the link-time code generator. Drivers before LLVM 17 do not pass `-mcpu` on to
-/// it, and it then rejects functions that have these features.
+/// Passes a target id with features (`gfx90a:xnack-`) to the link-time code generator. Drivers before LLVM 17 do not pass `-mcpu`
+/// on to it, and it then rejects functions that have these features.
 fn target_id(args: &mut ArgList, target: &Target) {
     let mut parts = target.arch.split(':');
     let processor = parts.next().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The libraries of GPUs that are linked into each OpenMP image: clang puts them on the wrapper's line (docs/spec/link-driver.md 1.3), but whoever
-//! calls `ld.offld` directly does not.
+//! The libraries of GPUs that are linked into each OpenMP image: clang puts them on the wrapper's line (docs/spec/link-driver.md
+//! 1.3), but whoever calls `ld.offld` directly does not.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -1,5 +1,5 @@
-//! Writes the device code of a job to files for its linker: one for each input, or, if the linker is run directly, all in one archive,
-//! because creating hundreds of files takes longer than linking them.
+//! Writes the device code of a job to files for its linker: one for each input, or, if the linker is run directly, all in one
+//! archive, because creating hundreds of files takes longer than linking them.
 
 use std::ffi::OsString;
 use std::fs::File;

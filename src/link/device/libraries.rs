@@ -33,8 +33,8 @@ enum HostLibraryName {
     File(PathBuf),
 }
 
-/// The libraries among the arguments that offld adds to the host link for OpenMP, as far as device code for a CPU needs them: `-lomp`
-/// and its folder.
+/// The libraries among the arguments that offld adds to the host link for OpenMP, as far as device code for a CPU needs them:
+/// `-lomp` and its folder.
 pub(crate) fn added_libraries(runtime_args: &[OsString]) -> Vec<HostLibrary> {
     if !runtime_args.iter().any(|arg| arg == "-lomp") {
         return Vec::new();
@@ -90,7 +90,8 @@ pub(crate) fn host_libraries(
     libraries
 }
 
-/// The folders that `linker` searches besides those of its command line, as far as that is known: ld.lld none, GNU's those that it tells.
+/// The folders that `linker` searches besides those of its command line, as far as that is known: ld.lld none, GNU's those that it
+/// tells.
 fn folders_of(linker: &Path, request: &LinkRequest) -> Option<Vec<PathBuf>> {
     if toolchain::is_ld_lld(linker) {
         return Some(Vec::new());

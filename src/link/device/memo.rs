@@ -1,7 +1,7 @@
-//! The cache of device links. The key of an image is made of everything that decides on it: the device code, the linker's command line,
-//! the linker itself, the environment. Besides, a manifest (`manifest`) records which other files the linker has read, and a cached
-//! image is used only while those are unchanged. The linker's command line comes from the compiler (`linker_command`); the linker is
-//! then run directly, with the option that makes it list the files that it reads.
+//! The cache of device links. The key of an image is made of everything that decides on it: the device code, the linker's command
+//! line, the linker itself, the environment. Besides, a manifest (`manifest`) records which other files the linker has read, and a
+//! cached image is used only while those are unchanged. The linker's command line comes from the compiler (`linker_command`); the
+//! linker is then run directly, with the option that makes it list the files that it reads.
 //!
 //! Links whose inputs cannot be fully determined are not cached, with a note that says why; they are run through the compiler, as
 //! without a cache.
@@ -90,8 +90,8 @@ pub(super) struct ResolvedLink {
 }
 
 impl ResolvedLink {
-    /// Whether the linker may be given the device code as one archive. The result is the same, unless `--exclude-libs` makes it treat
-    /// members of archives differently.
+    /// Whether the linker may be given the device code as one archive. The result is the same, unless `--exclude-libs` makes it
+    /// treat members of archives differently.
     pub(super) fn takes_archives(&self) -> bool {
         !self.linker_command.args.iter().any(|arg| arg.trim_start_matches('-').starts_with("exclude-libs"))
     }
@@ -196,8 +196,9 @@ impl<'a> DeviceCache<'a> {
         Ok(Ok(()))
     }
 
-    /// The manifest of this key, the index of the entry whose files are unchanged, and whether the manifest must be written again. If
-    /// no entry is valid, the reason, or none if there is no manifest. The shared cache is asked if this machine has no valid entry.
+    /// The manifest of this key, the index of the entry whose files are unchanged, and whether the manifest must be written again.
+    /// If no entry is valid, the reason, or none if there is no manifest. The shared cache is asked if this machine has no valid
+    /// entry.
     fn manifest(&self, key: Digest) -> std::result::Result<(Manifest, usize, bool), Option<String>> {
         let own = self.cache.own_record(key);
         let mut manifest = own.as_deref().map(Manifest::read).unwrap_or_default();

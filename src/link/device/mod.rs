@@ -147,7 +147,8 @@ fn cache<'a>(context: &'a DeviceContext<'a>, session: &'a Session) -> Option<Dev
     Some(DeviceCache::new(cache, context, session))
 }
 
-/// A job whose file names are chosen. Names depend on the order in which they are requested, so that is done before the parallel part.
+/// A job whose file names are chosen. Names depend on the order in which they are requested, so that is done before the parallel
+/// part.
 struct Planned<'a> {
     job: &'a DeviceJob<'a>,
     inputs: Inputs,

@@ -1,9 +1,9 @@
 //! What compilers and OpenMP runtimes tell each other of a kernel's arguments, where releases of LLVM do not agree on it:
 //!
-//! * From LLVM 23 on a kernel for a CPU takes one pointer to all its arguments, and the runtime refuses the others with a fatal error when
-//!   the program runs (llvm/llvm-project#186261).
-//! * LLVM 15 describes a call of a kernel by a struct of 64 bytes. The runtimes of LLVM 16 and later read more, the flags behind them, whatever
-//!   its version says. With what happens to be there on the stack, programs crash.
+//! * From LLVM 23 on a kernel for a CPU takes one pointer to all its arguments, and the runtime refuses the others with a fatal
+//!   error when the program runs (llvm/llvm-project#186261).
+//! * LLVM 15 describes a call of a kernel by a struct of 64 bytes. The runtimes of LLVM 16 and later read more, the flags behind
+//!   them, whatever its version says. With what happens to be there on the stack, programs crash.
 
 use super::runtime::Library;
 use crate::formats::producer::llvm_release;

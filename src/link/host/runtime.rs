@@ -1,5 +1,5 @@
-//! The OpenMP runtime of a host link: added if the command line lacks it; a warning or an error if it cannot do what the device code
-//! needs.
+//! The OpenMP runtime of a host link: added if the command line lacks it; a warning or an error if it cannot do what the device
+//! code needs.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -29,9 +29,9 @@ pub(crate) struct Runtime {
     pub warning: Option<String>,
 }
 
-/// The arguments that a command line lacks for offloading the OpenMP code among `images`: `-lomptarget`, and `-lomp` if host code calls
-/// it, with their folder. clang passes both by itself; gcc, rustc and users that call `ld.offld` directly do not. An error if there is
-/// no runtime that could be linked.
+/// The arguments that a command line lacks for offloading the OpenMP code among `images`: `-lomptarget`, and `-lomp` if host code
+/// calls it, with their folder. clang passes both by itself; gcc, rustc and users that call `ld.offld` directly do not. An error if
+/// there is no runtime that could be linked.
 pub(crate) fn openmp_runtime(
     request: &LinkRequest,
     inputs: &Inputs,
@@ -101,8 +101,8 @@ pub(crate) fn openmp_runtime(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Need {
     None,
-    /// Where the host link pulls a member of an archive that has registered its images already: the linker knows, so the library is only
-    /// offered to it.
+    /// Where the host link pulls a member of an archive that has registered its images already: the linker knows, so the library is
+    /// only offered to it.
     IfPulled,
     Surely,
 }
@@ -121,8 +121,8 @@ fn need(images: &[&DeviceImage<'_>], inputs: &Inputs, facts: &[HostFacts<'_>]) -
     }
 }
 
-/// The warning if no libomptarget is found in `folder` or in the folders of the command line; only a warning, because the linker may
-/// search further folders. An error for a static executable, which needs an archive of it: LLVM builds none.
+/// The warning if no libomptarget is found in `folder` or in the folders of the command line; only a warning, because the linker
+/// may search further folders. An error for a static executable, which needs an archive of it: LLVM builds none.
 fn missing_runtime(request: &LinkRequest, search: &Search, folder: Option<&Path>, compiler: &Compiler) -> Result<Option<String>> {
     let is_static = request.static_link && !request.shared;
     let in_folder = |folder: &Path| !is_static || folder.join("libomptarget.a").exists();
@@ -197,7 +197,8 @@ pub(super) struct Library {
 }
 
 impl Library {
-    /// That with the contents `data`. The release is in its soname; that of LLVM 14 has none, and lacks functions that later compilers call.
+    /// That with the contents `data`. The release is in its soname; that of LLVM 14 has none, and lacks functions that later
+    /// compilers call.
     fn read(path: &Path, data: &[u8]) -> Option<Library> {
         let soname = std::str::from_utf8(dynamic::read(data).ok()?.soname?).ok()?;
         let release = llvm_major(soname.strip_prefix("libomptarget.so.")?)?;

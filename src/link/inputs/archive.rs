@@ -1,5 +1,5 @@
-//! The objects in an archive, including members of nested archives. A member borrows its archive's bytes; members of a thin archive are
-//! separate files.
+//! The objects in an archive, including members of nested archives. A member borrows its archive's bytes; members of a thin archive
+//! are separate files.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::formats::magic::{Magic, magic};
 use crate::io::bytes::Bytes;
 use crate::model::Origin;
 
-/// Appends every object in the archive `bytes` to `out`, in order, with nested archives expanded in place. `lazy` and `file` are copied
-/// into each [`InputObject`].
+/// Appends every object in the archive `bytes` to `out`, in order, with nested archives expanded in place. `lazy` and `file` are
+/// copied into each [`InputObject`].
 pub(super) fn expand(path: &Path, bytes: &Bytes, file: usize, lazy: bool, out: &mut Expanded) -> Result<()> {
     Walk { file, lazy, out }.archive(Origin::file(path), path, bytes, 0)
 }
@@ -77,7 +77,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The file of a thin archive's member; none if it is not there. Then the linker says so if it needs the member, and else nobody.
+    /// The file of a thin archive's member; none if it is not there. Then the linker says so if it needs the member, and else
+    /// nobody.
     fn member_file(&mut self, origin: &Origin, path: &Path) -> Result<Option<Bytes>> {
         match Bytes::open(path) {
             Ok(bytes) => {

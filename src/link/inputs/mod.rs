@@ -1,6 +1,6 @@
-//! The inputs of the host link: finds, opens and memory-maps every file that the command line names, follows linker scripts, and expands
-//! archives into members. Each object records what options before it mean for it (whole or lazy archives). Owns all bytes, which later
-//! stages borrow. Files that cannot be found or read are left out, because the host linker reports them.
+//! The inputs of the host link: finds, opens and memory-maps every file that the command line names, follows linker scripts, and
+//! expands archives into members. Each object records what options before it mean for it (whole or lazy archives). Owns all bytes,
+//! which later stages borrow. Files that cannot be found or read are left out, because the host linker reports them.
 
 mod archive;
 mod script;
@@ -158,8 +158,8 @@ pub struct OpenedFile {
     pub by_script: bool,
 }
 
-/// Opens the files that `specs` name. An error if an archive is damaged. `on_file` is told the kind and the bytes of each file as it is
-/// opened, so that what depends on a file can begin while the others are opened.
+/// Opens the files that `specs` name. An error if an archive is damaged. `on_file` is told the kind and the bytes of each file as
+/// it is opened, so that what depends on a file can begin while the others are opened.
 pub fn open(specs: &[InputSpec], search: &Search, on_file: &mut dyn FnMut(Magic, &[u8])) -> Result<Inputs> {
     let mut inputs = Opener::all(specs, search, on_file).inputs;
     let expanded: Vec<Result<Expanded>> = if worth_threads(inputs.files.iter().map(InputFile::size)) {

@@ -1,5 +1,5 @@
-//! Linker scripts that are inputs (`libc.so` is one): the files that INPUT, GROUP, AS_NEEDED and INCLUDE name. Everything else in them
-//! concerns only the host linker and is skipped.
+//! Linker scripts that are inputs (`libc.so` is one): the files that INPUT, GROUP, AS_NEEDED and INCLUDE name. Everything else in
+//! them concerns only the host linker and is skipped.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

@@ -1,5 +1,5 @@
-//! The symbols that a linker script needs: those of EXTERN and ENTRY, and those in the expressions of its assignments, for which linkers search
-//! archives. An extra name does no harm, as it counts only if an archive member defines it.
+//! The symbols that a linker script needs: those of EXTERN and ENTRY, and those in the expressions of its assignments, for which
+//! linkers search archives. An extra name does no harm, as it counts only if an archive member defines it.
 
 /// The symbols that a script needs.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! The search for `-lfoo`, `foo.lib` and names in linker scripts: in the `-L` folders of the whole command line, then in the folders
-//! that linkers search by default. Respects `-Bstatic`. The host linker reports libraries that are not found.
+//! The search for `-lfoo`, `foo.lib` and names in linker scripts: in the `-L` folders of the whole command line, then in the
+//! folders that linkers search by default. Respects `-Bstatic`. The host linker reports libraries that are not found.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -83,8 +83,9 @@ impl Search {
         rooted(folder, &self.sysroot)
     }
 
-    /// The file that `-l<name>` stands for. `:name` is an exact file name; otherwise each folder is searched for the shared library, then
-    /// for the archive, or for the archive only if `prefer_static`. With link.exe, the file that `-defaultlib:<name>` stands for.
+    /// The file that `-l<name>` stands for. `:name` is an exact file name; otherwise each folder is searched for the shared
+    /// library, then for the archive, or for the archive only if `prefer_static`. With link.exe, the file that `-defaultlib:<name>`
+    /// stands for.
     pub fn library(&self, name: &OsStr, prefer_static: bool) -> Option<PathBuf> {
         if self.naming == Naming::LinkExe {
             let name = if Path::new(name).extension().is_some() { name.to_owned() } else { with_end(name, ".lib") };

@@ -1,5 +1,5 @@
-//! HIP's payload: one offload bundle of all images, in the format of clang-offload-bundler (docs/spec/link-driver.md 7), compressed if
-//! `--compress` is given.
+//! HIP's payload: one offload bundle of all images, in the format of clang-offload-bundler (docs/spec/link-driver.md 7), compressed
+//! if `--compress` is given.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -111,8 +111,8 @@ fn write(bundle: &Rope, output: &Path, context: &BundleContext<'_>, session: &Se
     Ok(())
 }
 
-/// The id of an image. AMD's SPIR-V has its own triple; everything else is called amdgcn, whatever its triple is, since the runtime looks
-/// for nothing else.
+/// The id of an image. AMD's SPIR-V has its own triple; everything else is called amdgcn, whatever its triple is, since the runtime
+/// looks for nothing else.
 fn id(image: &Linked) -> Result<Id> {
     let target = &image.target;
     let triple = if target.arch == "amdgcnspirv" { "spirv64-amd-amdhsa" } else { "amdgcn-amd-amdhsa" };

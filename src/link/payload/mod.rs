@@ -1,5 +1,5 @@
-//! Packs linked images into the containers that their runtimes read: an OffloadBinary for each OpenMP image, one fatbinary for CUDA, one
-//! bundle for HIP. SYCL's linker has packed
+//! Packs linked images into the containers that their runtimes read: an OffloadBinary for each OpenMP image, one fatbinary for
+//! CUDA, one bundle for HIP. SYCL's linker has packed
 //! its images itself, and where one container of all is wanted, they are put into that.
 
 mod cuda;
@@ -109,8 +109,8 @@ pub(crate) struct Group {
     pub members: Vec<usize>,
 }
 
-/// The registrations for `images`, of each of which the kinds and the generation are given: kinds in registration order, generations in
-/// order within a kind.
+/// The registrations for `images`, of each of which the kinds and the generation are given: kinds in registration order,
+/// generations in order within a kind.
 pub(crate) fn groups(images: &[(OffloadKinds, Generation)]) -> Vec<Group> {
     let mut groups = Vec::new();
     for kind in OffloadKind::ALL {

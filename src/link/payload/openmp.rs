@@ -1,5 +1,5 @@
-//! OpenMP payloads: each image in an OffloadBinary that names its triple and architecture, so that tools can list it in the finished
-//! program; the runtime is given only the image inside. Images of LLVM 14 have no container.
+//! OpenMP payloads: each image in an OffloadBinary that names its triple and architecture, so that tools can list it in the
+//! finished program; the runtime is given only the image inside. Images of LLVM 14 have no container.
 
 use anyhow::{Context, Result};
 

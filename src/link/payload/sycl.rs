@@ -1,5 +1,5 @@
-//! SYCL's payload: the files of its device linker, which are OffloadBinaries; or one OffloadBinary of all their images, which the runtimes of
-//! LLVM 23 and later take and clang embeds in a host object (`--emit-fatbin-only`).
+//! SYCL's payload: the files of its device linker, which are OffloadBinaries; or one OffloadBinary of all their images, which the
+//! runtimes of LLVM 23 and later take and clang embeds in a host object (`--emit-fatbin-only`).
 
 use std::path::Path;
 

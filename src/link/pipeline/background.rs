@@ -63,8 +63,8 @@ impl<'s> Background<'s> {
         LinkerStarter { background: self, ledger, linker, started: None, looks_left: LinkerStarter::LOOKS }
     }
 
-    /// Starts the host linker `linker`, which then waits for its other arguments. Returns the arguments that it was started with, or none
-    /// if it cannot be started early.
+    /// Starts the host linker `linker`, which then waits for its other arguments. Returns the arguments that it was started with,
+    /// or none if it cannot be started early.
     fn start_linker(&self, ledger: &Ledger, linker: &Path) -> Option<Vec<OsString>> {
         let args = host::preload_args(ledger, linker).filter(|_| !self.request.emit_fatbin_only);
         let preloaded = args.as_ref().and_then(|args| self.session.runner.preload(linker, args, false));
@@ -77,8 +77,8 @@ impl<'s> Background<'s> {
         self.linker.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Does `work`, which prepares the registration, when the first device link runs. A dry run registers nothing, and near a limit of
-    /// processes the compiler needs the room.
+    /// Does `work`, which prepares the registration, when the first device link runs. A dry run registers nothing, and near a limit
+    /// of processes the compiler needs the room.
     pub(super) fn while_linking(&self, work: impl FnOnce()) {
         let wanted = !self.request.dry_run && !self.request.emit_fatbin_only && !threads::is_short();
         if wanted && !self.linking.swap(true, Ordering::SeqCst) {
@@ -119,7 +119,8 @@ impl LinkerStarter<'_> {
         }
     }
 
-    /// Starts the linker unless that is done. Returns the arguments that it was started with, or none if it cannot be started early.
+    /// Starts the linker unless that is done. Returns the arguments that it was started with, or none if it cannot be started
+    /// early.
     pub(super) fn start(&mut self) -> Option<Vec<OsString>> {
         self.started.get_or_insert_with(|| self.background.start_linker(self.ledger, self.linker)).clone()
     }

@@ -1,4 +1,5 @@
-//! What a command line names: its inputs, the libraries that Windows objects name in turn, the folders that are searched, the output.
+//! What a command line names: its inputs, the libraries that Windows objects name in turn, the folders that are searched, the
+//! output.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -14,8 +15,8 @@ use crate::link::scan;
 use crate::sys::session::{self, Session};
 use std::path::Path;
 
-/// The inputs of the command line, the scripts that its options name, and for Windows the default libraries that objects name in turn, which linkers search after all
-/// others. Inputs that cannot be read are ignored here: opening them later reports the error.
+/// The inputs of the command line, the scripts that its options name, and for Windows the default libraries that objects name in
+/// turn, which linkers search after all others. Inputs that cannot be read are ignored here: opening them later reports the error.
 pub(super) fn input_specs<'r>(request: &'r LinkRequest, search: &Search) -> Cow<'r, [InputSpec]> {
     let mut specs = Cow::Borrowed(request.inputs.as_slice());
     if !request.scripts.is_empty() {
@@ -39,7 +40,8 @@ pub(super) fn input_specs<'r>(request: &'r LinkRequest, search: &Search) -> Cow<
     }
 }
 
-/// The script that an option names, as an input after all others: it stands in the current folder or in one that is searched for libraries.
+/// The script that an option names, as an input after all others: it stands in the current folder or in one that is searched for
+/// libraries.
 fn script_spec(script: &Path, search: &Search) -> Option<InputSpec> {
     let exact: OsString = [OsStr::new(":"), script.as_os_str()].into_iter().collect();
     let found = if script.is_file() { Some(script.to_path_buf()) } else { search.library(&exact, false) };
@@ -48,7 +50,8 @@ fn script_spec(script: &Path, search: &Search) -> Option<InputSpec> {
         .map(|path| InputSpec { name: InputName::File(path), ..InputSpec::library(OsString::new()) })
 }
 
-/// The folders that are searched for libraries: those of the command line, for link.exe those of `LIB`, and the linkers' built-in ones.
+/// The folders that are searched for libraries: those of the command line, for link.exe those of `LIB`, and the linkers' built-in
+/// ones.
 pub(super) fn search(request: &LinkRequest) -> Search {
     let naming = host::naming(request);
     let mut folders = request.library_dirs.clone();

@@ -78,7 +78,7 @@ pub(super) fn write_reproduction(ledger: &Ledger, request: &LinkRequest, linker:
     })
 }
 
-/// An error if images cannot be registered for this host, before the work of linking them is done. `--emit-fatbin-only` registers none.
+/// An error if images cannot be registered for this host, before they are linked. `--emit-fatbin-only` registers none.
 pub(super) fn check_host(request: &LinkRequest, host_triple: &str) -> Result<()> {
     if request.emit_fatbin_only {
         return Ok(());
@@ -89,8 +89,8 @@ pub(super) fn check_host(request: &LinkRequest, host_triple: &str) -> Result<()>
     registration::host::check(host_triple)
 }
 
-/// The host link with the user's command line, and `endings` if an output of a relocatable link needs a library: by this process itself,
-/// unless the linker runs already or a trace is wanted.
+/// The host link with the user's command line, and `endings` if an output of a relocatable link needs a library: by this process
+/// itself, unless the linker runs already or a trace is wanted.
 pub(super) fn plain_link(
     ledger: &Ledger,
     preloaded: Option<PreloadedLinker>,
@@ -109,8 +109,7 @@ pub(super) fn plain_link(
     remove_output_if_stopped(result, request, session)
 }
 
-/// The host link, and for `-r` the edit of its output, in which `tables` get other names. After a signal or a full disk, no partial output
-/// is left.
+/// The host link, and for `-r` the edit of its output (`tables` get other names). A signal or a full disk leaves no partial output.
 pub(super) fn host_link(
     line: &Cmd,
     preloaded: Option<PreloadedLinker>,
@@ -140,7 +139,7 @@ pub(super) fn host_link(
     remove_output_if_stopped(result, request, session)
 }
 
-/// The report of a host linker that found a fault in its line, which it has told of itself: without the command and its inputs, hundreds of words.
+/// The report of a host linker that has told of a fault in its line: without the command and its inputs, hundreds of words.
 fn one_line(error: anyhow::Error) -> anyhow::Error {
     match error.downcast_ref::<StepFailed>() {
         Some(StepFailed { report, status }) if *status < 128 => match report.split_once('\n') {
@@ -193,8 +192,8 @@ pub(super) fn late_runtime(request: &LinkRequest, inputs: &Inputs, session: &Ses
     runtime(request, inputs, &facts, &[], &choice.compiler, session)
 }
 
-/// A warning if another wrapper has linked the device code before the linker `offld` was called, which clang does by itself when its line has
-/// options for offloading.
+/// A warning if another wrapper has linked the device code before the linker `offld` was called, which clang does by itself when
+/// its line has options for offloading.
 pub(super) fn warn_if_wrapped(request: &LinkRequest, facts: &[HostFacts<'_>], inputs: &Inputs, session: &Session) {
     let Some(object) = host::wrapper_object(facts, inputs).filter(|_| request.role == Role::Ld) else { return };
     let folder = toolchain::folder_of_names().map(|folder| shell::quoted(folder.as_os_str()));
@@ -224,8 +223,8 @@ pub(super) fn compiler(request: &LinkRequest, jobs: &[DeviceJob<'_>], session: &
     Ok(choice.compiler)
 }
 
-/// What SYCL's runtime is handed: what the user says; else what the runtime of the newest LLVM among the producers of SYCL's device code and
-/// the compilers reads. Device code of releases whose runtimes read different things is an error.
+/// What SYCL's runtime is handed: what the user says; else what the runtime of the newest LLVM among the producers of SYCL's device
+/// code and the compilers reads. Device code of releases whose runtimes read different things is an error.
 pub(super) fn sycl(request: &LinkRequest, jobs: &[DeviceJob<'_>], compiler: &Compiler) -> Result<sycl::Registration> {
     if let Some(release) = request.sycl_release {
         return Ok(sycl::Registration::of_release(release));

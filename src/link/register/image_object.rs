@@ -1,5 +1,5 @@
-//! Objects that contain only images. The images are streamed, so memory does not grow with them (docs/spec/faults.md F32): the headers are
-//! written with holes for the images, and the system then copies the images from their files.
+//! Objects that contain only images. The images are streamed, so memory does not grow with them (docs/spec/faults.md F32): the
+//! headers are written with holes for the images, and the system then copies the images from their files.
 //!
 //! Registration code refers to the images by hidden symbols (`ImagePlace::External`, `ImagePlace::Between`).
 
@@ -45,8 +45,8 @@ pub struct ImageSymbol {
     pub size: u64,
 }
 
-/// Overwrites `out` with an object for the host `host_triple` that contains `images` in `section`. `in_all`: the size of the images in
-/// this and all other objects of the link.
+/// Overwrites `out` with an object for the host `host_triple` that contains `images` in `section`. `in_all`: the size of the images
+/// in this and all other objects of the link.
 pub fn write(out: &mut File, host_triple: &str, section: ImageSection, images: &[StreamedImage], in_all: u64) -> Result<()> {
     let layout = Layout::new(images, section, in_all)?;
     out.set_len(0)?;

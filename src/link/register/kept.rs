@@ -1,5 +1,6 @@
-//! The cache of registration objects. The key of an object is made of its plan, including the images that are part of it, and of the program
-//! that generates it. It is host code that runs before `main`, so it is cached on this machine only: never sent to a shared cache, nor taken from one.
+//! The cache of registration objects. The key of an object is made of its plan, including the images that are part of it, and of
+//! the program that generates it. It is host code that runs before `main`, so it is cached on this machine only: never sent to a
+//! shared cache, nor taken from one.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The note in a registration object that says who linked the device code. It is added to what is cached, so that a link by another compiler
-//! finds the same object.
+//! The note in a registration object that says who linked the device code. It is added to what is cached, so that a link by another
+//! compiler finds the same object.
 
 use std::fs::File;
 use std::io::Write;

@@ -1,6 +1,6 @@
 //! From payloads to plans. A plan usually says nothing of its images but the names of their symbols, so it is known before they are
-//! linked, and is the same for every program that has as many of a kind. Where the user is shown the module, or the output is linked
-//! again, small images are part of it, as with LLVM's tools.
+//! linked, and is the same for every program that has as many of a kind. Where the user is shown the module, or the output is
+//! linked again, small images are part of it, as with LLVM's tools.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -194,8 +194,8 @@ fn tag(kind: OffloadKind, generation: Generation) -> Xxh3 {
     hash
 }
 
-/// The same for a relocatable output, which is linked with others: a hash of the images and the output's name, so that the same link
-/// gives the same bytes. Other outputs need no image to be read.
+/// The same for a relocatable output, which is linked with others: a hash of the images and the output's name, so that the same
+/// link gives the same bytes. Other outputs need no image to be read.
 pub(super) fn tag_of_contents(payload: &Payload, context: &RegisterContext<'_>) -> Result<u64> {
     let mut hash = Hash(tag(payload.kind, payload.generation));
     if context.relocatable {

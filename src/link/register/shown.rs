@@ -1,5 +1,5 @@
-//! The commands of LLVM's tools that make the same host object, one step each, as LLVM's wrapper of release 23 and later runs them for
-//! `--save-temps`. They are only shown: pasted into a shell, they repeat what this process has done.
+//! The commands of LLVM's tools that make the same host object, one step each, as LLVM's wrapper of release 23 and later runs them
+//! for `--save-temps`. They are only shown: pasted into a shell, they repeat what this process has done.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use crate::sys::run::Equivalent;
 use crate::sys::session::Session;
 use crate::sys::toolchain;
 
-/// The commands that make the module `bitcode` and the object `object` of `payload`. The tool that makes such modules knows the entry
-/// tables of LLVM 21 and later, and SYCL's registration of LLVM 22: there are none for others.
+/// The commands that make the module `bitcode` and the object `object` of `payload`. The tool that makes such modules knows the
+/// entry tables of LLVM 21 and later, and SYCL's registration of LLVM 22: there are none for others.
 pub(super) fn commands(
     payload: &Payload,
     context: &RegisterContext<'_>,

@@ -1,5 +1,5 @@
-//! Writes the tar atomically. The same contents give the same bytes: entries are sorted, without times and owners. Hard links stay hard
-//! links, because linkers and offld use an archive only once if it is named twice.
+//! Writes the tar atomically. The same contents give the same bytes: entries are sorted, without times and owners. Hard links stay
+//! hard links, because linkers and offld use an archive only once if it is named twice.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, BufWriter, Write};

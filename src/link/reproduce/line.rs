@@ -1,5 +1,5 @@
-//! The arguments of a reproduction: the user's, with response files expanded, paths to read below `root/`, and paths to write in `out/`.
-//! The script adds the names of the tools. Collects the files that options name.
+//! The arguments of a reproduction: the user's, with response files expanded, paths to read below `root/`, and paths to write in
+//! `out/`. The script adds the names of the tools. Collects the files that options name.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -164,7 +164,8 @@ impl<'a> ReproducedLine<'a> {
         Some(self.input(&found))
     }
 
-    /// `<kind>=<file>`, `<triple>=<file>`, `-plugin-opt=<name>=<file>`: the file name is the whole value, or follows one of the `=`.
+    /// `<kind>=<file>`, `<triple>=<file>`, `-plugin-opt=<name>=<file>`: the file name is the whole value, or follows one of the
+    /// `=`.
     fn file_within(&mut self, value: &OsStr) -> Option<OsString> {
         let bytes = value.as_bytes();
         let after_equals = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'=').map(|(index, _)| index + 1);
@@ -230,8 +231,8 @@ fn by_name(name: &str) -> Rewrite {
     }
 }
 
-/// An option without a table row, `--name=value`. Its value counts as a file only if it is an absolute path of one, since `name` may mean
-/// anything.
+/// An option without a table row, `--name=value`. Its value counts as a file only if it is an absolute path of one, since `name`
+/// may mean anything.
 fn unknown(tokens: &[OsString]) -> (Rewrite, Option<OsString>) {
     let token = tokens.first().map_or(&[][..], |token| token.as_bytes());
     let Some(equals) = token.iter().position(|byte| *byte == b'=') else { return (Rewrite::Keep, None) };

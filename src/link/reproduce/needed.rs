@@ -1,5 +1,5 @@
-//! Files that a link reads but its command line does not name: the libraries that its shared libraries need, which GNU ld opens to check
-//! that every symbol is defined, and the files that the device compiler adds to a link for a CPU.
+//! Files that a link reads but its command line does not name: the libraries that its shared libraries need, which GNU ld opens to
+//! check that every symbol is defined, and the files that the device compiler adds to a link for a CPU.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

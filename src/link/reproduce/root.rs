@@ -29,8 +29,8 @@ impl Root {
         Path::new(ROOT).join(absolute.strip_prefix("/").unwrap_or(&absolute))
     }
 
-    /// `path` as an absolute path without `.` and `..`. Symlinks are resolved only if a `..` follows, since the parent of their target is
-    /// meant then.
+    /// `path` as an absolute path without `.` and `..`. Symlinks are resolved only if a `..` follows, since the parent of their
+    /// target is meant then.
     fn absolute(&self, path: &Path) -> PathBuf {
         let mut done = PathBuf::new();
         for part in self.current.join(path).components() {

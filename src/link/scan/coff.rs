@@ -1,5 +1,5 @@
-//! COFF objects, including `/bigobj` ones: the sections that contain device images, and the symbols, entry tables and linker directives
-//! of the host code (docs/spec/link-driver.md 3.3).
+//! COFF objects, including `/bigobj` ones: the sections that contain device images, and the symbols, entry tables and linker
+//! directives of the host code (docs/spec/link-driver.md 3.3).
 
 use std::borrow::Cow;
 
@@ -14,8 +14,8 @@ use crate::formats::offload_sections::{NAME, RELOCATABLE};
 use crate::link::inputs::InputObject;
 use crate::model::Generation;
 
-/// The section names of entry tables, up to the `$` and the suffix by which linkers sort their parts. The first is LLVM 21's; the others
-/// were used by several releases.
+/// The section names of entry tables, up to the `$` and the suffix by which linkers sort their parts. The first is LLVM 21's; the
+/// others were used by several releases.
 const TABLES: [&str; 4] = ["llvm_offload_entries", "omp_offloading_entries", "cuda_offloading_entries", "hip_offloading_entries"];
 const DIRECTIVES: &str = ".drectve";
 
@@ -128,8 +128,8 @@ fn symbols<'a, C: CoffHeader>(file: &CoffFile<'a, &'a [u8], C>, data: &'a [u8]) 
     Ok(facts)
 }
 
-/// Whether a weak external is what clang generates for a weak definition: an alias of a symbol in this object, which another definition
-/// overrides. All others are weak references, for which linkers take nothing out of archives.
+/// Whether a weak external is what clang generates for a weak definition: an alias of a symbol in this object, which another
+/// definition overrides. All others are weak references, for which linkers take nothing out of archives.
 fn has_default<'a, C: CoffHeader>(table: &SymbolTable<'a, &'a [u8], C>, index: SymbolIndex) -> Result<bool> {
     let Ok(how) = table.aux_weak_external(index) else { return Ok(false) };
     let search = how.weak_search_type.get(object::LittleEndian);

@@ -1,6 +1,6 @@
-//! Finds the device images in the host objects, and reads the symbols and entry tables of those objects. All objects are searched for
-//! images in parallel, with results in command-line order. Symbol tables are read by a separate function, which is called only if there
-//! are images, so that a link without device code costs little.
+//! Finds the device images in the host objects, and reads the symbols and entry tables of those objects. All objects are searched
+//! for images in parallel, with results in command-line order. Symbol tables are read by a separate function, which is called only
+//! if there are images, so that a link without device code costs little.
 
 pub mod bitcode;
 mod coff;
@@ -80,8 +80,8 @@ pub fn has_hip_wrapper(inputs: &Inputs) -> bool {
     objects.any(|object| object::has_section(object.data(), ".hipFatBinSegment"))
 }
 
-/// The host code that device code for `host_arch`, the host's CPU, may call: the members of archives with such device code. They are given as
-/// images for the triple of that code, of no kind.
+/// The host code that device code for `host_arch`, the host's CPU, may call: the members of archives with such device code. They
+/// are given as images for the triple of that code, of no kind.
 pub fn host_code<'a>(inputs: &'a Inputs, found: &[DeviceImage<'_>], host_arch: &str) -> Vec<DeviceImage<'a>> {
     let mut triples: Vec<Option<&str>> = vec![None; inputs.files.len()];
     let is_host = |image: &&DeviceImage<'_>| image.triple.split('-').next() == Some(host_arch);
@@ -126,8 +126,8 @@ pub(crate) fn packaged<'a>(input_object: usize, origin: &Origin, data: &'a [u8])
     Ok(found.collect())
 }
 
-/// The default libraries that COFF objects name, in order, each once, without those that an object excludes. Objects that cannot be read
-/// are ignored here: the scan reports them.
+/// The default libraries that COFF objects name, in order, each once, without those that an object excludes. Objects that cannot be
+/// read are ignored here: the scan reports them.
 pub fn default_libraries(inputs: &Inputs) -> Vec<String> {
     let objects: Vec<&InputObject> = inputs.objects.iter().filter(|input_object| input_object.kind == Magic::Coff).collect();
     let each: Vec<Directives> = threads::in_parallel(|| {
@@ -150,8 +150,8 @@ pub struct HostFacts<'a> {
     pub undefined: Vec<Need<'a>>,
     /// The generation of its entry table, if it has one.
     pub generation: Option<Generation>,
-    /// The generation of its table with a name of LLVM 20 and before, if it has one with today's as well: a relocatable link has merged
-    /// objects of several compilers.
+    /// The generation of its table with a name of LLVM 20 and before, if it has one with today's as well: a relocatable link has
+    /// merged objects of several compilers.
     pub older_generation: Option<Generation>,
     /// Whether it refers to the plain bounds of an entry table: another wrapper's object, which has registered the images.
     pub refers_to_bounds: bool,
@@ -214,7 +214,8 @@ pub fn host_facts(inputs: &Inputs, wanted: bool) -> Result<Vec<HostFacts<'_>>> {
     each.into_iter().collect()
 }
 
-/// The symbols of the shared libraries among the inputs, by file. Libraries that cannot be read are ignored here: the linker reports them.
+/// The symbols of the shared libraries among the inputs, by file. Libraries that cannot be read are ignored here: the linker
+/// reports them.
 pub fn shared_symbols(inputs: &Inputs) -> Vec<(usize, SharedSymbols)> {
     let libraries = inputs.files.iter().enumerate().filter(|(_, file)| file.kind == Magic::ElfShared);
     libraries.map(|(index, file)| (index, object::shared_symbols(file.data()).unwrap_or_default())).collect()

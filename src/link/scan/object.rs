@@ -1,5 +1,5 @@
-//! ELF objects of any class, byte order and machine: the sections that contain device images, and the symbols and entry tables of the
-//! host code (docs/spec/link-driver.md 3.3; LLVM 14's named sections: docs/spec/containers.md 4.4).
+//! ELF objects of any class, byte order and machine: the sections that contain device images, and the symbols and entry tables of
+//! the host code (docs/spec/link-driver.md 3.3; LLVM 14's named sections: docs/spec/containers.md 4.4).
 
 use std::borrow::Cow;
 
@@ -70,8 +70,8 @@ pub(crate) fn has_device_sections(data: &[u8]) -> bool {
     if Class::is_32_bit(data) { any::<FileHeader32<Endianness>>(data) } else { any::<FileHeader64<Endianness>>(data) }
 }
 
-/// Whether a section is worth another look, by its type and the first bytes of its name: the ends of long C++ names need not be looked
-/// for.
+/// Whether a section is worth another look, by its type and the first bytes of its name: the ends of long C++ names need not be
+/// looked for.
 fn may_be_device_code<Elf: FileHeader<Endian = Endianness>>(
     endian: Endianness,
     section: &Elf::SectionHeader,
@@ -96,8 +96,8 @@ fn section_names<'a, Elf: FileHeader<Endian = Endianness>>(
     table.and_then(|table| table.data(endian, data).ok()).unwrap_or_default()
 }
 
-/// How many bytes of a file may still be read as sections. With sections that share bytes, which no compiler writes, a small file could
-/// require any amount of memory.
+/// How many bytes of a file may still be read as sections. With sections that share bytes, which no compiler writes, a small file
+/// could require any amount of memory.
 pub(super) struct Shares(usize);
 
 impl Shares {

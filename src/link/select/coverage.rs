@@ -1,5 +1,5 @@
-//! Which images an archive member may open. A runtime takes the image of a device as a whole: one that only some members have code for would lack
-//! the kernels of the program's own objects, and the program would die of it (docs/spec/link-driver.md 3.5).
+//! Which images an archive member may open. A runtime takes the image of a device as a whole: one that only some members have code
+//! for would lack the kernels of the program's own objects, and the program would die of it (docs/spec/link-driver.md 3.5).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +7,8 @@ use crate::link::scan::DeviceImage;
 use crate::model::{OffloadKind, OffloadKinds, Origin};
 use crate::target::Target;
 
-/// The targets of the regular inputs, the objects and whole archives that are linked in any case. For each kind: the lists of targets that
-/// objects with code of that kind have, each list once.
+/// The targets of the regular inputs, the objects and whole archives that are linked in any case. For each kind: the lists of
+/// targets that objects with code of that kind have, each list once.
 #[derive(Default)]
 pub(super) struct Coverage(BTreeMap<OffloadKind, BTreeSet<Vec<Target>>>);
 
@@ -28,16 +28,17 @@ impl Coverage {
         coverage
     }
 
-    /// Whether a member's code of `kind` may be in an image for `target`: a regular input has code of that kind for this very target, so that
-    /// there is such an image anyway; or all that have any code of that kind have some that serves it, so that the image is whole. The latter
-    /// holds where no regular input has code of that kind.
+    /// Whether a member's code of `kind` may be in an image for `target`: a regular input has code of that kind for this very
+    /// target, so that there is such an image anyway; or all that have any code of that kind have some that serves it, so that the
+    /// image is whole. The latter holds where no regular input has code of that kind.
     pub(super) fn has(&self, kind: OffloadKind, target: &Target) -> bool {
         let Some(objects) = self.0.get(&kind) else { return true };
         objects.iter().flatten().any(|own| own == target)
             || objects.iter().all(|targets| targets.iter().any(|own| own.serves(target)))
     }
 
-    /// The kinds that an image for `target` is registered with because `image`, a member's, is linked into it; none if it must not be.
+    /// The kinds that an image for `target` is registered with because `image`, a member's, is linked into it; none if it must not
+    /// be.
     pub(super) fn kinds(&self, image: &DeviceImage<'_>, target: &Target) -> Option<OffloadKinds> {
         let kinds = image.kinds.iter().filter(|kind| self.has(*kind, target)).fold(OffloadKinds::default(), OffloadKinds::with);
         (kinds != OffloadKinds::default() || image.kinds == kinds).then_some(kinds)
@@ -49,9 +50,9 @@ impl Coverage {
     }
 }
 
-/// A warning for each archive member whose kernels of some kind are in no image, because the program's own objects have no code for the targets
-/// of the member's. `linked`: by image, the kinds that the images it is linked into are registered with; `is_pulled`: whether the host link
-/// pulls an object, and the object has an entry table.
+/// A warning for each archive member whose kernels of some kind are in no image, because the program's own objects have no code for
+/// the targets of the member's. `linked`: by image, the kinds that the images it is linked into are registered with; `is_pulled`:
+/// whether the host link pulls an object, and the object has an entry table.
 pub(super) fn left_out(
     found: &[DeviceImage<'_>],
     coverage: &Coverage,

@@ -22,8 +22,8 @@ impl Generations {
     }
 }
 
-/// Determines the generations of all images. `active`: the images that are linked in any case; `host`: the generations of the host objects
-/// that are linked.
+/// Determines the generations of all images. `active`: the images that are linked in any case; `host`: the generations of the host
+/// objects that are linked.
 pub(super) fn of_images(
     found: &[DeviceImage<'_>],
     facts: &[HostFacts<'_>],
@@ -55,8 +55,8 @@ pub(super) fn of_images(
     Ok(Generations { each, all })
 }
 
-/// An error if entries of different sizes would be in one table: each kind had its own table before LLVM 21, with one name in releases
-/// whose entries differ.
+/// An error if entries of different sizes would be in one table: each kind had its own table before LLVM 21, with one name in
+/// releases whose entries differ.
 fn check_tables(found: &[DeviceImage<'_>], each: &[Vec<Generation>], active: &[usize]) -> Result<()> {
     for kind in OffloadKind::ALL {
         let first = |wide: bool| {

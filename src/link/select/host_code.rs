@@ -1,4 +1,5 @@
-//! Device code for the host's own CPU that calls plain functions of its archive: host code that was compiled for no device, and is the same machine code.
+//! Device code for the host's own CPU that calls plain functions of its archive: host code that was compiled for no device, and is
+//! the same machine code.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -9,8 +10,8 @@ use super::{DeviceJob, symbols};
 use crate::link::scan::{DeviceImage, HostFacts};
 use crate::target::Target;
 
-/// Those of `host_code` that define, directly or indirectly, what the images `inputs` leave undefined. Device code goes first: a member that
-/// defines a symbol of theirs once more is not taken, so that the device's linker reports what is missing.
+/// Those of `host_code` that define, directly or indirectly, what the images `inputs` leave undefined. Device code goes first: a
+/// member that defines a symbol of theirs once more is not taken, so that the device's linker reports what is missing.
 pub(super) fn pulls<'a>(
     inputs: &[&'a DeviceImage<'a>],
     host_code: &'a [DeviceImage<'a>],
@@ -59,7 +60,8 @@ pub(crate) struct OnTheHost {
     pub object: usize,
 }
 
-/// The symbols that the inputs of `jobs` leave undefined though a host object defines them: most often a function outside of `declare target`.
+/// The symbols that the inputs of `jobs` leave undefined though a host object defines them: most often a function outside of
+/// `declare target`.
 pub(crate) fn undefined_but_on_the_host(jobs: &[DeviceJob<'_>], facts: &[HostFacts<'_>]) -> Vec<OnTheHost> {
     let mut on_the_host: BTreeMap<&[u8], usize> = BTreeMap::new();
     for (object, facts) in facts.iter().enumerate() {

@@ -1,6 +1,7 @@
-//! The order in which a linker reads the objects of a line, and so which archive members it takes and which of several weak definitions. GNU ld
-//! and gold read the line once, each archive for what is undefined at that point; ld.lld knows every archive that it has passed, and takes a
-//! member at the first reference. The device links take the same members in the same order, so that they choose the same definitions.
+//! The order in which a linker reads the objects of a line, and so which archive members it takes and which of several weak
+//! definitions. GNU ld and gold read the line once, each archive for what is undefined at that point; ld.lld knows every archive
+//! that it has passed, and takes a member at the first reference. The device links take the same members in the same order, so that
+//! they choose the same definitions.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -189,8 +190,8 @@ impl<'f> Line<'f> {
         self.take(object);
     }
 
-    /// Makes `object` part of the link, and with ld.lld at once what it needs of members that were passed, and what these need. As in ld.lld, an
-    /// object's definitions count before its references.
+    /// Makes `object` part of the link, and with ld.lld at once what it needs of members that were passed, and what these need. As
+    /// in ld.lld, an object's definitions count before its references.
     fn take(&mut self, object: usize) {
         let mut taking = vec![(object, 0)];
         self.define(object);
@@ -288,7 +289,8 @@ impl<'f> Line<'f> {
         }
     }
 
-    /// What ld.lld looks for after it has read all files, and GNU ld not at all: it knows the symbols of `-e` and `-u` from the beginning.
+    /// What ld.lld looks for after it has read all files, and GNU ld not at all: it knows the symbols of `-e` and `-u` from the
+    /// beginning.
     fn finish(&mut self) {
         let options: &'f SelectOptions = self.options;
         if self.in_turn {

@@ -1,5 +1,5 @@
-//! Selects the device images to link and groups them into device links: members of archives, grouping by target and LLVM release, and the
-//! final order. Reads symbol tables through `scan`; does not decide how to link.
+//! Selects the device images to link and groups them into device links: members of archives, grouping by target and LLVM release,
+//! and the final order. Reads symbol tables through `scan`; does not decide how to link.
 
 mod coverage;
 mod generation;
@@ -77,8 +77,8 @@ pub(crate) struct Selection<'a> {
     pub warnings: Vec<String>,
 }
 
-/// Decides what is linked. `host_code`: host objects that device code for a CPU may call (`scan::host_code`); `facts` are those of all objects,
-/// by index; `lazy` says which objects are archive members.
+/// Decides what is linked. `host_code`: host objects that device code for a CPU may call (`scan::host_code`); `facts` are those of
+/// all objects, by index; `lazy` says which objects are archive members.
 pub(crate) fn select<'a>(
     found: &'a [DeviceImage<'a>],
     host_code: &'a [DeviceImage<'a>],
@@ -205,9 +205,9 @@ fn check_targets(found: &[DeviceImage<'_>], targets: &[Target]) -> Result<()> {
     }
 }
 
-/// For each image, those of its object that are the same code for a more specific target: an object that was compiled for a family of
-/// processors and for one of them would else be part of the image for that one twice. Objects that a relocatable link has merged hold
-/// images of several sources, so the code is the same only if a symbol is.
+/// For each image, those of its object that are the same code for a more specific target: an object that was compiled for a family
+/// of processors and for one of them would else be part of the image for that one twice. Objects that a relocatable link has merged
+/// hold images of several sources, so the code is the same only if a symbol is.
 fn better_images(found: &[DeviceImage<'_>], targets: &[Target]) -> Result<Vec<Vec<usize>>> {
     let mut better = vec![Vec::new(); found.len()];
     let mut start = 0;
@@ -234,8 +234,8 @@ fn is_same_code(one: &DeviceImage<'_>, other: &DeviceImage<'_>) -> Result<bool> 
     Ok(other.defined.iter().any(|symbol| !symbol.weak && strong.contains(symbol.name.as_ref())))
 }
 
-/// Drops the job for a triple's generic image if there are jobs for specific architectures: generic inputs are linked into each of those,
-/// whereas the generic image would lack the specific inputs.
+/// Drops the job for a triple's generic image if there are jobs for specific architectures: generic inputs are linked into each of
+/// those, whereas the generic image would lack the specific inputs.
 fn drop_served_generic(groups: &mut BTreeMap<(Target, Generation), BTreeSet<usize>>) {
     let split = |(target, generation): &(Target, Generation)| {
         let (triple, arch) = target.device();

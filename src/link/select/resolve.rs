@@ -1,6 +1,6 @@
-//! Symbol resolution: which archive members the host link takes, by the host symbol tables, and which device images other device code
-//! needs. For a linker whose reading of a line is not known, the result does not depend on the order of objects and archives, and in doubt
-//! a member is taken.
+//! Symbol resolution: which archive members the host link takes, by the host symbol tables, and which device images other device
+//! code needs. For a linker whose reading of a line is not known, the result does not depend on the order of objects and archives,
+//! and in doubt a member is taken.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -93,16 +93,16 @@ pub(super) fn aliases(name: &[u8], wrapped: &[String]) -> Vec<Vec<u8>> {
 /// The symbol that another one stands for, and the origin of that directive.
 type Alternate<'f> = (&'f [u8], &'f str);
 
-/// A symbol to find a definition of, and the origin that needs it. A common symbol is defined already, but a definition with a value is
-/// preferred.
+/// A symbol to find a definition of, and the origin that needs it. A common symbol is defined already, but a definition with a
+/// value is preferred.
 struct Wanted<'f> {
     name: Cow<'f, [u8]>,
     by: &'f str,
     is_common: bool,
 }
 
-/// The state of the resolution: definitions in lazy objects, definitions in linked ones, and symbols still to be resolved. Names are
-/// borrowed because large links have millions.
+/// The state of the resolution: definitions in lazy objects, definitions in linked ones, and symbols still to be resolved. Names
+/// are borrowed because large links have millions.
 #[derive(Default)]
 struct Resolver<'f> {
     /// Names that are common symbols in some object.
@@ -149,8 +149,8 @@ impl<'f> Resolver<'f> {
         }
     }
 
-    /// Records that `from` stands for `to` if it is not defined. Whether it is defined is known only at the end, so whatever needs `from`
-    /// is assumed to need `to` as well.
+    /// Records that `from` stands for `to` if it is not defined. Whether it is defined is known only at the end, so whatever needs
+    /// `from` is assumed to need `to` as well.
     fn alternate(&mut self, from: &'f [u8], to: &'f [u8], by: &'f str) {
         self.alternates.entry(from).or_default().push((to, by));
         if self.asked.contains(from) {
@@ -159,8 +159,8 @@ impl<'f> Resolver<'f> {
     }
 }
 
-/// Adds to `members` those of `waiting` that define symbols which members leave undefined, until nothing more is needed. Returns the
-/// added ones, each with the reason.
+/// Adds to `members` those of `waiting` that define symbols which members leave undefined, until nothing more is needed. Returns
+/// the added ones, each with the reason.
 pub(super) fn device_pulls(
     found: &[DeviceImage<'_>],
     members: &mut BTreeSet<usize>,

@@ -1,5 +1,5 @@
-//! Folders of a store, by open descriptors. Nothing is reached through a symbolic link: whoever may write to the folder of a cache could
-//! otherwise have files elsewhere read, written or removed by all who use it, root included.
+//! Folders of a store, by open descriptors. Nothing is reached through a symbolic link: whoever may write to the folder of a cache
+//! could otherwise have files elsewhere read, written or removed by all who use it, root included.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -105,8 +105,8 @@ impl Folder {
         Ok(file)
     }
 
-    /// Whether files here are given to somebody else, who may change them at any time: then none of them may be one by two names with a
-    /// file of ours.
+    /// Whether files here are given to somebody else, who may change them at any time: then none of them may be one by two names
+    /// with a file of ours.
     pub(super) fn is_foreign(&self) -> bool {
         self.owner.is_some()
     }

@@ -1,5 +1,5 @@
-//! Eviction: removes the least recently used blobs and records until the rest fits. One process at a time does this, and the others do
-//! not wait for it. A link that fetches what is just being removed either has its own link to the file already, or misses.
+//! Eviction: removes the least recently used blobs and records until the rest fits. One process at a time does this, and the others
+//! do not wait for it. A link that fetches what is just being removed either has its own link to the file already, or misses.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -39,8 +39,8 @@ impl Store {
         Contents::of(&entries(&self.layout))
     }
 
-    /// Removes the least recently used entries until at most `limit` bytes are left, and temporary files that killed processes left.
-    /// `None` where another process is collecting.
+    /// Removes the least recently used entries until at most `limit` bytes are left, and temporary files that killed processes
+    /// left. `None` where another process is collecting.
     ///
     /// # Errors
     /// The folder cannot be written to.
@@ -71,8 +71,9 @@ impl Store {
     /// With more than `limit` bytes, removes down to `target`.
     fn collect(&self, limit: u64, target: u64) -> Result<Option<Collected>> {
         let Some(_lock) = self.collector()? else { return Ok(None) };
-        // The order matters. A file is made as a temporary file, then counted, then renamed. Reading the counter first, then the temporary
-        // files, then the folders, finds each file that was counted at least once; some are found twice, which only over-counts.
+        // The order matters. A file is made as a temporary file, then counted, then renamed. Reading the counter first, then the
+        // temporary files, then the folders, finds each file that was counted at least once; some are found twice, which only
+        // over-counts.
         let before = self.stats();
         let aside = self.remove_leftovers();
         self.remove_earlier(ABANDONED_AFTER);
@@ -121,8 +122,8 @@ impl Store {
         Ok(file.try_lock().is_ok().then_some(file))
     }
 
-    /// Removes what releases with an earlier layout have put below the same folder, if none of them has used it for `unused`. They write
-    /// their statistics at each use, so the time of that file is the time of the last use.
+    /// Removes what releases with an earlier layout have put below the same folder, if none of them has used it for `unused`. They
+    /// write their statistics at each use, so the time of that file is the time of the last use.
     fn remove_earlier(&self, unused: Duration) {
         let now = SystemTime::now();
         let Ok(root) = self.layout.opened_root() else { return };
@@ -162,8 +163,8 @@ impl Store {
     }
 }
 
-/// The order of eviction: the smallest key goes first. A time too far in the future was set by a wrong clock, and the entry was not used
-/// since the clock is right again (that would have corrected the time), so it goes before all others.
+/// The order of eviction: the smallest key goes first. A time too far in the future was set by a wrong clock, and the entry was not
+/// used since the clock is right again (that would have corrected the time), so it goes before all others.
 fn age_key(used: SystemTime, now: SystemTime) -> (bool, SystemTime) {
     (used.duration_since(now).is_err() || distance(used, now) <= SKEW, used)
 }

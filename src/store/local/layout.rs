@@ -96,8 +96,8 @@ impl Layout {
         self.shown(&format!("{}/{}", place.folder, place.name))
     }
 
-    /// The folder of everything but the tag, which is opened once: it may be removed or made anew meanwhile, and then what is looked for in it
-    /// is not there.
+    /// The folder of everything but the tag, which is opened once: it may be removed or made anew meanwhile, and then what is
+    /// looked for in it is not there.
     pub(super) fn version(&self) -> io::Result<Arc<Folder>> {
         let mut version = self.version.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(version) = version.as_ref() {
@@ -149,8 +149,8 @@ impl Layout {
     }
 }
 
-/// Makes the folder of a cache and those above it, as far as they are missing. Whatever the umask is, others cannot write to it: what is in a
-/// cache becomes part of programs.
+/// Makes the folder of a cache and those above it, as far as they are missing. Whatever the umask is, others cannot write to it:
+/// what is in a cache becomes part of programs.
 fn make_root(root: &Path, mode: u32) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(mode).create(root)
 }

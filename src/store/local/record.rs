@@ -1,5 +1,5 @@
-//! The file format of a record: a header, then the bytes. The digest is of key and bytes, so that a record under another one's name is as
-//! invalid as one with a flipped bit.
+//! The file format of a record: a header, then the bytes. The digest is of key and bytes, so that a record under another one's name
+//! is as invalid as one with a flipped bit.
 //!
 //! ```text
 //! 0   8   "offld\0r1"

@@ -1,5 +1,5 @@
-//! The statistics, in one small file that is changed in place under a lock, so that they are exact however many processes count. It is
-//! text of a constant length with a digest at its end. A damaged file counts as zeros, and the next change replaces it.
+//! The statistics, in one small file that is changed in place under a lock, so that they are exact however many processes count. It
+//! is text of a constant length with a digest at its end. A damaged file counts as zeros, and the next change replaces it.
 
 use std::fmt::Write as _;
 use std::fs::{File, TryLockError};
@@ -13,8 +13,8 @@ use super::Digest;
 use super::layout::{self, Layout};
 use crate::sys::clock::Clock;
 
-/// How long the lock is waited for. It is held for microseconds, unless the process that holds it was stopped (SIGSTOP): then nothing is
-/// counted, and this process does not wait a second time.
+/// How long the lock is waited for. It is held for microseconds, unless the process that holds it was stopped (SIGSTOP): then
+/// nothing is counted, and this process does not wait a second time.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often, in seconds, temporary files of killed processes are removed and sizes counted anew.
 const COLLECT_EVERY: u64 = 24 * 60 * 60;
@@ -163,7 +163,8 @@ impl StatsFile {
     pub(super) fn read(&self) -> Stats {
         let file = self.layout.version().and_then(|folder| folder.open(layout::STATS));
         let Ok(file) = file else { return Stats::default() };
-        // Read even where the lock cannot be had: a process that was stopped while it held the lock is not changing the file either.
+        // Read even where the lock cannot be had: a process that was stopped while it held the lock is not changing the file
+        // either.
         let _ = self.locked(|| file.try_lock_shared());
         contents(&file)
     }

@@ -1,5 +1,5 @@
-//! Keeps a remote from delaying a link: one thread does all waiting for the network, callers wait for that thread only for a limited
-//! time, and after a failure the remote is not used for the rest of the process.
+//! Keeps a remote from delaying a link: one thread does all waiting for the network, callers wait for that thread only for a
+//! limited time, and after a failure the remote is not used for the rest of the process.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -79,8 +79,8 @@ impl Engine {
         Waiting(self)
     }
 
-    /// Runs a request that the link waits for. `None` where the remote does not have what is asked for, or is not used any more. After a
-    /// failure it is not used any more.
+    /// Runs a request that the link waits for. `None` where the remote does not have what is asked for, or is not used any more.
+    /// After a failure it is not used any more.
     pub(super) fn ask<T: Send + 'static>(
         &self,
         question: impl Future<Output = Result<T, Failure>> + Send + 'static,
@@ -99,8 +99,8 @@ impl Engine {
         }
     }
 
-    /// Runs a write, on a background thread; returns whether it worked. After a failure the remote is not written any more, and after a
-    /// time limit it is not used at all.
+    /// Runs a write, on a background thread; returns whether it worked. After a failure the remote is not written any more, and
+    /// after a time limit it is not used at all.
     pub(super) fn write(&self, work: impl Future<Output = Result<(), Failure>> + Send + 'static) -> bool {
         if !self.writes() {
             return false;
@@ -114,8 +114,8 @@ impl Engine {
         false
     }
 
-    /// Waits until the sender of `done` is dropped, `stop` returns true, or the link has waited for as long as it may. What is not sent by
-    /// then is given up.
+    /// Waits until the sender of `done` is dropped, `stop` returns true, or the link has waited for as long as it may. What is not
+    /// sent by then is given up.
     pub(super) fn wait_for_end(&self, done: &mpsc::Receiver<()>, stop: &dyn Fn() -> bool) {
         let left = self.start_waiting();
         let until = Instant::now() + left;
@@ -209,8 +209,8 @@ impl Engine {
     }
 }
 
-/// Starts a thread that runs the futures that are spawned on it, until the process ends. None where there is no room for threads: this
-/// one starts others, to look up names.
+/// Starts a thread that runs the futures that are spawned on it, until the process ends. None where there is no room for threads:
+/// this one starts others, to look up names.
 fn start() -> Option<Handle> {
     if threads::is_short() {
         return None;

@@ -10,8 +10,8 @@
 //! 33  the body
 //! ```
 //!
-//! The objects of a blob all have as many bytes as the first, but for the last, and at most [`PART`], so that memory does not grow with
-//! blobs, and no service's limit on the size of objects is exceeded.
+//! The objects of a blob all have as many bytes as the first, but for the last, and at most [`PART`], so that memory does not grow
+//! with blobs, and no service's limit on the size of objects is exceeded.
 
 use crate::store::{Digest, KeyBuilder};
 
@@ -27,7 +27,8 @@ const ZSTD: u8 = 1;
 /// The level of zstd: at this one it is faster than networks.
 const LEVEL: i32 = 1;
 
-/// How many times as long as what arrives its contents may be, beyond one part. What would become shorter than that is sent as it is.
+/// How many times as long as what arrives its contents may be, beyond one part. What would become shorter than that is sent as it
+/// is.
 const MOST_INFLATED: u64 = 64;
 
 /// Whether a blob may have `written` bytes so far of which `arrived` came over the network: few bytes cannot have a disk filled.

@@ -69,8 +69,8 @@ impl Service {
         Ok(Service { place, read_only: settings.read_only, secrets, operator: OnceCell::new() })
     }
 
-    /// How many bytes of a blob are in one object. More on S3, where each request takes longer; fewer elsewhere, because the Redis client
-    /// gives up after half a second.
+    /// How many bytes of a blob are in one object. More on S3, where each request takes longer; fewer elsewhere, because the Redis
+    /// client gives up after half a second.
     pub(super) fn part(&self) -> usize {
         if matches!(self.place, Place::S3 { .. }) { PART } else { PART / 4 }
     }
@@ -101,8 +101,8 @@ impl Service {
         let (Place::Web { .. }, Some(404 | 409), Some((folder, _))) = (&self.place, status(&error), name.rsplit_once('/')) else {
             return Err(self.failure(&error));
         };
-        // Some WebDAV servers need the folder to be made first. It is not made before the first failure, because most servers make folders
-        // themselves, and many refuse to.
+        // Some WebDAV servers need the folder to be made first. It is not made before the first failure, because most servers make
+        // folders themselves, and many refuse to.
         let made = operator.create_dir(&format!("{folder}/")).await;
         made.map_err(|_| self.failure(&error))?;
         operator.write(name, bytes).await.map(drop).map_err(|error| self.failure(&error))
@@ -193,8 +193,8 @@ async fn read(operator: &Operator, name: &str, most: usize) -> opendal::Result<V
     Ok(bytes)
 }
 
-/// Whether the error is that of the Redis client, which gives up after half a second. A busy machine may take that long, so the request
-/// is repeated: the caller has a time limit for all of it.
+/// Whether the error is that of the Redis client, which gives up after half a second. A busy machine may take that long, so the
+/// request is repeated: the caller has a time limit for all of it.
 fn is_impatience(error: &opendal::Error) -> bool {
     let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = next {
@@ -260,8 +260,8 @@ fn decoded(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
-/// The status of the HTTP response that an error is about. opendal has it only in the error's text, as the `Debug` form of the response's
-/// `http::response::Parts`.
+/// The status of the HTTP response that an error is about. opendal has it only in the error's text, as the `Debug` form of the
+/// response's `http::response::Parts`.
 fn status(error: &opendal::Error) -> Option<u16> {
     let text = error.to_string();
     let (_, after) = text.split_once("response: Parts { status: ")?;

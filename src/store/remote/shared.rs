@@ -23,8 +23,8 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    /// A remote with these settings. It connects to nothing and starts no thread before the first request. Warnings go to `tell`, one for
-    /// each kind of failure.
+    /// A remote with these settings. It connects to nothing and starts no thread before the first request. Warnings go to `tell`,
+    /// one for each kind of failure.
     ///
     /// # Errors
     /// The settings are invalid.
@@ -39,8 +39,8 @@ impl Remote {
         self.object(&record_name(key)).map(|object| object.bytes)
     }
 
-    /// Writes the blob `name` to the new file `to`; returns whether it was found. One that is incomplete or damaged leaves no file; one of
-    /// more than `limit` bytes is not looked at.
+    /// Writes the blob `name` to the new file `to`; returns whether it was found. One that is incomplete or damaged leaves no file;
+    /// one of more than `limit` bytes is not looked at.
     pub(crate) fn fetch_blob(&self, name: Digest, to: &Path, limit: u64) -> bool {
         let _waiting = self.engine.waiting();
         let Some(first) = self.object(&part_name(name, 0)).filter(|first| first.whole <= limit) else { return false };

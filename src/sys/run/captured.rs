@@ -18,8 +18,8 @@ pub struct Said {
 }
 
 impl Real {
-    /// Captures both streams of `command`: stderr through a pipe, as it comes, and stdout, which is empty but for options that ask for
-    /// something, in a file without a name. None if no such file can be made; then stdout is ours.
+    /// Captures both streams of `command`: stderr through a pipe, as it comes, and stdout, which is empty but for options that ask
+    /// for something, in a file without a name. None if no such file can be made; then stdout is ours.
     pub(super) fn capture(&self, command: &mut Command) -> Option<File> {
         command.stderr(Stdio::piped());
         let file = self.scratch.folder().map_or_else(tempfile::tempfile, tempfile::tempfile_in).ok()?;

@@ -1,5 +1,5 @@
-//! Archives of fat objects and bundles, unbundled into one archive for each target (docs/spec/containers.md 2.12). A code object goes into
-//! the archive of each target that it is compatible with.
+//! Archives of fat objects and bundles, unbundled into one archive for each target (docs/spec/containers.md 2.12). A code object
+//! goes into the archive of each target that it is compatible with.
 
 mod check;
 mod members;

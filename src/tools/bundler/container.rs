@@ -1,6 +1,6 @@
 //! The entries of a file that holds bundles, whatever it is: a bundle, a compressed one, several of both in a row, an object with
-//! bundles in its sections, or a program with `.hip_fatbin` sections. An entry is a range of the file, or of a temporary file where it
-//! was compressed: code objects themselves are not read here.
+//! bundles in its sections, or a program with `.hip_fatbin` sections. An entry is a range of the file, or of a temporary file where
+//! it was compressed: code objects themselves are not read here.
 
 use std::io::{self, BufReader};
 use std::time::{Duration, Instant};
@@ -111,8 +111,8 @@ pub(crate) fn read(
     Ok(Container { entries: reader.entries, compressed: reader.compressed, whole })
 }
 
-/// What is in `piece`, decompressed, for bundles of text, whose entries are found by their marks. What is not compressed is the piece
-/// itself.
+/// What is in `piece`, decompressed, for bundles of text, whose entries are found by their marks. What is not compressed is the
+/// piece itself.
 pub(crate) fn inflate(piece: &Piece, name: &str, spool: &mut Spool<'_>, session: &Session) -> Result<(Rope, Vec<Inflated>)> {
     let hint = Hint::Binary;
     let mut reader = BundleReader { name, what: "input", hint, spool, session, entries: Vec::new(), compressed: Vec::new() };
@@ -253,8 +253,8 @@ impl BundleReader<'_, '_> {
     }
 }
 
-/// Whether these are the contents of a host's section that stands for the object itself: one zero byte, or several where a linker has
-/// put objects together (`-r`).
+/// Whether these are the contents of a host's section that stands for the object itself: one zero byte, or several where a linker
+/// has put objects together (`-r`).
 fn is_mark(bytes: &Piece) -> bool {
     const MOST: u64 = 4096;
     (1..MOST).contains(&bytes.size()) && bytes.bytes().iter().all(|byte| *byte == 0)

@@ -30,8 +30,8 @@ pub(super) struct CodeObject<'a> {
     pub(super) input: &'a Input,
 }
 
-/// The host's code object, if that is an object file: the one that the others go into as sections. Without it a binary bundle is made,
-/// whatever the other inputs are. (LLVM's bundler crashes when a device object comes first and there is no host:
+/// The host's code object, if that is an object file: the one that the others go into as sections. Without it a binary bundle is
+/// made, whatever the other inputs are. (LLVM's bundler crashes when a device object comes first and there is no host:
 /// docs/spec/faults.md B3.)
 pub(super) fn host_object<'a>(objects: &'a [CodeObject<'a>]) -> Option<&'a CodeObject<'a>> {
     let host = objects.iter().find(|object| object.is_host)?;

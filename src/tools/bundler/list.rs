@@ -54,8 +54,8 @@ fn print(ids: &[String]) -> Result<()> {
     }
 }
 
-/// The ids in compressed bundles that follow one another, each decompressed no further than its header goes. `None` where the file is
-/// anything else, or must be decompressed whole: version 1 of the format does not store where a bundle ends.
+/// The ids in compressed bundles that follow one another, each decompressed no further than its header goes. `None` where the file
+/// is anything else, or must be decompressed whole: version 1 of the format does not store where a bundle ends.
 fn heads(piece: &Piece, name: &str) -> Option<Result<Vec<String>>> {
     let mut ids = Vec::new();
     let mut at = 0;

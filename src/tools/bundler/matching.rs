@@ -1,5 +1,5 @@
-//! Which code object each target gets (docs/spec/containers.md 2.6): the one with the same id, else, of the compatible ones, the one with
-//! the most specific id. One code object may be written for several targets (docs/spec/faults.md B13, B14).
+//! Which code object each target gets (docs/spec/containers.md 2.6): the one with the same id, else, of the compatible ones, the
+//! one with the most specific id. One code object may be written for several targets (docs/spec/faults.md B13, B14).
 
 use super::Request;
 use super::container::BundleEntry;

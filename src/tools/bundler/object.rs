@@ -1,5 +1,5 @@
-//! Bundling into the sections of a host object (docs/spec/containers.md 2.10). LLVM runs llvm-objcopy for this; here the object is written
-//! directly, and objcopy's commands are only shown (`-###`).
+//! Bundling into the sections of a host object (docs/spec/containers.md 2.10). LLVM runs llvm-objcopy for this; here the object is
+//! written directly, and objcopy's commands are only shown (`-###`).
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! The target ids of a command line (`-targets=`), with LLVM's checks, in its order and with its messages (docs/spec/containers.md 2.3).
+//! The target ids of a command line (`-targets=`), with LLVM's checks, in its order and with its messages (docs/spec/containers.md
+//! 2.3).
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -8,8 +9,8 @@ use anyhow::{Result, bail};
 use super::Task;
 use crate::formats::bundle::{self, Id, IdFault, is_known_arch};
 
-/// Parses the ids. Each form that some release of LLVM takes is taken, and all of it is kept: LLVM drops target ids with a processor
-/// that it does not know (docs/spec/faults.md B1, B17).
+/// Parses the ids. Each form that some release of LLVM takes is taken, and all of it is kept: LLVM drops target ids with a
+/// processor that it does not know (docs/spec/faults.md B1, B17).
 pub(super) fn read(texts: &[OsString], task: Task) -> Result<Vec<Id>> {
     let mut seen = BTreeSet::new();
     let mut ids = Vec::with_capacity(texts.len());

@@ -33,13 +33,14 @@ pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     Ok(())
 }
 
-/// Whether a member of an image that is an archive is between the others to align them, as Intel's ocloc has it: `pad_0` with blanks.
+/// Whether a member of an image that is an archive is between the others to align them, as Intel's ocloc has it: `pad_0` with
+/// blanks.
 fn is_padding(name: &[u8], bytes: &[u8]) -> bool {
     name.starts_with(b"pad_") && bytes.iter().all(|byte| *byte == b' ')
 }
 
-/// `facts` with the device that a member's name has in an archive that Intel's ocloc has made for several of them: `64.12.60.7`, with the
-/// size of a pointer before it.
+/// `facts` with the device that a member's name has in an archive that Intel's ocloc has made for several of them: `64.12.60.7`,
+/// with the size of a pointer before it.
 fn of_intel_member(facts: &ImageMetadata, name: &str) -> ImageMetadata {
     let mut facts = facts.clone();
     let device = name.strip_prefix("64.").or(name.strip_prefix("32."));

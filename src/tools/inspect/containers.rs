@@ -1,5 +1,5 @@
-//! Inspection of containers: OffloadBinaries, bundles, compressed bundles and fatbinaries, of which a section or a file may hold several
-//! in a row; and text bundles.
+//! Inspection of containers: OffloadBinaries, bundles, compressed bundles and fatbinaries, of which a section or a file may hold
+//! several in a row; and text bundles.
 
 use std::io::Read;
 

@@ -1,5 +1,5 @@
-//! `--extract`: writes each image to a file of its own; if one fails, none is written. File names are made from an image's metadata,
-//! with characters that could lead out of the folder replaced. Existing files are never overwritten.
+//! `--extract`: writes each image to a file of its own; if one fails, none is written. File names are made from an image's
+//! metadata, with characters that could lead out of the folder replaced. Existing files are never overwritten.
 
 use std::collections::HashSet;
 use std::fs;

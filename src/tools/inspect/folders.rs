@@ -1,5 +1,5 @@
-//! Folders that are inspected: every regular file below them, in the order of their names. Links are not followed, so nothing is seen twice and
-//! nothing outside.
+//! Folders that are inspected: every regular file below them, in the order of their names. Links are not followed, so nothing is
+//! seen twice and nothing outside.
 
 use std::path::{Path, PathBuf};
 

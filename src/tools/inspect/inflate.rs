@@ -1,5 +1,5 @@
-//! Decompresses containers into unnamed temporary files, so that memory holds only a window of the data. Sizes in headers are not trusted:
-//! the file grows with the data, and data that is longer or shorter than the header says is an error.
+//! Decompresses containers into unnamed temporary files, so that memory holds only a window of the data. Sizes in headers are not
+//! trusted: the file grows with the data, and data that is longer or shorter than the header says is an error.
 
 use std::io::{self, Read, Write};
 
@@ -11,8 +11,8 @@ use crate::formats::compressed::{Header, Method, Unpack, window_log};
 use crate::formats::fatbin;
 use crate::io::piece::Piece;
 
-/// LZ4 blocks are decompressed in memory, so larger ones are not: the limit is this size, or this multiple of the compressed size if
-/// that is more.
+/// LZ4 blocks are decompressed in memory, so larger ones are not: the limit is this size, or this multiple of the compressed size
+/// if that is more.
 const LARGEST_LZ4: u64 = 64 << 20;
 const LARGEST_LZ4_GROWTH: u64 = 10;
 /// The most bytes that one byte of LZ4 data can expand to.

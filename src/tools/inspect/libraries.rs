@@ -1,5 +1,5 @@
-//! Finds the library from which a program gets a function, as its dynamic loader would. Libraries are searched breadth first, which is
-//! the loader's order of symbol lookup.
+//! Finds the library from which a program gets a function, as its dynamic loader would. Libraries are searched breadth first, which
+//! is the loader's order of symbol lookup.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -26,8 +26,9 @@ struct Needed {
     run_paths: Rc<RunPaths>,
 }
 
-/// The library from which the program `data` in `file` gets `symbol`: the first needed one that defines it. If there is none, the needed
-/// libraries that were not found and whose names start with one of `names`. Fails if the program's own dynamic section is damaged.
+/// The library from which the program `data` in `file` gets `symbol`: the first needed one that defines it. If there is none, the
+/// needed libraries that were not found and whose names start with one of `names`. Fails if the program's own dynamic section is
+/// damaged.
 pub(super) fn that_define(data: &[u8], file: &Path, symbol: &str, names: &[&str]) -> Result<Vec<Library>, Malformed> {
     let program = dynamic::read(data)?;
     let loader = Loader::new();

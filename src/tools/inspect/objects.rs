@@ -1,5 +1,5 @@
-//! Inspection of objects and programs: sections with device code, and variables with device code. Old wrappers, and those for SYCL, put
-//! images into variables of other sections.
+//! Inspection of objects and programs: sections with device code, and variables with device code. Old wrappers, and those for SYCL,
+//! put images into variables of other sections.
 
 use std::collections::HashMap;
 
@@ -116,8 +116,8 @@ fn found(cursor: &Cursor) -> Result<Vec<Section>> {
     Ok(found)
 }
 
-/// The contents of a section with this name, if it is one of device code. `short`: the file format cuts names off. `typed`: the section
-/// has the type for offload images, whatever its name. `object`: it is an ELF section that linking removes.
+/// The contents of a section with this name, if it is one of device code. `short`: the file format cuts names off. `typed`: the
+/// section has the type for offload images, whatever its name. `object`: it is an ELF section that linking removes.
 fn holds(name: &str, short: bool, typed: bool, object: bool, facts: &ImageMetadata) -> Option<Holds> {
     let is = |wanted: &str| name == wanted || (short && name.len() == PE_NAME && wanted.starts_with(name));
     let starts = |wanted: &str| name.starts_with(wanted) || (short && name.len() == PE_NAME && wanted.starts_with(name));
@@ -178,8 +178,8 @@ struct Variable {
     facts: ImageMetadata,
 }
 
-/// Inspects the images in variables of the program at `cursor`: with `section`, those in that section; else those in sections that are not
-/// for device code, such as the constants, where LLVM 14's wrapper puts them.
+/// Inspects the images in variables of the program at `cursor`: with `section`, those in that section; else those in sections that
+/// are not for device code, such as the constants, where LLVM 14's wrapper puts them.
 pub(super) fn variables(walk: &mut Walk<'_>, cursor: &Cursor, section: Option<&str>) -> Result<()> {
     let found = found_variables(cursor, section).with_context(|| cursor.place.to_string())?;
     for variable in found {
@@ -239,7 +239,8 @@ fn sycl_index(name: &str) -> Option<&str> {
     rest.strip_suffix(".data").or(rest.strip_prefix("data.").and_then(|rest| rest.rsplit('.').next()))
 }
 
-/// The triples of a program's SYCL images, by the part of the name that identifies the image. Each triple is in a variable of its own.
+/// The triples of a program's SYCL images, by the part of the name that identifies the image. Each triple is in a variable of its
+/// own.
 fn sycl_triples(file: &object::File<'_>) -> HashMap<String, String> {
     let mut triples = HashMap::new();
     for symbol in file.symbols() {

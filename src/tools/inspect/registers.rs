@@ -21,8 +21,8 @@ const RUNTIMES: [Runtime; 4] = [
     Runtime { symbol: "__sycl_register_lib", name: "sycl", libraries: &["libsycl"] },
 ];
 
-/// Notes the registrations of the object or program at `cursor`. Where it has no images (`has_images`), a function that it defines itself tells
-/// that it is the runtime, and not that it uses one.
+/// Notes the registrations of the object or program at `cursor`. Where it has no images (`has_images`), a function that it defines
+/// itself tells that it is the runtime, and not that it uses one.
 pub(super) fn of(walk: &mut Walk<'_>, cursor: &Cursor, has_images: bool) -> Result<()> {
     let data = cursor.piece.bytes();
     let file = object::File::parse(data)?;

@@ -108,8 +108,8 @@ impl Image {
         self.kinds.iter().all(|kind| kind != "host")
     }
 
-    /// Writes the image's bytes to `out`; with `Vec<u8>` for `out`, into memory. They are read from the file that was inspected, which
-    /// must not have changed, or from a temporary file where they were inflated.
+    /// Writes the image's bytes to `out`; with `Vec<u8>` for `out`, into memory. They are read from the file that was inspected,
+    /// which must not have changed, or from a temporary file where they were inflated.
     ///
     /// # Errors
     /// [`Error::Io`] when reading or writing fails. [`Error::Usage`] when the report was made without the bytes
@@ -189,8 +189,8 @@ pub struct Registration {
     pub runtime: &'static str,
     /// The function that is called.
     pub symbol: String,
-    /// Where the function is defined: `here` in the file itself; `library` in a library that the program needs; `elsewhere` if the file is
-    /// an object that leaves it undefined.
+    /// Where the function is defined: `here` in the file itself; `library` in a library that the program needs; `elsewhere` if the
+    /// file is an object that leaves it undefined.
     pub found: &'static str,
     /// The needed libraries that define it.
     pub libraries: Vec<Library>,
@@ -232,7 +232,8 @@ pub struct Library {
     pub name: String,
     /// The path at which the dynamic loader would find it now.
     pub path: Option<String>,
-    /// The chain of libraries through which the program needs it, starting with one that the program names; empty if it names this one.
+    /// The chain of libraries through which the program needs it, starting with one that the program names; empty if it names this
+    /// one.
     pub through: Vec<String>,
 }
 

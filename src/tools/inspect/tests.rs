@@ -1,5 +1,5 @@
-//! Tests with inputs that no available tool writes (OffloadBinaries of versions 2 and 3, compressed bundles of version 1), with damaged
-//! files, and of the limit of nesting.
+//! Tests with inputs that no available tool writes (OffloadBinaries of versions 2 and 3, compressed bundles of version 1), with
+//! damaged files, and of the limit of nesting.
 
 use std::io::Write;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The recursion through a file and everything it contains, down to the device images. An error in one container ends that container
-//! only; it is noted, and the rest is still inspected.
+//! The recursion through a file and everything it contains, down to the device images. An error in one container ends that
+//! container only; it is noted, and the rest is still inspected.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use crate::io::piece::Piece;
 use crate::model::Generation;
 use crate::sys::signals::Signals;
 
-/// Limit of the members, sections and containers that are opened in a file: this many, and one more for every [`BYTES_EACH`] bytes of the
-/// file. Without it a small file could take forever, such as a thin archive that has itself as a member twice.
+/// Limit of the members, sections and containers that are opened in a file: this many, and one more for every [`BYTES_EACH`] bytes
+/// of the file. Without it a small file could take forever, such as a thin archive that has itself as a member twice.
 const FEW: u64 = 4096;
 const BYTES_EACH: u64 = 16;
 

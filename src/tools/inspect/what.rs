@@ -37,8 +37,8 @@ pub(super) enum ByteKind {
     Unknown,
 }
 
-/// The format of `data`. `host`: it is a file or a member of an archive, not an image in a container. COFF objects are recognized only
-/// there, as they have no magic number and an image could be mistaken for one.
+/// The format of `data`. `host`: it is a file or a member of an archive, not an image in a container. COFF objects are recognized
+/// only there, as they have no magic number and an image could be mistaken for one.
 pub(super) fn byte_kind(data: &[u8], host: bool) -> ByteKind {
     if data.is_empty() {
         return ByteKind::Empty;

@@ -1,5 +1,5 @@
-//! Inspection of zip files, Python wheels among them. What members are is told by how they begin, so that only those with device code or
-//! with files in them are inflated: to a temporary file, one after the other. What a small file could grow to is limited.
+//! Inspection of zip files, Python wheels among them. What members are is told by how they begin, so that only those with device
+//! code or with files in them are inflated: to a temporary file, one after the other. What a small file could grow to is limited.
 
 use anyhow::{Error, Result, anyhow};
 use object::FileKind;
@@ -65,7 +65,8 @@ fn one(walk: &mut Walk<'_>, cursor: &Cursor, member: &ZipMember<'_>) -> Result<(
         plain_size: member.method.name().map(|_| member.plain_size),
     };
     let inner = cursor.deeper(piece, cursor.place.then(step), cursor.facts.clone());
-    // What the member names (libraries beside it, members of a thin archive) would be in the zip file, too. No file has such a path.
+    // What the member names (libraries beside it, members of a thin archive) would be in the zip file, too. No file has such a
+    // path.
     let file = cursor.file.join(member.path().unwrap_or_else(|| "member".as_ref()));
     walk.enter(&Cursor { file, ..inner });
     Ok(())

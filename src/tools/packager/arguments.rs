@@ -17,8 +17,8 @@ impl ImageArguments {
         ImageArguments { pairs: pairs.map(|(key, value)| (key.to_vec(), value.to_vec())).collect() }
     }
 
-    /// Splits at commas, and each part at its first `=`; a part without one has an empty value. A key that is repeated gets the values
-    /// joined by commas. An empty text is one empty key.
+    /// Splits at commas, and each part at its first `=`; a part without one has an empty value. A key that is repeated gets the
+    /// values joined by commas. An empty text is one empty key.
     pub(crate) fn parse(text: &OsStr) -> Self {
         let mut pairs: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         for part in text.as_bytes().split(|byte| *byte == b',') {

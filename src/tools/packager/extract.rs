@@ -141,8 +141,8 @@ impl<'a> ExtractPlan<'a, '_> {
         self.files.push(file);
     }
 
-    /// Adds a file with a generated name for each image. The name has a number in it, the image's index, or the next one at which no
-    /// other image has the name. An image that was added under the name before is not added again.
+    /// Adds a file with a generated name for each image. The name has a number in it, the image's index, or the next one at which
+    /// no other image has the name. An image that was added under the name before is not added again.
     fn generate(&mut self, matches: &[&'a Image]) {
         let mut index = 0;
         for image in leaves(matches) {

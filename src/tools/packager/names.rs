@@ -6,8 +6,8 @@ use std::path::Path;
 
 use crate::model::ImageKind;
 
-/// The kind of the image in a file of this name, by its extension (docs/spec/containers.md 4.2). Two extensions that LLVM 22 does not
-/// know: `spv`, which LLVM 23 added, and `ptx`, which CUDA's tools use.
+/// The kind of the image in a file of this name, by its extension (docs/spec/containers.md 4.2). Two extensions that LLVM 22 does
+/// not know: `spv`, which LLVM 23 added, and `ptx`, which CUDA's tools use.
 pub(super) fn image_kind(file: &Path) -> ImageKind {
     match split(file).1 {
         b"o" => ImageKind::Object,
@@ -33,8 +33,8 @@ fn extension(kind: ImageKind) -> &'static str {
     }
 }
 
-/// `<stem of the input>-<triple>-<arch>.<index>.<extension>`: always a file of the current folder. Triple and architecture are strings
-/// from the file, and a `/` in them would lead elsewhere (docs/spec/faults.md P8).
+/// `<stem of the input>-<triple>-<arch>.<index>.<extension>`: always a file of the current folder. Triple and architecture are
+/// strings from the file, and a `/` in them would lead elsewhere (docs/spec/faults.md P8).
 pub(super) fn generated(input: &Path, triple: &[u8], arch: &[u8], index: usize, kind: ImageKind) -> String {
     let stem = plain(split(input).0);
     format!("{stem}-{}-{}.{index}.{}", plain(triple), plain(arch), extension(kind))

@@ -1,5 +1,5 @@
-//! Finds every device image in a file, whatever the file is: OffloadBinaries by themselves, fat objects, linked programs, bitcode, and
-//! archives of all these (docs/spec/containers.md 4.4).
+//! Finds every device image in a file, whatever the file is: OffloadBinaries by themselves, fat objects, linked programs, bitcode,
+//! and archives of all these (docs/spec/containers.md 4.4).
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -15,8 +15,8 @@ use crate::io::piece::{Piece, Spool, member_of};
 use crate::model::{ImageKind, OffloadKind, OffloadKinds, Origin};
 use crate::sys::session::Session;
 
-/// How many images a file may hold: more than any build makes. Entries may share bytes, so a damaged file of some kilobytes can hold
-/// containers within containers whose images would fill the memory.
+/// How many images a file may hold: more than any build makes. Entries may share bytes, so a damaged file of some kilobytes can
+/// hold containers within containers whose images would fill the memory.
 const MOST: usize = 1 << 18;
 /// The number that LLVM 15 to 19 stored for HIP.
 const OLD_HIP: u16 = 3;
@@ -44,7 +44,8 @@ impl Image {
     }
 }
 
-/// All images in `piece`, the contents of the file at `path`, in the order of the file. A file of a kind that holds no images has none.
+/// All images in `piece`, the contents of the file at `path`, in the order of the file. A file of a kind that holds no images has
+/// none.
 pub(crate) fn images(path: &Path, piece: &Piece, session: &Session) -> Result<Vec<Image>> {
     let mut reader = ImageReader { images: Vec::new(), seen: 0, spool: Spool::new(session) };
     reader.read(&Origin::file(path), path, piece, 0)?;

@@ -60,8 +60,8 @@ impl Source {
         self.content = content;
     }
 
-    /// With `--save-temps`, writes what is wrapped to a temporary file `<stem>.tmp` that is kept, and says so: for content that is in no
-    /// file of the user's.
+    /// With `--save-temps`, writes what is wrapped to a temporary file `<stem>.tmp` that is kept, and says so: for content that is
+    /// in no file of the user's.
     pub(super) fn keep(&self, stem: &str, session: &Session) -> Result<()> {
         if !session.scratch.keeps() {
             return Ok(());
@@ -73,8 +73,8 @@ impl Source {
         Ok(())
     }
 
-    /// The images of a file in which some are compressed, as OffloadBinaries in which none is, because the runtime cannot decompress them.
-    /// `None` where none is compressed.
+    /// The images of a file in which some are compressed, as OffloadBinaries in which none is, because the runtime cannot
+    /// decompress them. `None` where none is compressed.
     pub(super) fn inflated(&self) -> Result<Option<Vec<u8>>, Malformed> {
         let bytes = self.bytes();
         if !offload_binary::is_offload_binary(bytes) {

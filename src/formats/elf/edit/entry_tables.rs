@@ -1,6 +1,6 @@
-//! Edits the output of a relocatable offload link (docs/spec/link-driver.md 9.1): removes the device images that have been linked, and
-//! gives the entry tables and their bounds unique names. Otherwise a later link would link those images again and mix its entries with
-//! theirs.
+//! Edits the output of a relocatable offload link (docs/spec/link-driver.md 9.1): removes the device images that have been linked,
+//! and gives the entry tables and their bounds unique names. Otherwise a later link would link those images again and mix its
+//! entries with theirs.
 
 use super::{Edit, SectionView, SymbolView, plan};
 use crate::error::Error;
@@ -23,7 +23,8 @@ pub fn is_fat_section(section: SectionView<'_>) -> bool {
     (named || section.kind == SHT_LLVM_OFFLOADING) && !section.name.starts_with(RELOCATABLE.as_bytes())
 }
 
-/// LLVM's tag of a relocatable output: the first 8 bytes of its MD5 as a little-endian number, in hexadecimal without zeros in front.
+/// LLVM's tag of a relocatable output: the first 8 bytes of its MD5 as a little-endian number, in hexadecimal without zeros in
+/// front.
 pub fn entry_table_tag(output: &[u8]) -> String {
     let digest = Md5::digest(output);
     let number = digest.iter().take(8).rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte));

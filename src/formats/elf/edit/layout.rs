@@ -1,4 +1,5 @@
-//! The layout of an edited object: the ELF header, the sections in their old order, each at its alignment, then the section headers.
+//! The layout of an edited object: the ELF header, the sections in their old order, each at its alignment, then the section
+//! headers.
 
 use super::Numbers;
 use super::read::{Object, Section};

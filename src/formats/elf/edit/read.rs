@@ -75,8 +75,8 @@ impl<'a> Object<'a> {
         Ok(Object { class, split_info, head, sections, names, symbols, size: data.len() as u64 })
     }
 
-    /// Checks that no bytes are in more than one section. They would be written once for each section, so that a small file could need
-    /// terabytes of output.
+    /// Checks that no bytes are in more than one section. They would be written once for each section, so that a small file could
+    /// need terabytes of output.
     pub(crate) fn check_overlap(&self) -> Result<(), Malformed> {
         let lent: u64 = self.sections.iter().map(|section| section.body.len() as u64).sum();
         if lent > self.size {

@@ -1,5 +1,5 @@
-//! Renumbers symbols after some have been removed, in relocations, the signatures of groups, and the list of symbols whose address is
-//! significant.
+//! Renumbers symbols after some have been removed, in relocations, the signatures of groups, and the list of symbols whose address
+//! is significant.
 
 use super::Numbers;
 use super::layout::Edited;

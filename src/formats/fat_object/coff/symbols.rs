@@ -1,5 +1,5 @@
-//! The symbols of a COFF object that is rewritten: removes those of removed sections, and renumbers everything that refers to symbols or
-//! sections by number.
+//! The symbols of a COFF object that is rewritten: removes those of removed sections, and renumbers everything that refers to
+//! symbols or sections by number.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Queries the compiler for the linker's command line: once for all jobs with the same query, and not at all if the answer is cached and
-//! nothing has changed that the compiler looks at.
+//! Queries the compiler for the linker's command line: once for all jobs with the same query, and not at all if the answer is
+//! cached and nothing has changed that the compiler looks at.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -135,15 +135,15 @@ impl DeviceCache<'_> {
     }
 }
 
-/// The processor in a query for `target`. AMD's command lines differ in nothing but the processor's name, unless the target has features
-/// as well. A triple that names a processor takes no other one.
+/// The processor in a query for `target`. AMD's command lines differ in nothing but the processor's name, unless the target has
+/// features as well. A triple that names a processor takes no other one.
 fn queried_processor(target: &Target) -> &str {
     let by_name = target.is_amdgcn() && !target.arch.is_empty() && !target.arch.contains(':') && !target.triple_names_processor();
     if by_name { STANDS_FOR_AMD } else { &target.arch }
 }
 
-/// Runs the query; returns the answer, and all that the compiler has said. It takes no job slot, because a job that waits for the answer
-/// may hold the last one.
+/// Runs the query; returns the answer, and all that the compiler has said. It takes no job slot, because a job that waits for the
+/// answer may hold the last one.
 fn run_query(path: &Path, args: &[OsString]) -> Result<(LinkerCommand, String), String> {
     match run::probe(path, args, &[]) {
         Ok(output) if output.success => {

@@ -1,5 +1,6 @@
-//! The files by which a compiler driver comes to its answer, each with its contents: those that it expands arguments from (`@file`, also in
-//! one another, and configuration files, with what they include), and the paths at which it would have found another linker.
+//! The files by which a compiler driver comes to its answer, each with its contents: those that it expands arguments from (`@file`,
+//! also in one another, and configuration files, with what they include), and the paths at which it would have found another
+//! linker.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -12,7 +13,8 @@ use super::reads::Reads;
 use crate::args::response::{self, Style};
 use crate::sys::session::{self, Session};
 
-/// How the driver says, for `-###`, which configuration file it has read, and where it looks for those that are named without a folder.
+/// How the driver says, for `-###`, which configuration file it has read, and where it looks for those that are named without a
+/// folder.
 const CONFIGURATION_FILE: &str = "Configuration file: ";
 const CONFIGURATION_FOLDERS: [&str; 2] = ["System configuration file directory: ", "User configuration file directory: "];
 /// The driver's own name for what it links for, which it puts before the names of tools.
@@ -20,8 +22,8 @@ const TARGET: &str = "Target: ";
 /// How many files are followed; more are no configuration.
 const MOST_FILES: usize = 1000;
 
-/// What the driver at `compiler` has read to answer the query `args` with `answer`, its stderr, which names the linker `linker`. `begun`:
-/// when it was started.
+/// What the driver at `compiler` has read to answer the query `args` with `answer`, its stderr, which names the linker `linker`.
+/// `begun`: when it was started.
 pub(super) fn of(compiler: &Path, args: &[OsString], answer: &str, linker: &Path, begun: SystemTime) -> Result<Reads, String> {
     let mut expansion = Expansion { reads: Reads::default(), seen: BTreeSet::new(), words: Vec::new(), begun };
     let named = args.iter().filter_map(|arg| at_file(arg)).map(|file| vec![file.to_owned()]).collect();
@@ -80,8 +82,8 @@ impl Expansion {
     }
 }
 
-/// Where the file `name` in the file `outer` may be: in response files it is relative to the current folder, in configuration files to the
-/// folder of `outer`, for which `<CFGDIR>` stands, too.
+/// Where the file `name` in the file `outer` may be: in response files it is relative to the current folder, in configuration files
+/// to the folder of `outer`, for which `<CFGDIR>` stands, too.
 fn places(name: &Path, outer: &Path) -> Vec<PathBuf> {
     let folder = outer.parent().unwrap_or(Path::new(""));
     let text = name.to_string_lossy();

@@ -1,6 +1,7 @@
-//! The paths that a compiler driver probes to choose the linker's arguments: folders of its installation, of the system and of the user
-//! in which it looks for start files, libraries, GCC installations, toolkits. It does not report which files it finds there, so the
-//! state of every such folder is part of the key of its cached answer. A folder too many only means querying the compiler more often.
+//! The paths that a compiler driver probes to choose the linker's arguments: folders of its installation, of the system and of the
+//! user in which it looks for start files, libraries, GCC installations, toolkits. It does not report which files it finds there,
+//! so the state of every such folder is part of the key of its cached answer. A folder too many only means querying the compiler
+//! more often.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -78,8 +79,8 @@ pub(super) fn of(compiler: &Path, args: &[OsString], now: SystemTime) -> DriverP
     DriverProbePaths { digest: key.digest(), settled }
 }
 
-/// The system's root, Red Hat's additional toolsets, the compiler's installation (by its path as given, and with symlinks resolved), and
-/// the folders in `args`.
+/// The system's root, Red Hat's additional toolsets, the compiler's installation (by its path as given, and with symlinks
+/// resolved), and the folders in `args`.
 fn roots(compiler: &Path, args: &[OsString]) -> BTreeSet<PathBuf> {
     let mut roots = BTreeSet::from([PathBuf::from("/")]);
     roots.extend(folders(Path::new("/opt/rh")).into_iter().map(|toolset| toolset.join("root/usr")));
@@ -91,8 +92,8 @@ fn roots(compiler: &Path, args: &[OsString]) -> BTreeSet<PathBuf> {
     roots
 }
 
-/// The paths that the arguments name, except those that the compiler only passes on to the linker: it does not look there itself, and
-/// they change with every build.
+/// The paths that the arguments name, except those that the compiler only passes on to the linker: it does not look there itself,
+/// and they change with every build.
 fn named_places(args: &[OsString]) -> Vec<PathBuf> {
     let mut paths = Vec::new();
     let mut before: &[u8] = b"";

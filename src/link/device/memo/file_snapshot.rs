@@ -1,5 +1,5 @@
-//! Detects whether a file has changed: by its size, times and inode number ([`FileStat`]), and where those cannot tell, by the digest
-//! of its contents.
+//! Detects whether a file has changed: by its size, times and inode number ([`FileStat`]), and where those cannot tell, by the
+//! digest of its contents.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -17,9 +17,9 @@ use crate::store::Digest;
 /// Larger files are not read because of what a record says alone.
 const LARGEST_COMPARED: u64 = 1 << 30;
 
-/// Size, inode number, mtime, ctime and device number of a file, in that order, and its mount where that matters ([`mounts::identity`]). If
-/// two are equal, the first is believed ([`FileStat::believed`]) and the file was settled when it was taken ([`FileStat::settled`]), then
-/// the contents are the same: only the kernel sets the ctime, whenever the contents change.
+/// Size, inode number, mtime, ctime and device number of a file, in that order, and its mount where that matters
+/// ([`mounts::identity`]). If two are equal, the first is believed ([`FileStat::believed`]) and the file was settled when it was
+/// taken ([`FileStat::settled`]), then the contents are the same: only the kernel sets the ctime, whenever the contents change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct FileStat(u64, u64, i64, i64, i64, i64, u64, u64);
 
@@ -58,8 +58,8 @@ impl FileStat {
         self.0
     }
 
-    /// Whether everything but the numbers of device and mount is the same as in `other`. A file system may have others each time it is
-    /// mounted.
+    /// Whether everything but the numbers of device and mount is the same as in `other`. A file system may have others each time it
+    /// is mounted.
     pub(super) fn differs_only_in_device(&self, other: &FileStat) -> bool {
         FileStat(self.0, self.1, self.2, self.3, self.4, self.5, other.6, other.7) == *other
     }
@@ -77,14 +77,15 @@ impl FileStat {
         all
     }
 
-    /// Whether an equal stat at another time is one of the same contents. It is not on a read-only mount that cannot be told from another.
+    /// Whether an equal stat at another time is one of the same contents. It is not on a read-only mount that cannot be told from
+    /// another.
     pub(super) fn believed(&self) -> bool {
         self.7 != mounts::UNKNOWN
     }
 
-    /// Whether the last change was long enough before `moment` that any change after it has another ctime. File timestamps advance in
-    /// steps of some milliseconds, and two changes within one step have the same ctime. Where there are no nanoseconds, the file system
-    /// most probably counts whole seconds, or every second one.
+    /// Whether the last change was long enough before `moment` that any change after it has another ctime. File timestamps advance
+    /// in steps of some milliseconds, and two changes within one step have the same ctime. Where there are no nanoseconds, the file
+    /// system most probably counts whole seconds, or every second one.
     pub(super) fn settled(&self, moment: SystemTime) -> bool {
         const STEP: Duration = Duration::from_millis(20);
         const WHOLE_SECONDS: Duration = Duration::from_millis(2020);
@@ -132,8 +133,8 @@ pub(super) struct FileSnapshot {
 }
 
 impl FileSnapshot {
-    /// Takes a snapshot of the file at `path`. `before`: when the tool that read it was started; a file that may have changed since is an
-    /// error, because it is not known which contents the tool has read.
+    /// Takes a snapshot of the file at `path`. `before`: when the tool that read it was started; a file that may have changed since
+    /// is an error, because it is not known which contents the tool has read.
     pub(super) fn take(path: &str, before: SystemTime) -> Result<FileSnapshot, String> {
         let io_error = |error: io::Error| format!("{path}: {error}");
         let stat = FileStat::of(Path::new(path)).map_err(io_error)?;
@@ -168,7 +169,8 @@ impl FileSnapshot {
     }
 }
 
-/// Writes a file until its ctime differs from before: file timestamps advance in steps, and two changes within one step look the same.
+/// Writes a file until its ctime differs from before: file timestamps advance in steps, and two changes within one step look the
+/// same.
 #[cfg(test)]
 pub(super) fn write_anew(path: &Path, bytes: &[u8]) {
     let before = FileStat::of(path).ok();

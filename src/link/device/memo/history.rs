@@ -1,4 +1,5 @@
-//! Records what the cache key of a link was made of, part by part, so that after the next cache miss offld can report what has changed.
+//! Records what the cache key of a link was made of, part by part, so that after the next cache miss offld can report what has
+//! changed.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! The shared libraries of a tool: every file that the dynamic loader could load as one of them. Running the loader would tell exactly
-//! which ones, but takes longer than a whole link whose image is in the cache.
+//! The shared libraries of a tool: every file that the dynamic loader could load as one of them. Running the loader would tell
+//! exactly which ones, but takes longer than a whole link whose image is in the cache.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -44,7 +44,8 @@ pub(super) fn of(program: &Path) -> Result<Vec<String>, String> {
     Ok(found.into_iter().collect())
 }
 
-/// The libraries that the file at `path` needs; none if it is not an ELF file. `loaded_by`: the run paths of the file that loads it.
+/// The libraries that the file at `path` needs; none if it is not an ELF file. `loaded_by`: the run paths of the file that loads
+/// it.
 fn needed(path: &Path, loaded_by: Option<&RunPaths>) -> Result<Needed, String> {
     let in_file = |error: &dyn Display| format!("{}: {error}", path.display());
     let bytes = Bytes::open(path).map_err(|error| in_file(&error))?;

@@ -1,5 +1,5 @@
-//! Reads a linker's command line: whether all files that the linker reads and writes can be determined, and which folders it searches.
-//! Also parses the dependency file that it writes (`--dependency-file`).
+//! Reads a linker's command line: whether all files that the linker reads and writes can be determined, and which folders it
+//! searches. Also parses the dependency file that it writes (`--dependency-file`).
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,8 @@ impl Linker {
     }
 }
 
-/// Options by which the linker reads or writes files that the dependency file does not list, or prints what a cached link would not.
+/// Options by which the linker reads or writes files that the dependency file does not list, or prints what a cached link would
+/// not.
 const UNTRACKED_OPTIONS: [&str; 38] = [
     "M",
     "Map",

@@ -1,7 +1,8 @@
-//! The linker command that a compiler would run for an image, as it prints it for `-###`. The answer is cached because a compiler takes
-//! longer to choose the linker's arguments than the linker takes for a small image.
+//! The linker command that a compiler would run for an image, as it prints it for `-###`. The answer is cached because a compiler
+//! takes longer to choose the linker's arguments than the linker takes for a small image.
 //!
-//! The query has placeholders for everything that differs from link to link; so does the cached answer, in which they are then replaced.
+//! The query has placeholders for everything that differs from link to link; so does the cached answer, in which they are then
+//! replaced.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -91,8 +92,8 @@ fn split_args(line: &str) -> Option<Vec<String>> {
 }
 
 impl LinkerCommand {
-    /// The command for another processor of the same kind, or none if more than one argument names the processor. `from` and `to` are
-    /// names without features, because features change more arguments.
+    /// The command for another processor of the same kind, or none if more than one argument names the processor. `from` and `to`
+    /// are names without features, because features change more arguments.
     pub(super) fn for_processor(&self, from: &str, to: &str) -> Option<LinkerCommand> {
         let option = format!("-plugin-opt=mcpu={from}");
         let mentions = self.args.iter().filter(|arg| arg.contains(from)).count();
@@ -105,8 +106,8 @@ impl LinkerCommand {
         Some(other)
     }
 
-    /// The arguments with the placeholders replaced: by `inputs`, by the image's path `output`, and by `dump`, the prefix of further
-    /// outputs.
+    /// The arguments with the placeholders replaced: by `inputs`, by the image's path `output`, and by `dump`, the prefix of
+    /// further outputs.
     pub(super) fn filled(&self, inputs: &[OsString], output: &Path, dump: &OsStr) -> Vec<OsString> {
         let mut filled = Vec::with_capacity(self.args.len() + inputs.len());
         for arg in &self.args {

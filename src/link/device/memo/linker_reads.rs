@@ -1,9 +1,9 @@
 //! What a linker has read in one run, and what it would have read in place of that. Its dependency file lists the files that it has
 //! opened by a name; it lists neither the members of thin archives, which are files of their own, nor where else it has looked.
 //!
-//! How a linker comes to look in several places: `-lNAME` and `-l:NAME` (the search folders), a name in a script (the current folder, the
-//! script's own, the search folders), the value of `-T` and the like (the current folder, the search folders), and for GNU's linker the
-//! libraries that a shared library needs (its run paths, the environment's folders, the system's).
+//! How a linker comes to look in several places: `-lNAME` and `-l:NAME` (the search folders), a name in a script (the current
+//! folder, the script's own, the search folders), the value of `-T` and the like (the current folder, the search folders), and for
+//! GNU's linker the libraries that a shared library needs (its run paths, the environment's folders, the system's).
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -23,8 +23,8 @@ const THIN: &[u8] = b"!<thin>\n";
 /// Text files that are larger are no linker scripts.
 const LONGEST_SCRIPT: usize = 4 << 20;
 
-/// Collects what a link read. `prerequisites`: the files of the linker's dependency file; `temporary_files`: those of offld, which are
-/// left out; `builtin_folders`: folders that the linker searches by default; `begun`: when it was started.
+/// Collects what a link read. `prerequisites`: the files of the linker's dependency file; `temporary_files`: those of offld, which
+/// are left out; `builtin_folders`: folders that the linker searches by default; `begun`: when it was started.
 pub(super) fn gather(
     line: &LinkerArgs,
     prerequisites: &[String],
@@ -60,8 +60,8 @@ pub(super) fn gather(
     Ok(reads)
 }
 
-/// Adds the files that the members of the archive at `path` are, if it is a thin one: their names say nothing of their contents, so the
-/// archive stays the same when they change.
+/// Adds the files that the members of the archive at `path` are, if it is a thin one: their names say nothing of their contents, so
+/// the archive stays the same when they change.
 fn thin_members(path: &Path, bytes: &[u8], depth: usize, files: &mut BTreeSet<PathBuf>) -> Result<(), String> {
     if !bytes.starts_with(THIN) {
         return Ok(());
@@ -135,8 +135,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Adds the paths at which a file would be read in place of `path`, or searched before it, if it existed: the same name, and the
-    /// library's other form (shared or archive), in every folder that is searched.
+    /// Adds the paths at which a file would be read in place of `path`, or searched before it, if it existed: the same name, and
+    /// the library's other form (shared or archive), in every folder that is searched.
     fn also(&mut self, path: &Path) {
         let near = self.script_folders.iter();
         let mut names: BTreeSet<PathBuf> = path.file_name().map(PathBuf::from).into_iter().collect();

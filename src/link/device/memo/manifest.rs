@@ -1,6 +1,6 @@
-//! The manifest of a cached device link: every file that the linker read besides the device code, every path at which it would have read
-//! another file had one existed, and the image. A later link of the same device code by the same command gives the same image as long as
-//! those files are unchanged and those paths still do not exist.
+//! The manifest of a cached device link: every file that the linker read besides the device code, every path at which it would have
+//! read another file had one existed, and the image. A later link of the same device code by the same command gives the same image
+//! as long as those files are unchanged and those paths still do not exist.
 
 use std::time::SystemTime;
 
@@ -35,8 +35,8 @@ impl Manifest {
         serde_json::from_slice(bytes).unwrap_or_default()
     }
 
-    /// Reads a record that another machine has written. Its file stats are dropped: even if they are equal to those here, the contents
-    /// may differ, because images of file systems are often made with fixed times and numbers.
+    /// Reads a record that another machine has written. Its file stats are dropped: even if they are equal to those here, the
+    /// contents may differ, because images of file systems are often made with fixed times and numbers.
     pub(super) fn from_remote(bytes: &[u8]) -> Manifest {
         let mut manifest = Manifest::read(bytes);
         manifest.entries.truncate(MAX_ENTRIES);
@@ -48,8 +48,8 @@ impl Manifest {
         manifest
     }
 
-    /// Finds the entry whose files are unchanged: its index, and whether the manifest must be written again. If there is none, the reason
-    /// why the latest is not valid. `now`: a moment before this call.
+    /// Finds the entry whose files are unchanged: its index, and whether the manifest must be written again. If there is none, the
+    /// reason why the latest is not valid. `now`: a moment before this call.
     pub(super) fn find(&mut self, now: SystemTime) -> Result<(usize, bool), String> {
         let mut reason = None;
         for index in 0..self.entries.len() {

@@ -1,6 +1,7 @@
-//! What the mount that a file is found on tells of its stamps. Only the kernel sets a file's time of change, but only where it can write:
-//! the stamps in an image (squashfs, erofs, an ext4 image) are whatever its maker put there, often the same in each version of it. So
-//! stamps on a read-only mount are those of one mount, which the kernel numbers, and no number is given twice until the next boot.
+//! What the mount that a file is found on tells of its stamps. Only the kernel sets a file's time of change, but only where it can
+//! write: the stamps in an image (squashfs, erofs, an ext4 image) are whatever its maker put there, often the same in each version
+//! of it. So stamps on a read-only mount are those of one mount, which the kernel numbers, and no number is given twice until the
+//! next boot.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,12 +18,13 @@ pub(super) const WRITABLE: u64 = 0;
 /// A read-only mount that cannot be told from another one.
 pub(super) const UNKNOWN: u64 = u64::MAX;
 
-/// File systems that date a folder whenever an entry of it appears or goes: ext2 to ext4, XFS, Btrfs, tmpfs, overlayfs, F2FS, ZFS, bcachefs.
+/// File systems that date a folder whenever an entry of it appears or goes: ext2 to ext4, XFS, Btrfs, tmpfs, overlayfs, F2FS, ZFS,
+/// bcachefs.
 const DATE_FOLDERS: [u32; 8] =
     [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630, 0xf2f5_2010, 0x2fc1_2fc1, 0xca45_1a4e];
 
-/// What identifies the mount of the file at `path` where its stamps hold for that mount only, else [`WRITABLE`]. `unique`: the number that
-/// the kernel gave with [`UNIQUE_MOUNT`].
+/// What identifies the mount of the file at `path` where its stamps hold for that mount only, else [`WRITABLE`]. `unique`: the
+/// number that the kernel gave with [`UNIQUE_MOUNT`].
 pub(super) fn identity(path: &Path, unique: Option<u64>) -> u64 {
     static KNOWN: OnceLock<Mutex<HashMap<u64, u64>>> = OnceLock::new();
     let Some(unique) = unique else { return if is_read_only(path) { UNKNOWN } else { WRITABLE } };

@@ -1,5 +1,5 @@
-//! What a tool has read and what it has looked for in vain: files with their contents, and the paths at which it would have read another
-//! file. Its result is what it was as long as those files are unchanged and those paths still lead to no file.
+//! What a tool has read and what it has looked for in vain: files with their contents, and the paths at which it would have read
+//! another file. Its result is what it was as long as those files are unchanged and those paths still lead to no file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::file_snapshot::{FileSnapshot, FileStat};
 use super::mounts;
 
-/// How long a folder must have been left alone before its stat is kept: that of a folder in which somebody is at work would be written
-/// anew with every link.
+/// How long a folder must have been left alone before its stat is kept: that of a folder in which somebody is at work would be
+/// written anew with every link.
 const CALM: Duration = Duration::from_secs(10 * 60);
 
 /// Files that were read, and paths that led to no file.
@@ -26,8 +26,8 @@ pub(super) struct Reads {
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct AbsentNames {
     names: BTreeSet<String>,
-    /// The folder's stat while there was none of them. As long as it stays the same nothing has appeared in it, and the names need not be
-    /// looked for one by one. None if the folder was changed lately, or if its stat does not tell.
+    /// The folder's stat while there was none of them. As long as it stays the same nothing has appeared in it, and the names need
+    /// not be looked for one by one. None if the folder was changed lately, or if its stat does not tell.
     folder: Option<FileStat>,
 }
 
@@ -58,8 +58,8 @@ impl Reads {
         self.files.iter().any(|file| file.path == path)
     }
 
-    /// Looks whether all of it still holds; an error says what does not. Returns whether stats were updated. `now`: a moment before this
-    /// call.
+    /// Looks whether all of it still holds; an error says what does not. Returns whether stats were updated. `now`: a moment before
+    /// this call.
     pub(super) fn revalidate(&mut self, now: SystemTime) -> Result<bool, String> {
         let mut renewed = false;
         for (folder, names) in &mut self.absent {

@@ -1,5 +1,5 @@
-//! Writes a finished link to the cache, in two steps: first reads the temporary files before they are removed, then, in parallel with the
-//! host link, does what takes time.
+//! Writes a finished link to the cache, in two steps: first reads the temporary files before they are removed, then, in parallel
+//! with the host link, does what takes time.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -81,7 +81,8 @@ impl CacheEntry {
     }
 }
 
-/// An error if the time of day has been set since a moment that was `begun` by the time of day and `running` by the monotonic clock.
+/// An error if the time of day has been set since a moment that was `begun` by the time of day and `running` by the monotonic
+/// clock.
 fn check_clock(clock: &dyn Clock, begun: SystemTime, running: Instant) -> Result<(), String> {
     let passed = clock.running() - running;
     // If it was set back to before `begun`, the difference is the time that has passed, plus how far it is before `begun`.
@@ -98,8 +99,8 @@ fn strip_colours(text: &str) -> String {
     parts.fold(first, |plain, part| plain + part.split_once('m').map_or(part, |(_, rest)| rest))
 }
 
-/// The folders that GNU's linker searches by default for the machine `emulation`, in which `=` stands for the sysroot: they are in the
-/// script that `--verbose` prints.
+/// The folders that GNU's linker searches by default for the machine `emulation`, in which `=` stands for the sysroot: they are in
+/// the script that `--verbose` prints.
 pub(in crate::link::device) fn builtin_folders(program: &Path, emulation: Option<&str>) -> Vec<PathBuf> {
     let mut args: Vec<&str> = emulation.into_iter().flat_map(|emulation| ["-m", emulation]).collect();
     args.push("--verbose");

@@ -1,6 +1,6 @@
-//! The identity of a tool, for cache keys: its executable and every library that it loads, each by path, size, modification time and
-//! build id, so that the same packages on another machine are the same tool. If a file is replaced by one that has all of these in
-//! common, its ctime changes nevertheless; from then on the digest of its contents is part of the identity, too.
+//! The identity of a tool, for cache keys: its executable and every library that it loads, each by path, size, modification time
+//! and build id, so that the same packages on another machine are the same tool. If a file is replaced by one that has all of these
+//! in common, its ctime changes nevertheless; from then on the digest of its contents is part of the identity, too.
 
 use std::fs::File;
 use std::io::Read;
@@ -62,8 +62,8 @@ impl Tool {
         files.iter().all(|file| file.is_untouched() && file.stat.believed()).then(|| Tool::new(files))
     }
 
-    /// An error if a file of the tool has changed since this was determined, or possibly since the moment `since`, which may be earlier:
-    /// the tool may have been started before its files were looked at.
+    /// An error if a file of the tool has changed since this was determined, or possibly since the moment `since`, which may be
+    /// earlier: the tool may have been started before its files were looked at.
     pub(crate) fn verify_unchanged(&self, since: SystemTime) -> Result<(), String> {
         match self.files.iter().find(|file| !file.is_untouched() || !file.stat.settled(since)) {
             Some(file) => Err(format!("{} has changed meanwhile", file.path)),
@@ -92,8 +92,8 @@ fn load_record(real: &Path, cache: &Cache) -> Option<Vec<ToolFile>> {
     serde_json::from_slice::<Vec<ToolFile>>(&bytes).ok().filter(|files| !files.is_empty())
 }
 
-/// Compares the recorded files with those on disk: none if one has changed. If only the stat of a file differs, the record is updated,
-/// and the second value is true: it must be written again. `now`: a moment before this call.
+/// Compares the recorded files with those on disk: none if one has changed. If only the stat of a file differs, the record is
+/// updated, and the second value is true: it must be written again. `now`: a moment before this call.
 fn revalidate(mut files: Vec<ToolFile>, now: SystemTime) -> Option<(Vec<ToolFile>, bool)> {
     let mut renewed = false;
     for file in &mut files {
@@ -158,8 +158,8 @@ fn build_id(path: &str) -> std::io::Result<String> {
     }
 }
 
-/// An error unless the compiler at `path` is an executable of the clang family, which answers `-###`. A script may run anything, and a
-/// compiler launcher (`ccache`) is not the compiler.
+/// An error unless the compiler at `path` is an executable of the clang family, which answers `-###`. A script may run anything,
+/// and a compiler launcher (`ccache`) is not the compiler.
 pub(super) fn check_clang(path: &Path) -> Result<(), String> {
     let real: PathBuf = path.canonicalize().unwrap_or_default();
     let name = real.file_name().unwrap_or_default().to_string_lossy();

@@ -44,8 +44,8 @@ impl Machine {
     }
 }
 
-/// Writes everything but the images; returns the file offset for each of them. Each has its own section, which linkers concatenate, so
-/// that each can be at the offset at which it is copied fastest.
+/// Writes everything but the images; returns the file offset for each of them. Each has its own section, which linkers concatenate,
+/// so that each can be at the offset at which it is copied fastest.
 pub(super) fn skeleton(out: &mut Holes<'_>, machine: Machine, layout: &Layout<'_>) -> Result<Vec<u64>> {
     let mut elf = Writer::new(machine.endian, machine.is_64, out);
     let align = u64::from(layout.section.align);

@@ -1,5 +1,5 @@
-//! `-check-input-archive`: whether the target ids of an archive's code objects conflict (docs/spec/containers.md 2.12.6, 3.5). Unlike LLVM's, the
-//! check includes compressed members, and code objects of different members, because they end up in one program
+//! `-check-input-archive`: whether the target ids of an archive's code objects conflict (docs/spec/containers.md 2.12.6, 3.5).
+//! Unlike LLVM's, the check includes compressed members, and code objects of different members, because they end up in one program
 //! (docs/spec/faults.md B22).
 
 use std::collections::BTreeMap;

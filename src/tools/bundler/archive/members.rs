@@ -8,8 +8,8 @@ use crate::formats::archive::{self, ArchiveFault, MemberContents};
 use crate::formats::magic;
 use crate::io::piece::{Piece, Spool, member_of};
 
-/// Calls `take` with the name and the bytes of each member of `archive`, the file at `path`. The members of a thin archive are files
-/// of their own, named relative to it.
+/// Calls `take` with the name and the bytes of each member of `archive`, the file at `path`. The members of a thin archive are
+/// files of their own, named relative to it.
 pub(super) fn each(
     archive: &Piece,
     path: &Path,
