@@ -88,3 +88,67 @@ fn nobody_waits_without_an_end() {
         assert!(took < Duration::from_secs(20), "{script} took {took:?}");
     }
 }
+
+/// A program that answers every request but the one for its build with the request itself.
+#[cfg(feature = "llvm")]
+struct Echo {
+    asked: VecDeque<Vec<u8>>,
+    all: Arc<Mutex<Vec<Vec<u8>>>>,
+}
+
+#[cfg(feature = "llvm")]
+impl Service for Echo {
+    fn send(&mut self, request: &[u8]) -> std::result::Result<(), crate::sys::service::ServiceFailure> {
+        self.asked.push_back(request.to_vec());
+        self.all.lock().unwrap().push(request.to_vec());
+        Ok(())
+    }
+
+    fn answer(&mut self, _limit: Duration) -> std::result::Result<Vec<u8>, crate::sys::service::ServiceFailure> {
+        let request = self.asked.pop_front().unwrap();
+        let hello = Request::Hello.encode().unwrap();
+        Ok(if request == hello { BUILD.as_bytes().to_vec() } else { Answer::Done(&request).encode() })
+    }
+}
+
+/// A runner that starts nothing but an [`Echo`].
+#[cfg(feature = "llvm")]
+struct Echoes(Arc<Mutex<Vec<Vec<u8>>>>);
+
+#[cfg(feature = "llvm")]
+impl run::Run for Echoes {
+    fn run(&self, _cmd: &Cmd) -> Result<crate::sys::trace::Usage> {
+        bail!("nothing is run here")
+    }
+
+    fn replace(&self, cmd: &Cmd) -> Result<()> {
+        self.run(cmd).map(drop)
+    }
+
+    fn serve(&self, _cmd: &Cmd, _signals: &Arc<crate::sys::signals::Signals>) -> Result<Box<dyn Service>> {
+        Ok(Box::new(Echo { asked: VecDeque::new(), all: Arc::clone(&self.0) }))
+    }
+}
+
+#[cfg(feature = "llvm")]
+#[test]
+fn each_request_gets_its_own_answer_whatever_was_asked_early() {
+    let all = Arc::new(Mutex::new(Vec::new()));
+    let shell = Arc::new(Shell::from_write("offld", Box::new(std::io::sink())));
+    let session = Session { runner: Box::new(Echoes(Arc::clone(&all))), ..Session::new(shell, SessionOptions::default()) };
+    let requests = ["one", "two", "three"].map(|name| {
+        let plan = Plan { host_triple: name.to_owned(), ..plan() };
+        Request::Make { form: Form::Object, plan }.encode().unwrap()
+    });
+    let [one, two, three] = &requests;
+    let llvm = Llvm::new(&session);
+    let ask = |request: &[u8]| llvm.make_encoded(request, &Purpose::default()).unwrap();
+    llvm.start_early("x86_64-unknown-linux-gnu", vec![one.clone(), two.clone()]);
+    assert_eq!(all.lock().unwrap().len(), 3, "all of it is sent at once");
+    // The first one is not wanted after all, and then it is; the third was not foreseen.
+    for request in [two, three, one, two] {
+        assert_eq!(&ask(request), request);
+    }
+    let hello = Request::Hello.encode().unwrap();
+    assert_eq!(*all.lock().unwrap(), [&hello, one, two, three, one, two].map(Vec::clone));
+}

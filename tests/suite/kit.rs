@@ -179,6 +179,30 @@ impl Work {
         files.into_iter().map(|(name, path)| Ok((name, String::from_utf8_lossy(&std::fs::read(path)?).into_owned()))).collect()
     }
 
+    /// The objects made for the host link, in the order of their names: those with images before those with the registration code.
+    pub(crate) fn made_objects(&self) -> Result<Vec<PathBuf>, Failed> {
+        Ok(named_files(&self.path().join("made"))?.into_iter().map(|(_, path)| path).collect())
+    }
+
+    /// The one object with registration code that was made for the host link.
+    pub(crate) fn registration_object(&self) -> Result<PathBuf, Failed> {
+        let made = self.made_objects()?;
+        let is_code = |path: &&PathBuf| path.to_string_lossy().contains(".image.wrapper");
+        match made.iter().filter(is_code).collect::<Vec<_>>()[..] {
+            [one] => Ok(one.clone()),
+            _ => Err(format!("not one object with registration code: {made:?}").into()),
+        }
+    }
+
+    /// The one object with images that was made for the host link, which may be that with the registration code.
+    pub(crate) fn image_object(&self) -> Result<PathBuf, Failed> {
+        match &self.made_objects()?[..] {
+            [one] => Ok(one.clone()),
+            [images, code] if code.to_string_lossy().contains(".image.wrapper") => Ok(images.clone()),
+            made => Err(format!("not one object with images: {made:?}").into()),
+        }
+    }
+
     /// Forgets what the stand-ins wrote down.
     pub(crate) fn forget(&self) {
         for name in ["device", "images", "made"] {

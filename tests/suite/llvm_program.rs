@@ -49,10 +49,7 @@ fn link(work: &Work) -> Result<Command, Failed> {
 
 /// The registration objects that the host linker was given.
 fn objects(work: &Work) -> Result<Vec<Vec<u8>>, Failed> {
-    let mut files: Vec<PathBuf> =
-        std::fs::read_dir(work.path().join("made"))?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
-    files.sort();
-    files.iter().map(|file| Ok(std::fs::read(file)?)).collect()
+    work.made_objects()?.iter().map(|file| Ok(std::fs::read(file)?)).collect()
 }
 
 const KEPT: &str = "registration code for openmp: found in the cache";
@@ -116,7 +113,11 @@ fn stand_ins() -> Outcome {
         ("echo oops >&2; exit 7".to_owned(), ["failed: 'llvm' exited with status 7", "it said: oops"]),
         (format!("{other}; exec sleep 60"), ["is of another build than this offld (offld-llvm 1 0.0.0 0 and ", "OFFLD_LLVM"]),
         (format!("{}; sleep 0.3; {}; exec sleep 60", frame(BUILD), frame("?")), ["offld-llvm sent an invalid answer", ""]),
-        (format!("{0}; {0}; exec sleep 60", frame(BUILD)), ["'llvm' sent more than one answer", "inputs: a.out"]),
+        (
+            // At once, or the last one would come when nobody reads any more.
+            format!("printf '\\{:03o}\\000\\000\\000{BUILD}{1}{1}'; exec sleep 60", BUILD.len(), r"\004\000\000\000\000abc"),
+            ["'llvm' sent more than one answer", "inputs: a.out"],
+        ),
     ] {
         let stand_in = work.tool("llvm", &format!("#!/bin/sh\n{script}\n"));
         let said = run_failing(link(&work)?.env("OFFLD_LLVM", stand_in).env("OFFLD_LLVM_TIMEOUT", "1"))?;
@@ -268,8 +269,10 @@ fn changed() -> Outcome {
         KEPT,
     )?;
     expect_in(&said(&|_| {})?, KEPT)?;
-    // Other images: another object.
+    // What an image holds is not in the code; how many there are is.
     work.fat("a.o", &[Image::amd("gfx90a", "another image")])?;
+    expect_in(&said(&|_| {})?, KEPT)?;
+    work.fat("a.o", &[Image::amd("gfx90a", "another image"), Image::amd("gfx908", "a second one")])?;
     expect_in(&said(&|_| {})?, NOT_KEPT)?;
     passed()
 }

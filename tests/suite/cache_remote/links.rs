@@ -14,9 +14,9 @@ use super::servers::{PASSWORD, Server, Strange, free_port};
 use super::{redis_url, shared, web_url};
 
 /// What `--wrapper-verbose` says.
-const FIRST: &str = "not in the cache";
+const FIRST: &str = "device link for x86_64-pc-linux-gnu: not in the cache";
 const SHARED: &str = "found in the shared cache";
-const OWN: &str = "found in the cache";
+const OWN: &str = "device link for x86_64-pc-linux-gnu: found in the cache";
 /// What AWS's example keys are.
 const AWS: [(&str, &str); 2] =
     [("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"), ("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI-K7MDENG+bPxRfiCY")];

@@ -38,10 +38,7 @@ fn stay_here() -> Outcome {
         command.env("OFFLD_CACHE", work.path().join(cache)).env("OFFLD_CACHE_REMOTE", &url);
         stderr_of(&mut command)
     };
-    let object = || -> Result<Vec<u8>, Failed> {
-        let made = std::fs::read_dir(work.path().join("made"))?.next().ok_or("no object")??;
-        Ok(std::fs::read(made.path())?)
-    };
+    let object = || -> Result<Vec<u8>, Failed> { Ok(std::fs::read(work.registration_object()?)?) };
     expect_in(&said("first")?, "registration code for openmp: not in the cache")?;
     let right = object()?;
     // Nothing of it is at the remote.

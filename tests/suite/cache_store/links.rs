@@ -122,7 +122,7 @@ fn at_once() -> Outcome {
     expect_equal("damaged", "0", &stats.get(Event::Damaged).to_string())?;
     // From now on nothing is missed.
     for which in 0..10 {
-        expect_in(&programs.check(which, &programs.cache())?, "found in the cache")?;
+        expect_in(&programs.check(which, &programs.cache())?, "device link for x86_64-pc-linux-gnu: found in the cache")?;
     }
     passed()
 }
@@ -148,7 +148,7 @@ fn killed() -> Outcome {
     }
     for which in 0..2 {
         programs.check(which, &programs.cache())?;
-        expect_in(&programs.check(which, &programs.cache())?, "found in the cache")?;
+        expect_in(&programs.check(which, &programs.cache())?, "device link for x86_64-pc-linux-gnu: found in the cache")?;
     }
     expect_equal("damaged", "0", &programs.store()?.stats().get(Event::Damaged).to_string())?;
     passed()
@@ -170,7 +170,7 @@ fn entries(folder: &Path, all: &mut Vec<PathBuf>) -> Result<(), Failed> {
 fn damaged() -> Outcome {
     let programs = Programs::new(1)?;
     programs.check(0, &programs.cache())?;
-    expect_in(&programs.check(0, &programs.cache())?, "found in the cache")?;
+    expect_in(&programs.check(0, &programs.cache())?, "device link for x86_64-pc-linux-gnu: found in the cache")?;
     let mut all = Vec::new();
     entries(&programs.cache(), &mut all)?;
     ensure(all.len() >= 2, || format!("{} files are in the cache, where an image and its record were put", all.len()))?;
@@ -192,7 +192,7 @@ fn damaged() -> Outcome {
     }
     // Some are not read by a link that finds what it needs, and may be damaged still.
     programs.check(0, &programs.cache())?;
-    expect_in(&programs.check(0, &programs.cache())?, "found in the cache")?;
+    expect_in(&programs.check(0, &programs.cache())?, "device link for x86_64-pc-linux-gnu: found in the cache")?;
     passed()
 }
 
@@ -204,7 +204,7 @@ fn full() -> Outcome {
     for kib in (4..200).step_by(8) {
         disk.resize(kib)?;
         programs.check(0, &root)?;
-        found = programs.check(0, &root)?.contains("found in the cache");
+        found = programs.check(0, &root)?.contains("device link for x86_64-pc-linux-gnu: found in the cache");
         if found {
             ensure(kib > 4, || "the entry fitted into the smallest disk, so that nothing was tried")?;
             break;
@@ -222,9 +222,9 @@ fn read_only() -> Outcome {
     let root = disk.folder().join("cache");
     programs.check(0, &root)?;
     disk.read_only()?;
-    expect_in(&programs.check(0, &root)?, "found in the cache")?;
+    expect_in(&programs.check(0, &root)?, "device link for x86_64-pc-linux-gnu: found in the cache")?;
     for _ in 0..2 {
-        expect_in(&programs.check(1, &root)?, "not in the cache")?;
+        expect_in(&programs.check(1, &root)?, "device link for x86_64-pc-linux-gnu: not in the cache")?;
     }
     passed()
 }

@@ -198,10 +198,14 @@ fn wrapped() -> Outcome {
         work.coff(MSVC, "runtime.o", &[], RUNTIME)?;
         let line = ["--host-triple=x86_64-pc-windows-msvc", "-out:a.exe", "main.o"];
         run(&mut if ours { work.wrapper(line) } else { work.reference(line) })?;
-        let made = std::fs::read_dir(work.path().join("made"))?.next().ok_or("no object")??.path();
-        std::fs::rename(made, work.path().join("wrapper.o"))?;
+        std::fs::rename(work.registration_object()?, work.path().join("wrapper.o"))?;
+        if ours {
+            std::fs::rename(work.image_object()?, work.path().join("images.o"))?;
+        } else {
+            work.coff(MSVC, "images.o", &[], "")?;
+        }
         work.forget();
-        run(&mut work.wrapper(words(&MSVC.line(&["main.o", "wrapper.o", "runtime.o"]))))?;
+        run(&mut work.wrapper(words(&MSVC.line(&["main.o", "wrapper.o", "images.o", "runtime.o"]))))?;
         expect_equal("device links", "0", &work.device_lines()?.len().to_string())?;
     }
     passed()
@@ -249,13 +253,16 @@ fn placement() -> Outcome {
     work.coff(MSVC, "a.o", &[Image::amd("gfx90a", "I")], "int a;")?;
     let msvc = "--host-triple=x86_64-pc-windows-msvc";
     for (line, expected) in [
-        (vec![msvc, "/OUT:x.exe", "-debug", "-out:y.exe", "a.o"], "/OUT:x.exe -debug -out:y.exe W a.o"),
-        (vec![msvc, "-debug", "/nodefaultlib", "a.o", "b.lib"], "-debug /nodefaultlib W a.o b.lib"),
+        (vec![msvc, "/OUT:x.exe", "-debug", "-out:y.exe", "a.o"], "/OUT:x.exe -debug -out:y.exe W I a.o"),
+        (vec![msvc, "-debug", "/nodefaultlib", "a.o", "b.lib"], "-debug /nodefaultlib W I a.o b.lib"),
     ] {
         run(&mut work.wrapper(line))?;
-        let is_ours = |word: &String| word.ends_with(".openmp.image.wrapper.o");
-        let told: Vec<String> =
-            work.host_line()?.iter().map(|word| if is_ours(word) { "W".into() } else { word.clone() }).collect();
+        let name = |word: &String| match word {
+            code if code.ends_with(".openmp.image.wrapper.o") => "W".to_owned(),
+            images if images.ends_with(".openmp.image.o") => "I".to_owned(),
+            _ => word.clone(),
+        };
+        let told: Vec<String> = work.host_line()?.iter().map(name).collect();
         expect_equal("the host line", expected, &told.join(" "))?;
     }
     passed()

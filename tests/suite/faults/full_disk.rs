@@ -30,7 +30,7 @@ struct Link {
     kind: &'static str,
     triple: &'static str,
     arch: &'static str,
-    /// How large the device's object is, in KiB. Its image is twice that, and up to 1 MiB passes through LLVM.
+    /// How large the device's object is, in KiB. Its image is twice that; in a relocatable link up to 1 MiB passes through LLVM.
     object: usize,
     words: &'static [&'static str],
     /// What cannot be written once each, after the object, where temporary files have ever more room.
@@ -45,7 +45,7 @@ const LINKS: &[Link] = &[
         arch: "generic",
         object: 300,
         words: &["-shared"],
-        ends: &["device link for x86_64-pc-linux-gnu failed: ", "x.openmp.image.wrapper.o`"],
+        ends: &["device link for x86_64-pc-linux-gnu failed: ", "x.openmp.image.o`"],
     },
     Link {
         name: "large",
@@ -63,7 +63,7 @@ const LINKS: &[Link] = &[
         arch: "gfx90a",
         object: 300,
         words: &["-shared"],
-        ends: &["device link for ", "x.hip.image.wrapper.o`"],
+        ends: &["device link for ", "x.hip.image.o`"],
     },
     Link {
         name: "compressed",
@@ -81,7 +81,7 @@ const LINKS: &[Link] = &[
         arch: "sm_80",
         object: 300,
         words: &["-shared", "--cuda-path=sdk"],
-        ends: &["device link for ", "bundling of CUDA images failed: 'fatbinary' exited with ", "x.cuda.image.wrapper.o`"],
+        ends: &["device link for ", "bundling of CUDA images failed: 'fatbinary' exited with ", "x.cuda.image.o`"],
     },
     Link {
         name: "relocatable",

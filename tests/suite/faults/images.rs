@@ -29,7 +29,7 @@ __attribute__((weak, section(\"llvm_offload_entries\"))) struct entry entry_of_a
     expect_in(&module, "target datalayout = \"e-m:e-p:32:32-")?;
     expect_in(&module, "target triple = \"i386-unknown-linux-gnu\"")?;
     expect_in(&module, "%struct.__tgt_offload_entry = type { i64, i16, i16, i32, ptr, ptr, i64, i64, ptr }")?;
-    let object = std::fs::read_dir(work.path().join("made"))?.next().ok_or("the host linker saw no object of ours")??.path();
+    let object = work.registration_object()?;
     let headers = run(work.command(llvm("llvm-readelf")).args(["-h", "-r"]).arg(&object))?;
     expect_in(&headers, "Class:                             ELF32")?;
     expect_in(&headers, "R_386_")?;

@@ -123,8 +123,8 @@ fn f15() -> Outcome {
 /// Triple and architecture of the images in the objects made for a link, in order.
 fn registered(work: &Work) -> Result<String, Failed> {
     let mut all = String::new();
-    for entry in std::fs::read_dir(work.path().join("made"))? {
-        let listing = run(work.command(llvm("llvm-objdump")).arg("--offloading").arg(entry?.path()))?;
+    for object in work.made_objects()? {
+        let listing = run(work.command(llvm("llvm-objdump")).arg("--offloading").arg(object))?;
         let words = listing.lines().filter(|line| line.starts_with("arch") || line.starts_with("triple"));
         for word in words.filter_map(|line| line.split_whitespace().nth(1)) {
             all.push_str(word);

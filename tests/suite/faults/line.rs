@@ -38,8 +38,8 @@ fn f01() -> Outcome {
     let line = work.host_line()?;
     expect_equal("objects of ours", "1", &made_objects(&line).len().to_string())?;
     expect_equal("the last word", "a.o", line.last().map_or("", String::as_str))?;
-    let object = std::fs::read_dir(work.path().join("made"))?.next().ok_or("the host linker saw no object of ours")??;
-    expect_in(&run(work.command(llvm("llvm-nm")).arg(object.path()))?, "U __tgt_register_lib")?;
+    let object = work.registration_object()?;
+    expect_in(&run(work.command(llvm("llvm-nm")).arg(object))?, "U __tgt_register_lib")?;
     work.forget();
     run(&mut work.reference(["a.o"]))?;
     expect_equal("LLVM drops the images", "a.o", &work.host_line()?.join(" "))?;

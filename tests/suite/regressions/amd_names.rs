@@ -296,12 +296,10 @@ fn override_image() -> Outcome {
     (elf[8], elf[16], elf[18], elf[20], elf[48], elf[52]) = (2, 3, 224, 1, 0x30, 64);
     work.file("image", &elf);
     run(&mut work.wrapper(["--override-image=openmp=image", "-o", "a.out"]))?;
-    let objects: Vec<std::path::PathBuf> =
-        std::fs::read_dir(work.path().join("made"))?.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    let [object] = &objects[..] else { return Err(format!("{objects:?}").into()) };
+    let object = work.image_object()?;
     for image in [format!("triple={NEW}"), format!("triple={OLD},arch={ARCH}")] {
         let mut command = work.command(made().links.join("llvm-offload-binary"));
-        run(command.arg(object).arg(format!("--image=file=out,{image}")))?;
+        run(command.arg(&object).arg(format!("--image=file=out,{image}")))?;
         ensure(std::fs::read(work.path().join("out"))? == elf, || format!("{image}: another image"))?;
         std::fs::remove_file(work.path().join("out"))?;
     }

@@ -47,8 +47,7 @@ fn one_code_object() -> Outcome {
 fn triples(work: &Work, objects: &[&str]) -> Result<String, Failed> {
     work.forget();
     run(&mut work.wrapper(objects.iter().copied().chain(["-o", "a.out"])))?;
-    let made: Vec<PathBuf> = std::fs::read_dir(work.path().join("made"))?.flatten().map(|entry| entry.path()).collect();
-    let [object] = &made[..] else { return Err(format!("one registration object: {made:?}").into()) };
+    let object = work.image_object()?;
     let told = run(work.command(llvm("llvm-objdump")).arg("--offloading").arg(object))?;
     let triples = told.lines().filter(|line| line.starts_with("triple")).filter_map(|line| line.split_whitespace().last());
     Ok(triples.collect::<Vec<_>>().join(" "))

@@ -174,7 +174,7 @@ fn new_files() -> Outcome {
     chown(&cache, Some(NOBODY), Some(NOBODY))?;
     let (first, _) = hunt.link(&["-Llib", "-lhelper"], &[], true)?;
     let (second, said) = hunt.link(&["-Llib", "-lhelper"], &[], true)?;
-    expect_in(&said, "found in the cache")?;
+    expect_in(&said, "device link for x86_64-pc-linux-gnu: found in the cache")?;
     ensure(first == second, || "another program")?;
     let mut waiting = vec![cache.clone()];
     let mut files = 0;

@@ -209,7 +209,7 @@ fn hunted(hunt: &Hunt, scenario: &Scenario) -> Outcome {
     hunt.rest();
     let link = |cached| hunt.link(scenario.line, scenario.environment, cached);
     let (first, said) = link(true)?;
-    expect_in(&said, "not in the cache: it is linked here for the first time")?;
+    expect_in(&said, "device link for x86_64-pc-linux-gnu: not in the cache: it is linked here for the first time")?;
     expect_not_in(&said, "not cached")?;
     let (again, said) = link(true)?;
     expect_in(&said, "device link for x86_64-pc-linux-gnu: found in the cache")?;
