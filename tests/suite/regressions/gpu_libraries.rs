@@ -7,13 +7,15 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::kit::{AMD, Image, NVIDIA};
 use crate::support::{
-    LLVM, Outcome, Work, expect_equal, expect_in, expect_not_in, llvm, made, passed, run_failing, stderr_of, with_llvm,
+    LLVM, Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, llvm, made, passed, run, run_failing, stderr_of,
+    with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("regressions::g14e_libraries_of_gpus_as_clang_names_them", as_clang),
         with_llvm("regressions::g14e_libraries_of_gpus_under_other_drivers", other_driver),
+        with_llvm("regressions::g14g_what_a_kernel_calls_is_taken_from_the_library_that_is_there", linked_really),
         with_llvm("regressions::g14f_the_library_of_a_gpu_that_is_missing_is_named", missing),
     ]
 }
@@ -181,6 +183,55 @@ fn missing() -> Outcome {
     work.file("mine/libc.a", ARCHIVE);
     for word in [format!("--device-linker={triple}=-Lmine"), format!("--device-linker={triple}=mine/libc.a")] {
         expect_not_in(&run_failing(&mut link(&[&word]))?, "needs libc")?;
+    }
+    passed()
+}
+
+/// Bitcode for gfx90a.
+fn bitcode(work: &Work, name: &str, source: &str) -> Result<Vec<u8>, Failed> {
+    work.file(&format!("{name}.c"), source);
+    let words = ["--target=amdgcn-amd-amdhsa", "-mcpu=gfx90a", "-nogpulib", "-O1", "-emit-llvm", "-c"];
+    run(work.command(llvm("clang")).args(words).arg(format!("{name}.c")).args(["-o", &format!("{name}.o")]))?;
+    Ok(std::fs::read(work.path().join(format!("{name}.o")))?)
+}
+
+/// The real compiler and linker: the library's code is in the image, and another library there makes another image.
+fn linked_really() -> Outcome {
+    let work = Work::new();
+    let kernel =
+        "int helper(int); __attribute__((amdgpu_kernel, visibility(\"protected\"))) void kernel(int *a) { *a = helper(*a); }";
+    let kernel = bitcode(&work, "kernel", kernel)?;
+    work.fat("a.o", &[Image { triple: AMD, arch: "gfx90a", kind: "openmp", bytes: &kernel }])?;
+    let tree = Tree::new(&work)?;
+    let install = |answer: u32| -> Outcome {
+        bitcode(&work, "helper", &format!("int helper(int x) {{ return x + {answer}; }}"))?;
+        std::fs::create_dir_all(work.path().join("llvm/lib").join(AMD))?;
+        work.run(llvm("llvm-ar"), ["rcsD", &format!("llvm/lib/{AMD}/libompdevice.a"), "helper.o"])?;
+        // Files that were written a moment ago may be written again without a trace.
+        std::thread::sleep(std::time::Duration::from_millis(60));
+        passed()
+    };
+    let link = || -> Result<(String, Vec<u8>), Failed> {
+        let mut link = work.command(made().links.join("ld.offld"));
+        link.env("OFFLD_CLANG", &tree.clang).env("OFFLD_CACHE", work.path().join("cache"));
+        let told = stderr_of(link.args(["--wrapper-verbose", "-shared", "-o", "x.so", "a.o", "-lomptarget"]))?;
+        Ok((told, std::fs::read(work.path().join("x.so"))?))
+    };
+    install(1000)?;
+    let (_, first) = link()?;
+    let (told, again) = link()?;
+    expect_in(&told, "device link for amdgcn-amd-amdhsa (gfx90a): found in the cache")?;
+    ensure(first == again, || "another image is found")?;
+    install(2000)?;
+    let (told, other) = link()?;
+    expect_in(&told, "libompdevice.a has changed")?;
+    ensure(first != other, || "a stale image")?;
+    std::fs::remove_file(work.path().join(format!("llvm/lib/{AMD}/libompdevice.a")))?;
+    let mut failing = work.command(made().links.join("ld.offld"));
+    failing.env("OFFLD_CLANG", &tree.clang).args(["-shared", "-o", "x.so", "a.o", "-lomptarget"]);
+    let told = run_failing(&mut failing)?;
+    for part in ["undefined hidden symbol: helper", "needs libompdevice, and there is none in "] {
+        expect_in(&told, part)?;
     }
     passed()
 }
