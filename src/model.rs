@@ -253,6 +253,11 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// The name of a symbol or member, whatever bytes it is of, as messages show it.
+pub(crate) fn printable_name(name: &[u8]) -> String {
+    printable(&String::from_utf8_lossy(name)).into_owned()
+}
+
 /// The same for a text of ours that has lines and tabs.
 pub(crate) fn printable_lines(text: &str) -> Cow<'_, str> {
     let parts = || text.split_inclusive(['\n', '\t']).map(|part| part.split_at(part.trim_end_matches(['\n', '\t']).len()));

@@ -18,7 +18,7 @@ use crate::link::scan::{self, DeviceImage, HostFacts, Machine, SharedSymbols};
 use crate::link::select::{self, DeviceJob, Load, Reading, SelectOptions, SharedLibrary};
 
 use crate::link::{host, reproduce};
-use crate::model::{ObjectFormat, OffloadKind};
+use crate::model::{ObjectFormat, OffloadKind, printable_name};
 use crate::registration::{self, sycl};
 use crate::sys::run::{self, Cmd, PreloadedLinker};
 use crate::sys::session::Session;
@@ -62,7 +62,7 @@ fn old_hip(inputs: &Inputs, facts: &[HostFacts<'_>]) -> Option<String> {
         "{} was compiled by HIP's old driver (-fgpu-rdc with --no-offload-new-driver): nothing here defines `{}`, its device code. Compile it \
          with --offload-new-driver, or let clang make the device code of all such objects with --hip-link --no-offload-new-driver",
         object.origin(),
-        String::from_utf8_lossy(name)
+        printable_name(name)
     ))
 }
 
@@ -168,7 +168,7 @@ pub(super) fn with_hints(
             format!(
                 "`{}` is host code: {} defines it, for no device. Put it between `#pragma omp begin declare target` and `#pragma omp end declare \
                  target` (HIP and CUDA: `__device__`), and compile it with the options for offloading",
-                String::from_utf8_lossy(&missing.symbol),
+                printable_name(&missing.symbol),
                 inputs.objects[missing.object].origin()
             )
         })
@@ -337,7 +337,7 @@ fn loads(inputs: &Inputs) -> (Vec<Load>, Vec<SharedLibrary>) {
         }
     };
     let library = |(file, symbols): &(usize, SharedSymbols)| SharedLibrary {
-        name: inputs.files[*file].path.display().to_string(),
+        name: printable_name(inputs.files[*file].path.as_os_str().as_encoded_bytes()),
         defines: symbols.defines.clone(),
         needs: symbols.needs.clone(),
     };

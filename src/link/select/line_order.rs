@@ -10,6 +10,7 @@ use std::ops::Range;
 use super::resolve::{LINE, aliases};
 use super::{SelectOptions, SharedLibrary};
 use crate::link::scan::HostFacts;
+use crate::model::printable_name;
 
 /// How the host linker reads its line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -184,7 +185,7 @@ impl<'f> Line<'f> {
             By::Object(object) => &self.origins[object],
             By::Library(library) => &self.options.shared[library].name,
         };
-        let name = String::from_utf8_lossy(name);
+        let name = printable_name(name);
         self.taken.pulled[object] = Some(format!("the host link pulls it for `{name}`, needed by {by}"));
         self.changed = true;
         self.take(object);
@@ -221,7 +222,7 @@ impl<'f> Line<'f> {
     }
 
     fn explain(&mut self, member: usize, name: &[u8], by: usize) {
-        let (name, by) = (String::from_utf8_lossy(name), &self.origins[by]);
+        let (name, by) = (printable_name(name), &self.origins[by]);
         self.taken.pulled[member] = Some(format!("the host link pulls it for `{name}`, needed by {by}"));
         self.changed = true;
     }

@@ -10,6 +10,7 @@ use anyhow::Result;
 use super::line_order::{self, Reading, Taken, names};
 use super::{SelectOptions, symbols};
 use crate::link::scan::{DeviceImage, HostFacts};
+use crate::model::printable_name;
 
 /// What the host link takes, and in which order.
 pub(super) fn host_link(facts: &[HostFacts<'_>], lazy: &[bool], origins: &[String], options: &SelectOptions) -> Taken {
@@ -67,7 +68,7 @@ fn in_any_order(facts: &[HostFacts<'_>], lazy: &[bool], origins: &[String], opti
         else {
             continue;
         };
-        pulled[input_object] = Some(format!("the host link pulls it for `{}`, needed by {by}", String::from_utf8_lossy(&name)));
+        pulled[input_object] = Some(format!("the host link pulls it for `{}`, needed by {by}", printable_name(&name)));
         resolver.include(&facts[input_object], &origins[input_object]);
     }
     pulled
@@ -188,7 +189,7 @@ pub(super) fn device_pulls(
             if defined.contains(&symbol.name) || !members.insert(provider) {
                 continue;
             }
-            let name = String::from_utf8_lossy(&symbol.name);
+            let name = printable_name(&symbol.name);
             taken.insert(provider, format!("it defines the device symbol `{name}`, which {} leaves undefined", found[at].origin));
             defined.extend(tables[&provider].defined.iter().map(|symbol| symbol.name.clone()));
             queue.push_back(provider);

@@ -22,6 +22,7 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("regressions::g19d_names_in_messages_are_escaped", messages),
         with_llvm("regressions::g19e_names_in_reports_and_lists_are_escaped", reports),
         with_llvm("regressions::g19g_names_in_programs_are_escaped", programs),
+        with_llvm("regressions::g19h_names_of_symbols_are_escaped", symbols),
         test("regressions::g19f_names_of_damaged_archives_are_escaped", damaged_archives),
     ];
     for (name, signal) in SIGNALS {
@@ -166,6 +167,52 @@ fn programs() -> Outcome {
         let told = text(&ended.stdout) + &text(&ended.stderr);
         expect_in(&told, "\\u{1b}[31m").map_err(|_| Failed::from(format!("{} of {file}: {told}", text(name))))?;
         is_harmless(&told)?;
+    }
+    passed()
+}
+
+/// A symbol whose name has a line that looks like one of ours.
+const LABEL: &str = "__asm__(\"__hip_fatbin_x\\nerror: all is well\\033[31m\")";
+
+/// What is said of a symbol: by `--wrapper-why`, in a hint of what is missing, and of HIP's old driver.
+fn symbols() -> Outcome {
+    let work = Work::new();
+    let device = format!(
+        "int f(int) {LABEL}; int main(void) {{ int x = 0;\n#pragma omp target map(tofrom : x)\n  x = f(x);\n  return x; }}"
+    );
+    let host = format!("extern const char f[] {LABEL}; __attribute__((section(\".hipFatBinSegment\"))) const void *wrapper = f;");
+    let callee = format!("int f(int) {LABEL}; int f(int x) {{ return x; }}");
+    for (name, source, flags) in
+        [("device", &device, &OFFLOAD[..]), ("host", &host, &[]), ("callee", &callee, &[]), ("both", &callee, &OFFLOAD[..])]
+    {
+        let source = if name == "both" {
+            format!("#pragma omp begin declare target\n{source}\n#pragma omp end declare target\n")
+        } else {
+            source.clone()
+        };
+        work.file(&format!("{name}.c"), source);
+        run(work.command(llvm("clang")).args(flags).args(["-fPIC", "-c", &format!("{name}.c")]))?;
+    }
+    work.archive("lib.a", &["both.o"])?;
+    for (objects, says) in [
+        (&["device.o", "callee.o"][..], "is host code: callee.o defines it"),
+        (&["device.o", "lib.a"], "pulls it for `__hip_fatbin_x"),
+        (&["--start-group", "device.o", "lib.a", "--end-group"], "pulls it for `__hip_fatbin_x"),
+        (&["host.o"], "was compiled by HIP's old driver"),
+    ] {
+        for linker in ["ld", "lld"] {
+            let program = if linker == "ld" { "/usr/bin/ld".to_owned() } else { format!("{LLVM}/ld.lld") };
+            let mut link = work.command(made().links.join("clang-linker-wrapper"));
+            link.args(["--host-triple=x86_64-pc-linux-gnu", "--wrapper-why", "-shared", "-o", "x"]).args(objects);
+            link.arg(format!("--linker-path={program}")).env("OFFLD_CLANG", llvm("clang"));
+            let told = text(&output(&mut link)?.stderr);
+            expect_in(&told, says)?;
+            // The linkers' own messages and commands are theirs.
+            let ours: Vec<&str> =
+                told.lines().filter(|line| line.contains("__hip_fatbin_x") && line.contains("all is well")).collect();
+            ensure(!ours.is_empty(), || told.clone())?;
+            ours.into_iter().try_for_each(|line| expect_in(line, "__hip_fatbin_x\\nerror: all is well\\u{1b}[31m"))?;
+        }
     }
     passed()
 }
