@@ -29,7 +29,37 @@ fn gcc(hunt: &Hunt, version: u32, answer: u32) -> Result<(), Failed> {
     hunt.write(&format!("{folder}/crtbegin.o"), "")
 }
 
+/// `first/libhelper.a`, a thin archive of GNU ar, of members that are in an archive themselves.
+fn thin_of_archive(hunt: &Hunt, answer: u32) -> Result<(), Failed> {
+    hunt.archive(answer, "first/inner.a")?;
+    let _ = std::fs::remove_file(hunt.at("first/libhelper.a"));
+    hunt.work.run("ar", ["rcsTD", "first/libhelper.a", "first/inner.a"]).map(drop)
+}
+
 pub(super) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "g05e_an_archive_whose_members_a_thin_one_has",
+        linkers: GNU,
+        line: &["-Lfirst", "-lhelper"],
+        environment: &[],
+        before: |hunt| thin_of_archive(hunt, 1),
+        change: |hunt| hunt.archive(2, "first/inner.a"),
+    },
+    Scenario {
+        name: "g05f_a_thin_archive_by_a_link_to_it",
+        linkers: BOTH,
+        line: &["-Lfirst", "-lhelper"],
+        environment: &[],
+        before: |hunt| {
+            hunt.put("helper.o", 1, "thin/helper.o")?;
+            hunt.thin("thin/libhelper.a", "thin/helper.o")?;
+            hunt.folder("first")?;
+            hunt.put("helper.o", 1, "first/helper.o")?;
+            hunt.link_to("../thin/libhelper.a", "first/libhelper.a")
+        },
+        // Linkers take the members from beside the name that the archive was found by.
+        change: |hunt| hunt.put("helper.o", 2, "first/helper.o"),
+    },
     Scenario {
         name: "g09s_what_a_shared_library_needs",
         linkers: GNU,
