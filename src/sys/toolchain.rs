@@ -167,10 +167,11 @@ fn our_folders() -> impl Iterator<Item = PathBuf> {
     ours.into_iter().flatten().filter_map(|me| me.parent().map(Path::to_path_buf))
 }
 
-/// The folder in which a driver finds us as its wrapper (`-B`), if that is one of ours: the folder that has all of our names.
+/// The folder in which a driver finds us as its wrapper (`-B`): that of our other names, or where `make install` puts them.
 pub(crate) fn folder_of_names() -> Option<PathBuf> {
-    let folder = our_folders().find(|folder| is_ourselves(&folder.join("clang-linker-wrapper")))?;
-    std::path::absolute(folder).ok()
+    let ours = our_folders().filter_map(|folder| std::path::absolute(folder).ok());
+    let mut all = ours.flat_map(|folder| [folder.parent().map(|prefix| prefix.join("libexec/offld")), Some(folder)]).flatten();
+    all.find(|folder| is_ourselves(&folder.join("clang-linker-wrapper")))
 }
 
 /// The program `name` in offld's folder (LLVM's tools look there, too), else on `PATH`, else the bare name.

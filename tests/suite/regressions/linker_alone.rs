@@ -97,6 +97,14 @@ fn wrapped_advice() -> Outcome {
         expect_in(&inspected, "device code linked by offld ")?;
         expect_equal("stdout", "device 1\n", &run_offloaded(&mut work.command("./program"))?)?;
     }
+    // The names where `make install` puts them.
+    for (name, to) in [("usr/bin/ld.offld", "ld.offld"), ("usr/libexec/offld/clang-linker-wrapper", "clang-linker-wrapper")] {
+        let path = work.path().join(name);
+        std::fs::create_dir_all(path.parent().ok_or("a folder")?)?;
+        std::os::unix::fs::symlink(made().links.join(to), path)?;
+    }
+    let told = stderr_of(&mut link("--ld-path=usr/bin/ld.offld", ""))?;
+    expect_in(&told, &format!("add `-B {}/usr/libexec/offld` to clang's line", work.path().display()))?;
     // A copy of the linker alone does not know of such a folder.
     std::fs::create_dir(work.path().join("alone"))?;
     std::os::unix::fs::symlink(made().links.join("ld.offld"), work.path().join("alone/ld.offld"))?;
