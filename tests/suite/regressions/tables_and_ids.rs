@@ -2,14 +2,16 @@
 
 use libtest_mimic::Trial;
 
+use crate::kit::Image;
 use crate::support::{
-    OFFLOAD, Outcome, Release, Work, ensure, expect_equal, ledger, llvm, made, missing, passed, run, run_failing, run_offloaded,
-    test, with_llvm,
+    OFFLOAD, Outcome, Release, Work, ensure, expect_equal, expect_in, ledger, llvm, made, missing, passed, run, run_failing,
+    run_offloaded, stderr_of, test, with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         test("releases::regressions::g15a_one_object_with_both_entry_tables_registers_both", both_tables),
+        with_llvm("regressions::g15d_both_entry_tables_are_registered_whoever_made_them", tables_by_hand),
         with_llvm("regressions::g15b_hip_and_hipv4_are_two_kinds_in_a_bundle", two_kinds),
         with_llvm("regressions::g15c_dashes_after_an_id_are_no_target_id", dashes),
     ]
@@ -57,6 +59,30 @@ fn both_tables() -> Outcome {
         expect_equal("the tables", "[\"32\", \"56\"]", &format!("{layouts:?}"))?;
     }
     work.expect_no_temps()?;
+    passed()
+}
+
+/// The same without the compilers of two releases: entries of either sort, of which one object is made.
+fn tables_by_hand() -> Outcome {
+    let work = Work::new();
+    let entry = |section: &str, size: u32| {
+        format!(
+            "__attribute__((section(\"{section}\"), used, aligned(8))) static const char entry[{size}] = {{0, 0, 0, 0, 0, 0, 0, 0, 1}};\n"
+        )
+    };
+    work.fat_with("old.o", &[Image::host("OLD")], &entry("omp_offloading_entries", 32))?;
+    work.fat_with("new.o", &[Image::host("NEW")], &entry("llvm_offload_entries", 56))?;
+    for order in [["old.o", "new.o"], ["new.o", "old.o"]] {
+        work.forget();
+        run(work.command("ld").args(["-r", "-o", "both.o"]).args(order))?;
+        let told = stderr_of(&mut work.wrapper(["both.o", "-o", "x", "--print-wrapped-module"]))?;
+        for table in ["__start_omp_offloading_entries", "__stop_omp_offloading_entries", "__start_llvm_offload_entries"] {
+            expect_in(&told, &format!("@{table} = external hidden constant"))?;
+        }
+        expect_equal("registrations", "2", &told.matches("call void @__tgt_register_lib(").count().to_string())?;
+        let objects = work.host_line()?.into_iter().filter(|word| word.contains(".openmp.image")).count();
+        expect_equal("registration objects", "2", &objects.to_string())?;
+    }
     passed()
 }
 
