@@ -28,6 +28,7 @@ use crate::io::bytes::Bytes;
 use crate::io::copy;
 use crate::io::outputs::{Output, io_error};
 use crate::sys::session::{self, Session};
+use crate::sys::signals::Signals;
 
 /// Pieces up to this size are read through the map: that costs less than copying does.
 const SMALL: u64 = 64 << 10;
@@ -89,7 +90,12 @@ impl Piece {
 
     /// As [`Piece::open`], for a file that is one of many: it is not kept open.
     pub fn open_one_of_many(path: &Path) -> Result<Piece> {
-        Ok(Piece::open(path)?.without_handle(path))
+        Piece::try_open_one_of_many(path).map_err(|error| io_error(path, &error))
+    }
+
+    /// The same, with the system's error.
+    pub fn try_open_one_of_many(path: &Path) -> io::Result<Piece> {
+        Ok(Piece::try_open(path)?.without_handle(path))
     }
 
     /// All of the file at `path`, which another file names. It must be a regular file: an archive that names a device or a pipe
@@ -286,16 +292,16 @@ fn temporary() -> Result<File> {
 
 /// An unnamed temporary file to which many pieces are appended: there may be more of them than files can be open at once.
 #[derive(Debug)]
-pub struct Spool<'s> {
-    session: &'s Session,
+pub struct Spool {
+    signals: Arc<Signals>,
     file: Option<(File, Arc<Source>)>,
     end: u64,
 }
 
-impl<'s> Spool<'s> {
+impl Spool {
     /// An empty one. The file is made when the first piece is added: most runs need none.
-    pub fn new(session: &'s Session) -> Self {
-        Spool { session, file: None, end: 0 }
+    pub fn new(session: &Session) -> Self {
+        Spool { signals: Arc::clone(&session.signals), file: None, end: 0 }
     }
 
     /// What `write` writes, as a piece. Nothing of it is kept when `write` fails.
@@ -306,7 +312,7 @@ impl<'s> Spool<'s> {
         };
         file.seek(SeekFrom::Start(self.end))?;
         write(file)?;
-        self.session.signals.check()?;
+        self.signals.check()?;
         let (at, end) = (self.end, file.stream_position()?);
         let bytes = Bytes::map_part(file, at, end - at)?;
         self.end = end;

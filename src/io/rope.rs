@@ -178,7 +178,7 @@ impl Rope {
     }
 
     /// The bytes as one piece. Where they are more than one part, they are written to `spool` first.
-    pub fn into_piece(mut self, spool: &mut Spool<'_>) -> Result<Piece> {
+    pub fn into_piece(mut self, spool: &mut Spool) -> Result<Piece> {
         match self.parts.pop() {
             Some(RopePart::Piece(piece)) if self.parts.is_empty() => return Ok(piece),
             last => self.parts.extend(last),

@@ -26,14 +26,14 @@ mod what;
 mod zip;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::Mutex;
 
 use anyhow::{Context, Result};
 use object::elf::{ET_DYN, ET_EXEC, ET_REL};
 use rayon::prelude::*;
 
 use crate::formats::{bundle, compressed, dynamic, fatbin, magic, offload_binary};
-use crate::io::piece::Piece;
+use crate::io::piece::{Piece, Spool};
 use crate::sys::session::Session;
 use crate::sys::threads;
 use image::ImageMetadata;
@@ -60,12 +60,13 @@ pub(crate) struct Request {
 /// signal.
 pub(crate) fn inspect(request: &Request, session: &Session) -> Result<Report> {
     let (paths, faults) = folders::expand(&request.files);
+    let spool = Mutex::new(Spool::new(session));
+    let inspection = Inspection { request, session, spool: &spool };
     let mut files: Vec<FileReport> = threads::in_parallel(|| {
-        let each =
-            paths.par_iter().filter_map(|found| Some(file(&found.path, request, session)).filter(|file| found.is_wanted(file)));
+        let each = paths.par_iter().filter_map(|found| Some(inspection.file(&found.path)).filter(|file| found.is_wanted(file)));
         each.collect()
     });
-    files.extend(faults.into_iter().map(|(path, error)| unreadable(&path, request, session, &error)));
+    files.extend(faults.into_iter().map(|(path, error)| inspection.unreadable(&path, &error)));
     session.signals.check()?;
     if let Some(folder) = &request.extract {
         extract::all(&mut files, folder, session)?;
@@ -76,29 +77,41 @@ pub(crate) fn inspect(request: &Request, session: &Session) -> Result<Report> {
 /// Looks into one file. What is wrong with what is in it is in the report; an error is one of opening it.
 pub(crate) fn inspect_one(path: &Path, request: &Request, session: &Session) -> Result<FileReport> {
     let piece = Piece::open(path)?;
-    Ok(opened(path, piece, request, session))
+    Ok(Inspection { request, session, spool: &Mutex::new(Spool::new(session)) }.opened(path, piece))
 }
 
-fn file(path: &Path, request: &Request, session: &Session) -> FileReport {
-    let name = path.display().to_string();
-    match Piece::try_open(path).with_context(|| name.clone()) {
-        Ok(piece) => opened(path, piece, request, session),
-        Err(error) => unreadable(path, request, session, &error),
+/// What is the same for all files.
+#[derive(Clone, Copy)]
+struct Inspection<'r> {
+    request: &'r Request,
+    session: &'r Session,
+    /// What was inflated of images whose bytes are wanted afterwards.
+    spool: &'r Mutex<Spool>,
+}
+
+impl Inspection<'_> {
+    fn file(&self, path: &Path) -> FileReport {
+        // There may be more files than can be open at once, and those with images that are extracted are needed to the end.
+        let piece = if self.request.extract.is_some() { Piece::try_open_one_of_many(path) } else { Piece::try_open(path) };
+        match piece.with_context(|| path.display().to_string()) {
+            Ok(piece) => self.opened(path, piece),
+            Err(error) => self.unreadable(path, &error),
+        }
     }
-}
 
-fn unreadable(path: &Path, request: &Request, session: &Session, error: &anyhow::Error) -> FileReport {
-    let mut walk = Walk::new(request, Arc::clone(&session.signals), 0);
-    walk.note(error);
-    walk.report(path, UNREADABLE)
-}
+    fn unreadable(&self, path: &Path, error: &anyhow::Error) -> FileReport {
+        let mut walk = Walk::new(self, 0);
+        walk.note(error);
+        walk.report(path, UNREADABLE)
+    }
 
-fn opened(path: &Path, piece: Piece, request: &Request, session: &Session) -> FileReport {
-    let mut walk = Walk::new(request, Arc::clone(&session.signals), piece.size());
-    let kind = kind(piece.bytes());
-    let place = Place { file: path.to_owned(), steps: Vec::new() };
-    walk.enter(&Cursor { piece, file: path.to_owned(), place, facts: ImageMetadata::default(), inside: false, depth: 0 });
-    walk.report(path, kind)
+    fn opened(&self, path: &Path, piece: Piece) -> FileReport {
+        let mut walk = Walk::new(self, piece.size());
+        let kind = kind(piece.bytes());
+        let place = Place { file: path.to_owned(), steps: Vec::new() };
+        walk.enter(&Cursor { piece, file: path.to_owned(), place, facts: ImageMetadata::default(), inside: false, depth: 0 });
+        walk.report(path, kind)
+    }
 }
 
 /// The type of a file, for the report.

@@ -50,7 +50,7 @@ pub(super) fn unbundle(request: &Request, ids: &[Id], session: &Session) -> Resu
 }
 
 /// The code objects of all members, in order. Members without any, such as archives and texts, are skipped.
-fn code_objects(request: &Request, path: &Path, spool: &mut Spool<'_>, session: &Session) -> Result<Vec<MemberObject>> {
+fn code_objects(request: &Request, path: &Path, spool: &mut Spool, session: &Session) -> Result<Vec<MemberObject>> {
     let archive = Piece::open(path)?;
     let mut found = Vec::new();
     members::each(&archive, path, spool, |member, piece, spool| {

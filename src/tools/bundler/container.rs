@@ -103,7 +103,7 @@ pub(crate) fn read(
     name: &str,
     hint: Hint,
     what: &'static str,
-    spool: &mut Spool<'_>,
+    spool: &mut Spool,
     session: &Session,
 ) -> Result<Container> {
     let mut reader = BundleReader { name, what, hint, spool, session, entries: Vec::new(), compressed: Vec::new() };
@@ -113,7 +113,7 @@ pub(crate) fn read(
 
 /// What is in `piece`, decompressed, for bundles of text, whose entries are found by their marks. What is not compressed is the
 /// piece itself.
-pub(crate) fn inflate(piece: &Piece, name: &str, spool: &mut Spool<'_>, session: &Session) -> Result<(Rope, Vec<Inflated>)> {
+pub(crate) fn inflate(piece: &Piece, name: &str, spool: &mut Spool, session: &Session) -> Result<(Rope, Vec<Inflated>)> {
     let hint = Hint::Binary;
     let mut reader = BundleReader { name, what: "input", hint, spool, session, entries: Vec::new(), compressed: Vec::new() };
     if !compressed::is_compressed(piece.bytes()) {
@@ -127,17 +127,17 @@ pub(crate) fn inflate(piece: &Piece, name: &str, spool: &mut Spool<'_>, session:
     Ok((plain, reader.compressed))
 }
 
-struct BundleReader<'r, 's> {
+struct BundleReader<'r> {
     name: &'r str,
     what: &'static str,
     hint: Hint,
-    spool: &'r mut Spool<'s>,
+    spool: &'r mut Spool,
     session: &'r Session,
     entries: Vec<BundleEntry>,
     compressed: Vec<Inflated>,
 }
 
-impl BundleReader<'_, '_> {
+impl BundleReader<'_> {
     /// Takes in the entries of a file; returns all of it decompressed.
     fn file(&mut self, piece: &Piece) -> Result<Rope> {
         if !starts_bundle(piece.bytes()) {

@@ -51,7 +51,7 @@ pub(super) fn add(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
         image.sha256 = Some(bytes_of::sha256(&cursor.piece).with_context(|| cursor.place.to_string())?);
     }
     if walk.request.extract.is_some() || walk.request.keep_bytes {
-        image.piece = Some(cursor.piece.clone());
+        image.piece = Some(walk.kept(&cursor.piece).with_context(|| cursor.place.to_string())?);
     }
     // The image is listed even if its kernels cannot be read.
     if walk.request.kernels && matches!(format, "elf" | "cubin") {

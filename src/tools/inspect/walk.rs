@@ -1,8 +1,9 @@
 //! The recursion through a file and everything it contains, down to the device images. An error in one container ends that
 //! container only; it is noted, and the rest is still inspected.
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Error, Result, bail};
 use object::FileKind;
@@ -10,12 +11,12 @@ use object::FileKind;
 use super::image::ImageMetadata;
 use super::report::{Entries, FileReport, Image, Linker, Place, Registration};
 use super::what::{ByteKind, byte_kind};
-use super::{Request, archive, bitcode, containers, image, objects, registers, zip};
+use super::{Inspection, Request, archive, bitcode, bytes_of, containers, image, objects, registers, zip};
 use crate::error;
 use crate::formats::archive::MAX_NESTING;
 use crate::formats::elf::link_note::{self, LinkedBy};
 use crate::formats::offload_entries;
-use crate::io::piece::Piece;
+use crate::io::piece::{Piece, Spool};
 use crate::model::Generation;
 use crate::sys::signals::Signals;
 
@@ -37,6 +38,7 @@ pub(super) struct Walk<'r> {
     left: u64,
     /// How many more bytes may be inflated of members of zip files.
     pub(super) inflatable: u64,
+    spool: &'r Mutex<Spool>,
 }
 
 /// Bytes to be inspected, with their place and what the enclosing containers say about them.
@@ -66,12 +68,27 @@ impl Cursor {
 
 impl<'r> Walk<'r> {
     /// Starts the inspection of a file of `size` bytes.
-    pub(super) fn new(request: &'r Request, signals: Arc<Signals>, size: u64) -> Self {
+    pub(super) fn new(inspection: &Inspection<'r>, size: u64) -> Self {
+        let Inspection { request, session, spool } = *inspection;
+        let signals = Arc::clone(&session.signals);
         let left = FEW + size / BYTES_EACH;
         let (images, registrations, entries) = (Vec::new(), Vec::new(), Vec::new());
         let (linked_by, errors) = (Vec::new(), Vec::new());
         let inflatable = zip::most_inflated(size);
-        Walk { request, signals, images, registrations, entries, linked_by, errors, left, inflatable }
+        Walk { request, signals, images, registrations, entries, linked_by, errors, left, inflatable, spool }
+    }
+
+    /// The bytes of an image, for whoever writes them when the walk is over. What was inflated is in a file of its own, with all else that
+    /// came out there: there may be more such files than can be open at once, so the image alone is kept, with others.
+    pub(super) fn kept(&self, piece: &Piece) -> Result<Piece> {
+        if !piece.is_made() || piece.copied_from().is_none() {
+            return Ok(piece.clone());
+        }
+        let mut spool = self.spool.lock().unwrap_or_else(PoisonError::into_inner);
+        spool.add(|file| {
+            io::copy(&mut bytes_of::reader(piece), file)?;
+            Ok(())
+        })
     }
 
     /// What was found in the file `path`, which is of the type `kind`.

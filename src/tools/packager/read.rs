@@ -52,15 +52,15 @@ pub(crate) fn images(path: &Path, piece: &Piece, session: &Session) -> Result<Ve
     Ok(reader.images)
 }
 
-struct ImageReader<'s> {
+struct ImageReader {
     images: Vec<Image>,
     /// How many images were read, those within images included.
     seen: usize,
     /// Where compressed binaries are decompressed to.
-    spool: Spool<'s>,
+    spool: Spool,
 }
 
-impl ImageReader<'_> {
+impl ImageReader {
     /// Takes in the images of `piece`. `at` is the file that it is in: names in a thin archive are relative to that.
     fn read(&mut self, origin: &Origin, at: &Path, piece: &Piece, depth: usize) -> Result<()> {
         if depth > MAX_NESTING {
@@ -154,7 +154,7 @@ fn bare(triple: &str, arch: &str, contents: Piece) -> Image {
     }
 }
 
-impl ImageReader<'_> {
+impl ImageReader {
     /// Takes in the images of the containers in a section, which follow one another. In a section of a linked program (`allocated`)
     /// other data may come after them.
     fn linked_or_fat(&mut self, origin: &Origin, contents: &Piece, allocated: bool, depth: usize) -> Result<()> {

@@ -20,6 +20,7 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("regressions::g22q_a_damaged_member_is_told_and_the_rest_is_shown", damaged),
         with_llvm("regressions::g22q_zip_files_that_grow_without_end", bombs),
         with_llvm("regressions::g22q_a_large_member_is_not_in_memory", memory),
+        with_llvm("regressions::g22q_more_files_than_can_be_open", many),
         with_llvm("regressions::g22q_nothing_beside_a_wheel_is_taken_for_its_own", beside),
         with_llvm("regressions::g22q_the_report_has_all_that_it_had", old_form),
     ]
@@ -259,6 +260,28 @@ fn memory() -> Outcome {
     at_most_memory(&mut inspect(&work, &["x.whl"]), 40)?;
     at_most_memory(&mut inspect(&work, &["--extract", "out", "x.whl"]), 40)?;
     work.expect_no_temps()?;
+    passed()
+}
+
+/// All images are extracted at the end: of many members that were inflated, and of many files.
+fn many() -> Outcome {
+    const MANY: usize = 150;
+    let work = Work::new();
+    work.fat("k.o", &[Image::amd("gfx90a", "DEVICE-A")])?;
+    zip(&work, "x.whl", &format!("for at in range({MANY}): z.write('k.o', f'{{at}}.so')"))?;
+    // Small files are read, larger ones mapped.
+    let large = "object = open('k.o', 'rb').read() + bytes(100000)\n";
+    zip(&work, "large.whl", &format!("{large}for at in range({MANY}): z.writestr(f'{{at}}.so', object)"))?;
+    std::fs::create_dir(work.path().join("top"))?;
+    for at in 0..MANY {
+        std::fs::copy(work.path().join("k.o"), work.path().join(format!("top/{at}.o")))?;
+    }
+    for input in ["x.whl", "large.whl", "top"] {
+        let line = format!("ulimit -n 64 && exec {} inspect --summary --extract out-{input} {input}", offld().display());
+        expect_in(&run(work.command("sh").args(["-c", &line]))?, &format!("  {MANY}  "))?;
+        let extracted = std::fs::read_dir(work.path().join(format!("out-{input}")))?.count();
+        expect_equal(input, &MANY.to_string(), &extracted.to_string())?;
+    }
     passed()
 }
 

@@ -13,8 +13,8 @@ use crate::io::piece::{Piece, Spool, member_of};
 pub(super) fn each(
     archive: &Piece,
     path: &Path,
-    spool: &mut Spool<'_>,
-    mut take: impl FnMut(&str, &Piece, &mut Spool<'_>) -> Result<()>,
+    spool: &mut Spool,
+    mut take: impl FnMut(&str, &Piece, &mut Spool) -> Result<()>,
 ) -> Result<()> {
     if !magic::is_archive(archive.bytes()) {
         // LLVM says so whatever the size.

@@ -15,7 +15,7 @@ pub(super) fn archive(
     chosen: &[&MemberObject],
     path: &Path,
     out: &mut Output,
-    spool: &mut Spool<'_>,
+    spool: &mut Spool,
     session: &Session,
 ) -> Result<()> {
     let mut named = Vec::with_capacity(chosen.len());
