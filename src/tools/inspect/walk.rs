@@ -78,8 +78,8 @@ impl<'r> Walk<'r> {
         Walk { request, signals, images, registrations, entries, linked_by, errors, left, inflatable, spool }
     }
 
-    /// The bytes of an image, for whoever writes them when the walk is over. What was inflated is in a file of its own, with all else that
-    /// came out there: there may be more such files than can be open at once, so the image alone is kept, with others.
+    /// The bytes of an image, for whoever writes them when the walk is over. What was inflated is in a file of its own, with all
+    /// else that came out there: there may be more such files than can be open at once, so the image alone is kept, with others.
     pub(super) fn kept(&self, piece: &Piece) -> Result<Piece> {
         if !piece.is_made() || piece.copied_from().is_none() {
             return Ok(piece.clone());

@@ -1,12 +1,17 @@
 //! Of several definitions device code takes the one that the host link takes: of weak ones that of the object which the linker reads first, and of members
 //! of two archives that of the archive which the linker searches for it.
 
+use std::process::Command;
+
 use libtest_mimic::{Failed, Trial};
 
-use crate::support::{LLVM, OFFLOAD, Outcome, Work, expect_equal, llvm, made, passed, run, run_offloaded, with_llvm};
+use crate::support::{
+    LLVM, OFFLOAD, Outcome, Work, expect_equal, expect_in, llvm, made, passed, root, run, run_offloaded, test, with_llvm,
+};
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
+        test("regressions::g11e_make_links_as_many_random_programs_as_one_asks_for", more_programs),
         with_llvm("regressions::g11a_weak_definitions_in_the_order_in_which_members_are_taken", || {
             // In the archive `second` stands before `first`, which needs it.
             check(&["main.o", "lib.a"], &["bfd", "lld"])
@@ -24,6 +29,21 @@ pub(super) fn trials() -> Vec<Trial> {
             check(&["main.o", "-Wl,--start-group", "two.a", "one.a", "-Wl,--end-group"], &["bfd", "lld"])
         }),
     ]
+}
+
+/// `make fuzz-links` runs the tests of random links with another seed and another number: a
+/// name that no test has would run nothing, and pass.
+fn more_programs() -> Outcome {
+    let mut make = Command::new("make");
+    make.args(["-n", "fuzz-links", "LINKS=13", "SEED=7000", "SETUP=/no/stamp"]).current_dir(root()).env_remove("MAKEFLAGS");
+    let shown = run(&mut make)?;
+    expect_in(&shown, "OFFLD_LINKS_COUNT=13 OFFLD_LINKS_SEED=7000 ")?;
+    let filter = shown.split_whitespace().last().unwrap_or_default();
+    let mut list = Command::new(std::env::current_exe()?);
+    let listed = run(list.args(["--list", filter]).env("OFFLD_LINKS_COUNT", "13").env("OFFLD_LINKS_SEED", "7000"))?;
+    let names: Vec<&str> = listed.lines().filter_map(|line| line.strip_suffix(": test")).collect();
+    expect_equal("tests", "random_links::7000 random_links::7001 random_links::7002", &names.join(" "))?;
+    passed()
 }
 
 /// The function that all define.

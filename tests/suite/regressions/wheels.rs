@@ -204,7 +204,8 @@ fn damaged() -> Outcome {
             &work,
             "names.whl",
             &format!(
-                "z.write('k.o', 'good.so')\ni = zipfile.ZipInfo('x')\ni.filename = '{name}'\nz.writestr(i, open('k.o', 'rb').read())"
+                "z.write('k.o', 'good.so')\ni = zipfile.ZipInfo('x')\ni.filename = '{name}'\n\
+                 z.writestr(i, open('k.o', 'rb').read())"
             ),
         )?;
         let ended = output(&mut inspect(&work, &["names.whl"]))?;
