@@ -99,7 +99,7 @@ fn one_image() -> Outcome {
         let line = device_line(&work)?;
         has(&line, &format!("--target={NEW}"))?;
         has(&line, &format!("-mcpu={ARCH}"))?;
-        let objects: Vec<String> = work.host_line()?.into_iter().filter(|word| word.contains(".openmp.image")).collect();
+        let objects: Vec<String> = work.host_line()?.into_iter().filter(|word| word.contains(".openmp.image.wrapper")).collect();
         ensure(objects.len() == 1, || format!("{objects:?}"))?;
     }
     // With old names alone nothing changes.
