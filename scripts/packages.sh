@@ -23,6 +23,9 @@ finish() { # [STAMP]: written only when nothing was missing, so that the next ru
     if [ "${REQUIRE_TOOLS:-0}" = 1 ]; then
         say 'something is missing, and REQUIRE_TOOLS=1 makes that an error'
         exit 1
+    elif [ "${NEEDS_ALL:-0}" = 1 ] && [ "${NO_APT:-0}" = 0 ]; then
+        say 'nothing was built: all of this is needed. Once it is there, run this again'
+        exit 1
     else
         say 'going on without it: what needs it is skipped or fails with its own message'
     fi
@@ -35,6 +38,9 @@ available() {
     candidate=$(apt-cache policy "$1" | sed -n 's/^ *Candidate: //p')
     [ -n "$candidate" ] && [ "$candidate" != '(none)' ]
 }
+
+# Whether anything is known of what the sources have: before the first `apt-get update` nothing is.
+has_lists() { apt-cache policy dpkg | grep -q '://'; }
 
 as_root() {
     if [ "$(id -u)" = 0 ]; then
@@ -52,20 +58,46 @@ apt_install() {
     as_root apt-get install -qq -y --no-remove --no-install-recommends -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 "$@" >/dev/null
 }
 
+# Two releases of Debian have LLVM 22 themselves, for those who use their updates. OS_RELEASE: another file than the system's, for tests.
 where_llvm_comes_from() {
-    local codename
-    codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-bookworm}")
-    cat >&2 <<EOF
-setup: no configured apt source has LLVM 22. apt.llvm.org has it; add it (once, by yourself), then run this again:
-    sudo apt-get install -y wget ca-certificates
-    wget -qO- https://apt.llvm.org/llvm-snapshot.gpg.key | sudo tee /etc/apt/trusted.gpg.d/apt.llvm.org.asc >/dev/null
-    echo 'deb http://apt.llvm.org/$codename/ llvm-toolchain-$codename-22 main' | sudo tee /etc/apt/sources.list.d/llvm-22.list
+    local codename debian=''
+    # shellcheck source=/dev/null
+    codename=$(. "${OS_RELEASE:-/etc/os-release}" && echo "${VERSION_CODENAME:-bookworm}")
+    case $codename in
+        bookworm) debian='http://deb.debian.org/debian-security bookworm-security main' ;;
+        trixie) debian='http://deb.debian.org/debian trixie main' ;;
+    esac
+    if [ -n "$debian" ]; then
+        cat >&2 <<EOF
+setup: no configured apt source has LLVM 22. One of Debian's has it, which root adds with this line; then run this again:
+    echo 'deb $debian' > /etc/apt/sources.list.d/llvm-22.list
 EOF
+    else
+        cat >&2 <<EOF
+setup: no configured apt source has LLVM 22. apt.llvm.org has it, which root adds with these lines; then run this again:
+    apt-get install -y wget ca-certificates
+    wget -qO /etc/apt/trusted.gpg.d/apt.llvm.org.asc https://apt.llvm.org/llvm-snapshot.gpg.key
+    echo 'deb http://apt.llvm.org/$codename/ llvm-toolchain-$codename-22 main' > /etc/apt/sources.list.d/llvm-22.list
+EOF
+    fi
+}
+
+# Says which of the packages no source has, and sorts them out: WANTED has the others.
+sort_out() { # PACKAGE...
+    local package absent=()
+    WANTED=()
+    for package; do
+        if available "$package"; then WANTED+=("$package"); else absent+=("$package"); fi
+    done
+    [ "${#absent[@]}" = 0 ] && return
+    shortfall "no apt source has: ${absent[*]}"
+    case "${absent[*]}" in *-22*) where_llvm_comes_from ;; esac
 }
 
 install_packages() { # PACKAGE...
-    local missing=() wanted=() absent=() package
+    local missing=() package
     if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+        NO_APT=1
         shortfall "this system has no apt; what these Debian packages hold is needed: $*"
         return
     fi
@@ -73,23 +105,18 @@ install_packages() { # PACKAGE...
     [ "${#missing[@]}" = 0 ] && return
 
     if ! as_root true 2>/dev/null; then
-        shortfall 'cannot install packages (not root, and no sudo that lets us). Have somebody run:'
-        say "    apt-get update && apt-get install ${missing[*]}"
+        if has_lists; then sort_out "${missing[@]}"; fi
+        shortfall 'cannot install packages (not root, and no sudo that lets us). Have somebody run this as root:'
+        say "    apt-get update && apt-get install -y --no-install-recommends ${missing[*]}"
         return
     fi
     say "installing ${missing[*]}"
     as_root apt-get update -qq >&2 || say 'apt-get update failed; trying with the package lists that are there'
-    for package in "${missing[@]}"; do
-        if available "$package"; then wanted+=("$package"); else absent+=("$package"); fi
-    done
-    if [ "${#absent[@]}" != 0 ]; then
-        shortfall "no apt source has: ${absent[*]}"
-        case " ${absent[*]} " in *' clang-22 '*) where_llvm_comes_from ;; esac
-    fi
-    [ "${#wanted[@]}" = 0 ] && return
-    if ! apt_install "${wanted[@]}"; then
+    sort_out "${missing[@]}"
+    [ "${#WANTED[@]}" = 0 ] && return
+    if ! apt_install "${WANTED[@]}"; then
         # One package that cannot go in beside what is installed must not keep the others out.
-        for package in "${wanted[@]}"; do
+        for package in "${WANTED[@]}"; do
             apt_install "$package" || shortfall "could not install $package (apt-get's own message stands above)"
         done
     fi

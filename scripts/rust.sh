@@ -7,6 +7,8 @@ have=$("$cargo" --version 2>/dev/null | sed -n 's/^cargo \([0-9][0-9]*\.[0-9][0-
 # A cargo that does not say its version is believed: it says by itself what it cannot build.
 [ -n "$have" ] || exit 0
 if [ "${have%.*}" -lt "${wanted%.*}" ] || { [ "${have%.*}" -eq "${wanted%.*}" ] && [ "${have#*.}" -lt "${wanted#*.}" ]; }; then
-    echo "offld needs Rust $wanted or later, and $cargo is of Rust $have: \`rustup update\`, or get it from https://rustup.rs" >&2
+    path=$(command -v "$cargo" || echo "$cargo")
+    echo "offld needs Rust $wanted or later, and $path is of Rust $have." >&2
+    echo "Get it from https://rustup.rs, or by \`rustup update\`; then \`. ~/.cargo/env\` puts it before others in PATH." >&2
     exit 1
 fi

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What building offld, its tests, its lint and its benchmarks need, on Debian and Ubuntu; with --demo, what building and `make demo` need.
+# What building offld, its tests, its lint and its benchmarks need, on Debian and Ubuntu; with --demo, what building and `make demo` need, all of it.
 # usage: setup.sh [--demo] [STAMP]
 set -eu
 # shellcheck source-path=SCRIPTDIR source=packages.sh
@@ -46,6 +46,7 @@ fetch_wheel() {
 }
 if [ "${1:-}" = --demo ]; then
     shift
+    NEEDS_ALL=1
     install_packages "${build[@]}"
 else
     install_packages "${build[@]}" "${tests[@]}"
@@ -57,6 +58,7 @@ fi
 
 if ! command -v cargo >/dev/null; then
     shortfall 'no Rust here (cargo is not in PATH). Get version 1.90 or later from https://rustup.rs:'
+    command -v curl >/dev/null || say '    apt-get install -y --no-install-recommends curl ca-certificates    # as root'
     say "    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y && . \"\$HOME/.cargo/env\""
 fi
 finish "${1:-}"

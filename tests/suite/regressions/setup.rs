@@ -12,6 +12,7 @@ use crate::support::{
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         test("regressions::g21a_the_demo_asks_for_what_it_needs_and_not_again", demo_packages),
+        test("regressions::g21f_the_demo_stops_where_it_may_install_nothing", demo_without_root),
         test("regressions::g21b_the_readme_names_the_packages_of_the_build", readme_packages),
         test("regressions::g21c_an_old_rust_is_told_which_one_is_needed", old_rust),
         with_llvm("regressions::g21e_tests_pass_where_rocm_and_cuda_are_installed", || beside_gpu_toolkits(&SENSITIVE)),
@@ -113,6 +114,40 @@ fn demo_packages() -> Outcome {
     passed()
 }
 
+/// A system where nothing is installed and whose user is not root: what is to be done is said, and nothing is built.
+fn demo_without_root() -> Outcome {
+    let work = Work::new();
+    work.tool("bin/dpkg-query", "#!/bin/sh\nexit 1\n");
+    work.tool("bin/id", "#!/bin/sh\necho 1000\n");
+    work.tool("bin/sudo", "#!/bin/sh\nexit 1\n");
+    work.tool("bin/cargo", "#!/bin/sh\necho 'cargo 1.95.0'\n");
+    work.tool("bin/apt-get", "#!/bin/sh\necho \"$@\" >> \"${0%/bin/*}/asked\"\n");
+    // Sources that have everything but LLVM 22, or of which nothing is known yet.
+    let known = "#!/bin/sh\ncase $2 in *-22*) echo '  Candidate: (none)' ;; *) echo '  Candidate: 1.0'; echo ' 500 http://debian.example' ;; esac\n";
+    let unknown = "#!/bin/sh\n[ $2 = dpkg ] && echo '  Candidate: 1.0'\nexit 0\n";
+    let path = format!("{}:{}", work.path().join("bin").display(), std::env::var("PATH").unwrap_or_default());
+    let wanted = format!("apt-get install -y --no-install-recommends {}", packages("build")?.join(" "));
+    for (codename, lists, source) in [
+        ("bookworm", known, "debian-security bookworm-security main"),
+        ("trixie", known, "debian.org/debian trixie main"),
+        ("noble", known, "apt.llvm.org/noble/ llvm-toolchain-noble-22 main"),
+        ("bookworm", unknown, "apt-get update &&"),
+    ] {
+        work.tool("bin/apt-cache", lists);
+        work.file("os-release", format!("VERSION_CODENAME={codename}\n"));
+        let mut setup = work.command(root().join("scripts/setup.sh"));
+        setup.args(["--demo", "stamp"]).env("PATH", &path).env("OS_RELEASE", work.path().join("os-release"));
+        let told = run_failing(&mut setup)?;
+        for part in [&wanted, source, "nothing was built"] {
+            expect_in(&told, part)?;
+        }
+        ensure(told.contains("no apt source has") == (lists == known), || format!("sources of which nothing is known: {told}"))?;
+    }
+    ensure(!work.path().join("asked").exists(), || "apt was asked by a user who may not")?;
+    ensure(!work.path().join("stamp").exists(), || "a stamp, though everything is missing")?;
+    passed()
+}
+
 fn readme_packages() -> Outcome {
     let readme = std::fs::read_to_string(root().join("README.md"))?;
     let named: Vec<&str> = readme.lines().filter(|line| line.trim_start().starts_with("apt install")).collect();
@@ -136,7 +171,8 @@ fn old_rust() -> Outcome {
         build.arg("build").arg(format!("CARGO={}", cargo.display())).current_dir(root()).env_remove("MAKEFLAGS");
         if is_old {
             let told = run_failing(&mut build)?;
-            expect_in(&told, &format!("offld needs Rust {wanted} or later"))?;
+            let found = format!("offld needs Rust {wanted} or later, and {} is of Rust {}.", cargo.display(), &version[..4]);
+            expect_in(&told, &found)?;
         } else {
             run(&mut build)?;
         }
