@@ -1,8 +1,6 @@
 //! What comes of device code for AMD under its old and its new names: one code object in HIP's bundle, the triple that is registered, and the
 //! images that are kept.
 
-use std::path::PathBuf;
-
 use libtest_mimic::{Failed, Trial};
 
 use crate::kit::Image;
