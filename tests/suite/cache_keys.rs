@@ -279,7 +279,7 @@ fn gpu_images() -> Outcome {
     let (said, without) = link(Path::new("off"))?;
     expect_in(&said, "clang")?;
     let cache = work.path().join("cache");
-    for (which, text) in [("kept", "for the first time"), ("found", FOUND)] {
+    for (which, text) in [("kept", "for the first time"), ("found", "found in the cache")] {
         let (said, with) = link(&cache)?;
         let links = said.lines().filter(|line| line.contains("device link for") && line.contains(text)).count();
         expect_equal(&format!("how often it is {which}\n{said}"), "2", &links.to_string())?;
