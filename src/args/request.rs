@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use super::state::{State, Walk};
-use super::values::{expression_names, granularity, jobs, pair, sycl_release, text};
+pub use super::values::Defsym;
+use super::values::{granularity, jobs, pair, sycl_release, text};
 use super::{Arg, ArgKind, Dialect, Id, Ledger, Role, TargetArg};
 use crate::error::Error;
 
@@ -202,11 +203,12 @@ pub struct LinkRequest {
     pub gc_sections: bool,
     /// `-m`, the last one.
     pub emulation: Option<String>,
-    /// Symbols that the command line requires: of `-e`, `-u`, `--require-defined`, and every name in the expression of a
-    /// `--defsym`.
+    /// Symbols that the command line requires: of `-e`, `-u` and `--require-defined`.
     pub undefined: Vec<String>,
-    /// Those of them that ld.lld looks for only after it has read all inputs: of `-e` and `--defsym`.
+    /// Those of them that ld.lld looks for only after it has read all inputs: of `-e`.
     pub late_undefined: Vec<String>,
+    /// What `--defsym` requires.
+    pub defsyms: Vec<Defsym>,
     /// `--undefined-glob`: patterns for symbols whose definitions are linked.
     pub undefined_globs: Vec<String>,
     /// Linker scripts that options name (`-T`).
@@ -244,8 +246,10 @@ impl LinkRequest {
             let (Some(id), value) = (arg.id(), arg.value.as_deref().unwrap_or_default()) else {
                 continue;
             };
-            if id == Id::LinkOut {
-                link_output = Some(PathBuf::from(value));
+            match id {
+                Id::LinkOut => link_output = Some(PathBuf::from(value)),
+                Id::Defsym => request.defsyms.push(Defsym::new(arg, walk.state.group)),
+                _ => {}
             }
             request.flag(id, arg);
             request.device_option(id, value).map_err(Error::in_line)?;
@@ -347,16 +351,13 @@ impl LinkRequest {
         Ok(())
     }
 
-    fn late(&mut self, symbols: Vec<String>) {
-        self.undefined.extend(symbols.iter().cloned());
-        self.late_undefined.extend(symbols);
-    }
-
     fn host_option(&mut self, id: Id, value: &OsStr) {
         match id {
-            Id::Defsym => self.late(expression_names(&text(value))),
             Id::Emulation => self.emulation = Some(text(value)),
-            Id::Entry => self.late(vec![text(value)]),
+            Id::Entry => {
+                self.undefined.push(text(value));
+                self.late_undefined.push(text(value));
+            }
             Id::Script => self.scripts.push(PathBuf::from(value)),
             Id::Undefined => self.undefined.push(text(value)),
             Id::UndefinedGlob => self.undefined_globs.push(text(value)),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
+use super::Arg;
 use super::request::Jobs;
 
 /// A value as text. Invalid UTF-8 is replaced, which is harmless as such values are only compared with ASCII text or parsed.
@@ -46,13 +47,26 @@ pub(super) fn pair(option: &str, form: &str, value: &OsStr) -> Result<(String, P
     }
 }
 
-/// The symbols that a `--defsym name=expression` may refer to: every name in the expression. This includes functions of the script
-/// language, but an extra name does no harm.
-pub(super) fn expression_names(defsym: &str) -> Vec<String> {
-    let expression = defsym.split_once('=').map_or("", |(_, expression)| expression);
-    let in_name = |c: char| c.is_alphanumeric() || "_.$@".contains(c);
-    let words = expression.split(|c| !in_name(c)).filter(|word| !word.is_empty());
-    words.filter(|word| !word.starts_with(|c: char| c.is_ascii_digit())).map(str::to_owned).collect()
+/// A `--defsym`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Defsym {
+    /// Every name in its expression. This includes functions of the script language, but an extra name does no harm.
+    pub needs: Vec<String>,
+    /// Its first token, an index into [`Ledger::tokens`](super::Ledger::tokens).
+    pub token: usize,
+    /// The `--start-group` it is in, counted from 0.
+    pub group: Option<usize>,
+}
+
+impl Defsym {
+    pub(super) fn new(arg: &Arg, group: Option<usize>) -> Defsym {
+        let value = arg.value.as_deref().map(text).unwrap_or_default();
+        let expression = value.split_once('=').map_or("", |(_, expression)| expression);
+        let in_name = |c: char| c.is_alphanumeric() || "_.$@".contains(c);
+        let words = expression.split(|c| !in_name(c)).filter(|word| !word.is_empty());
+        let needs = words.filter(|word| !word.starts_with(|c: char| c.is_ascii_digit())).map(str::to_owned).collect();
+        Defsym { needs, token: arg.tokens.start, group }
+    }
 }
 
 /// The release of LLVM whose SYCL runtime the program meets.

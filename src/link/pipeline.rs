@@ -3,6 +3,7 @@
 
 mod background;
 mod line_inputs;
+mod reading_order;
 mod steps;
 
 use std::ffi::OsString;

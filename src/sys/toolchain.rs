@@ -223,8 +223,10 @@ pub(crate) fn is_ld_lld(path: &Path) -> bool {
 /// A family of linkers for ELF, by how they read a command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LinkerFamily {
-    /// GNU ld and gold.
+    /// GNU ld.
     Gnu,
+    /// GNU gold.
+    Gold,
     /// ld.lld.
     Lld,
     /// Any other, or one that is not known.
@@ -245,7 +247,8 @@ pub(crate) fn linker_family(path: &Path) -> LinkerFamily {
         .map_or(&*name, |at| &name[at + 1..]);
     match name {
         _ if is_script => LinkerFamily::Other,
-        "ld" | "ld.bfd" | "ld.gold" | "gold" => LinkerFamily::Gnu,
+        "ld" | "ld.bfd" => LinkerFamily::Gnu,
+        "ld.gold" | "gold" => LinkerFamily::Gold,
         "lld" | "ld.lld" => LinkerFamily::Lld,
         _ if name.starts_with("lld-") && !name.starts_with("lld-link") => LinkerFamily::Lld,
         _ => LinkerFamily::Other,

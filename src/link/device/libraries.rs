@@ -97,7 +97,7 @@ fn folders_of(linker: &Path, request: &LinkRequest) -> Option<Vec<PathBuf>> {
         return Some(Vec::new());
     }
     let told = match toolchain::linker_family(linker) {
-        LinkerFamily::Gnu => memo::builtin_folders(linker, request.emulation.as_deref()),
+        LinkerFamily::Gnu | LinkerFamily::Gold => memo::builtin_folders(linker, request.emulation.as_deref()),
         LinkerFamily::Lld | LinkerFamily::Other => Vec::new(),
     };
     let root = request.sysroot.as_deref().unwrap_or(Path::new("/"));

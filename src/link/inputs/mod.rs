@@ -138,6 +138,8 @@ pub struct LoadedFile {
     pub as_needed: bool,
     /// The `--start-group` that it is in, or the list of a script.
     pub group: Option<usize>,
+    /// The token of the line that leads to it, [`InputSpec::NO_TOKEN`] if none does.
+    pub token: usize,
 }
 
 /// The files that a link reads, for reproductions.
@@ -300,7 +302,8 @@ impl<'f> Opener<'f> {
     }
 
     fn load(&mut self, file: usize, spec: &InputSpec) {
-        self.inputs.loads.push(LoadedFile { what: Loaded::File(file), as_needed: spec.as_needed, group: spec.group });
+        let (as_needed, group, token) = (spec.as_needed, spec.group, spec.token);
+        self.inputs.loads.push(LoadedFile { what: Loaded::File(file), as_needed, group, token });
     }
 
     fn script(&mut self, path: &Path, bytes: &Bytes, spec: &InputSpec, depth: usize) {
@@ -313,7 +316,7 @@ impl<'f> Opener<'f> {
         self.inputs.scripts.push(script_symbols::of(bytes.as_slice()));
         // Scripts of options, which stand on no place of the line, are read before all files.
         let place = if spec.token == InputSpec::NO_TOKEN { 0 } else { self.inputs.loads.len() };
-        self.inputs.loads.insert(place, LoadedFile { what, as_needed: false, group: spec.group });
+        self.inputs.loads.insert(place, LoadedFile { what, as_needed: false, group: spec.group, token: spec.token });
         // The files of a script's GROUP are searched again and again, like those of a group of the line.
         self.script_groups += 1;
         let spec = &InputSpec { group: spec.group.or(Some(usize::MAX - self.script_groups)), ..spec.clone() };

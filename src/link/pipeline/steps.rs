@@ -7,15 +7,16 @@ use std::time::SystemTime;
 use anyhow::{Context, Result, bail};
 
 use super::line_inputs::{input_specs, out_name, search};
+use super::reading_order::{loads, reading};
 use crate::args::request::{LinkRequest, LlvmOption};
 use crate::args::{Ledger, Role, link_exe};
 use crate::error::StepFailed;
 use crate::formats::{bitcode, offload_binary};
 use crate::io::bytes::Bytes;
 use crate::link::device::Linked;
-use crate::link::inputs::{Inputs, Loaded, LoadedFile};
-use crate::link::scan::{self, DeviceImage, HostFacts, Machine, SharedSymbols};
-use crate::link::select::{self, DeviceJob, Load, Reading, SelectOptions, SharedLibrary};
+use crate::link::inputs::Inputs;
+use crate::link::scan::{self, DeviceImage, HostFacts, Machine};
+use crate::link::select::{self, DeviceJob, Reading, SelectOptions};
 
 use crate::link::{host, reproduce};
 use crate::model::{ObjectFormat, OffloadKind, printable_name};
@@ -23,7 +24,7 @@ use crate::registration::{self, sycl};
 use crate::sys::run::{self, Cmd, PreloadedLinker};
 use crate::sys::session::Session;
 use crate::sys::shell;
-use crate::sys::toolchain::{self, Compiler, LinkerFamily};
+use crate::sys::toolchain::{self, Compiler};
 use crate::sys::trace::span;
 use crate::target::Target;
 
@@ -306,44 +307,6 @@ pub(super) fn host_code<'a>(
     Ok(scan::host_code(inputs, found, triple.split('-').next().unwrap_or_default()))
 }
 
-/// How the host linker reads its line.
-fn reading(linker: &Path) -> Reading {
-    match toolchain::linker_family(linker) {
-        LinkerFamily::Gnu => Reading::InTurn,
-        LinkerFamily::Lld => Reading::Remembering,
-        LinkerFamily::Other => Reading::AnyOrder,
-    }
-}
-
-/// The files in the order in which a linker reads them, and the symbols of the shared libraries among them.
-fn loads(inputs: &Inputs) -> (Vec<Load>, Vec<SharedLibrary>) {
-    let mut objects = vec![0..0; inputs.files.len()];
-    for (index, object) in inputs.objects.iter().enumerate() {
-        let own = &mut objects[object.file];
-        *own = if own.start == own.end { index..index + 1 } else { own.start..index + 1 };
-    }
-    let symbols = scan::shared_symbols(inputs);
-    let load = |load: &LoadedFile| {
-        let (as_needed, group) = (load.as_needed, load.group);
-        match load.what {
-            Loaded::File(file) => {
-                let library = symbols.iter().position(|(own, _)| *own == file);
-                Load { objects: objects[file].clone(), library, as_needed, group, ..Load::default() }
-            }
-            Loaded::Script(script) => {
-                let script = &inputs.scripts[script];
-                Load { needs: [&script.external[..], &script.needed].concat(), group, ..Load::default() }
-            }
-        }
-    };
-    let library = |(file, symbols): &(usize, SharedSymbols)| SharedLibrary {
-        name: printable_name(inputs.files[*file].path.as_os_str().as_encoded_bytes()),
-        defines: symbols.defines.clone(),
-        needs: symbols.needs.clone(),
-    };
-    (inputs.loads.iter().map(load).collect(), symbols.iter().map(library).collect())
-}
-
 /// One job for each image of the program; images without an offload kind are left out with a warning.
 pub(super) fn select<'a>(
     request: &LinkRequest,
@@ -358,15 +321,19 @@ pub(super) fn select<'a>(
     let coff = facts.iter().any(|facts| matches!(facts.machine, Some(Machine::Coff(_))));
     let starts = (coff && !request.entry_is_named).then(link_exe::default_entries).into_iter().flatten();
     let scripts = || inputs.scripts.iter();
-    let late = request.late_undefined.iter().chain(scripts().flat_map(|script| &script.needed));
-    let (loads, shared) = if found.iter().any(|image| lazy[image.input_object]) { loads(inputs) } else { Default::default() };
+    let defsyms = || request.defsyms.iter().flat_map(|defsym| &defsym.needs);
+    let late = request.late_undefined.iter().chain(defsyms()).chain(scripts().flat_map(|script| &script.needed));
     // Without members of archives nothing depends on how the line is read.
-    let reading = if loads.is_empty() || coff { Reading::AnyOrder } else { reading(linker) };
+    let has_members = found.iter().any(|image| lazy[image.input_object]);
+    let (reading, in_place) = if has_members && !coff { reading(linker) } else { (Reading::AnyOrder, false) };
+    let (loads, shared) =
+        if has_members { loads(inputs, request.defsyms.iter().filter(|_| in_place)) } else { Default::default() };
+    let of_defsyms = defsyms().filter(|_| !in_place);
     let of_scripts =
         scripts().flat_map(|script| script.external.iter().chain(&script.needed)).filter(|_| reading != Reading::InTurn);
     let options = SelectOptions {
         should_extract: request.should_extract.clone(),
-        roots: request.undefined.iter().chain(of_scripts).cloned().chain(starts).collect(),
+        roots: request.undefined.iter().chain(of_defsyms).chain(of_scripts).cloned().chain(starts).collect(),
         late_roots: late.cloned().collect(),
         globs: globs(request)?,
         wrapped: request.wrapped_symbols.clone(),

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ops::Range;
 
 use super::resolve::{LINE, aliases};
@@ -29,7 +30,7 @@ pub(crate) enum Reading {
 pub(crate) struct Load {
     /// Its objects.
     pub objects: Range<usize>,
-    /// The symbols that a linker script needs, for which GNU ld searches the archives after it.
+    /// The symbols that a linker script or `--defsym` needs, for which GNU ld searches the archives after it.
     pub needs: Vec<String>,
     /// The index in [`SelectOptions::shared`] of a shared library.
     pub library: Option<usize>,
@@ -113,7 +114,7 @@ struct Line<'f> {
     taken: Taken,
     /// The objects that are part of the link.
     read: Vec<bool>,
-    /// Whether a member was taken.
+    /// Whether a member was taken, or something new is undefined or common, for which GNU ld reads a group again.
     changed: bool,
 }
 
@@ -237,6 +238,7 @@ impl<'f> Line<'f> {
                 if !symbol.common {
                     self.symbols.insert(name, Symbol::Defined);
                 } else if !matches!(known, Some(Symbol::Defined)) {
+                    self.changed |= !matches!(known, Some(Symbol::Common));
                     self.symbols.insert(name, Symbol::Common);
                 }
             }
@@ -263,10 +265,19 @@ impl<'f> Line<'f> {
     /// Notes a reference; returns the member to be taken for it now.
     fn note(&mut self, name: Cow<'f, [u8]>, weak: bool, by: By) -> Option<usize> {
         let new = if weak { Symbol::WeakUndefined } else { Symbol::Undefined(by) };
-        match self.symbols.entry(name).or_insert(new) {
-            Symbol::Lazy(member) if !weak && !self.read[*member] => return Some(*member),
-            symbol @ Symbol::WeakUndefined if !weak => *symbol = new,
-            _ => {}
+        match self.symbols.entry(name) {
+            Entry::Vacant(free) => {
+                free.insert(new);
+                self.changed |= !weak;
+            }
+            Entry::Occupied(mut known) => match *known.get() {
+                Symbol::Lazy(member) if !weak && !self.read[member] => return Some(member),
+                Symbol::WeakUndefined if !weak => {
+                    known.insert(new);
+                    self.changed = true;
+                }
+                _ => {}
+            },
         }
         None
     }

@@ -26,6 +26,7 @@ pub(super) fn trials() -> Vec<Trial> {
         pulled("g10d_provide_of_a_script", Case { script: provide, words: &["s.ld", "LIB"], linkers: both, ..ALIASED }),
         pulled("g10e_versioned_definitions", Case { linkers: both, ..VERSIONED }),
         pulled("g10f_symver_without_a_default", Case { version: "f@V1", linkers: both, main: OLD_VERSION, ..VERSIONED }),
+        with_llvm("regressions::g11f_a_defsym_counts_from_its_place", defsym_in_place),
         with_llvm("regressions::g10g_what_a_script_provides_to_nobody_pulls_nothing", not_provided),
     ]
 }
@@ -156,6 +157,39 @@ fn not_provided() -> Outcome {
         let told = crate::support::stderr_of(link.args(["main.o", "s.ld", "libf.a", "-Wl,--wrapper-why", "-o", "program"]))?;
         expect_in(&told, "libf.a(f.o): x86_64-pc-linux-gnu: not taken: ")?;
         expect_equal("not in the program", "", &run_offloaded(&mut work.command("./program"))?)?;
+    }
+    passed()
+}
+
+/// Two archives have a definition of `f`, with a kernel each. `--defsym` needs it from its place on with GNU ld, from the beginning with gold, and
+/// at the end with ld.lld, which has seen the first one then: device code of the member that the host link takes.
+fn defsym_in_place() -> Outcome {
+    let work = Work::new();
+    compile(&work, &ALIASED)?;
+    work.file("other.c", LIBRARY.replace("NAME", "f").replace("VERSION", "").replace("\"device", "\"other device"));
+    work.file("caller.c", "int f(void); int alias(void) { return f(); }");
+    run(work.command(llvm("clang")).args(OFFLOAD).args(["-O1", "-fPIC", "-c", "other.c", "caller.c"]))?;
+    work.archive("libother.a", &["other.o"])?;
+    let defsym = "-Wl,--defsym=alias=f";
+    let (first, later) = ("\ndevice 1\n", "\nother device 1\n");
+    // A group is read again for what an object in it needs, too.
+    let by_object = ["-Wl,--start-group", "libf.a", "caller.o", "-Wl,--end-group", "libother.a"];
+    for (words, by_bfd, by_others) in [
+        (by_object.as_slice(), first, first),
+        (&["libf.a", defsym, "libother.a"], later, first),
+        (&[defsym, "libf.a", "libother.a"], first, first),
+        (&["-Wl,--start-group", "libf.a", defsym, "libother.a", "-Wl,--end-group"], later, first),
+        (&["-Wl,--start-group", "libf.a", defsym, "-Wl,--end-group", "libother.a"], first, first),
+        (&["-Wl,--start-group", "libf.a", "libother.a", defsym, "-Wl,--end-group"], first, first),
+        (&["libf.a", "libother.a", defsym, "libother.a"], later, first),
+    ] {
+        for (linker, as_linker, printed) in [("bfd", true, by_bfd), ("lld", false, by_others), ("gold", false, by_others)] {
+            let mut link = driver(&work, linker, as_linker);
+            run(link.arg("main.o").args(words).args(["-o", "program"]))?;
+            let told = run_offloaded(&mut work.command("./program"));
+            let told = told.map_err(|failed| format!("{linker}, {words:?}: {}", failed.message().unwrap_or_default()))?;
+            expect_in(&format!("\n{told}"), printed)?;
+        }
     }
     passed()
 }
