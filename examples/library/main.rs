@@ -1,4 +1,4 @@
-//! Lists the device images of a file, and writes each into a folder if one is named: `library FILE [FOLDER]`.
+//! Lists the device images of a file, and writes each into a folder if one is named, which is made: `library FILE [FOLDER]`.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -9,6 +9,7 @@ use offld::{Error, InspectOptions};
 
 fn list(file: &Path, folder: Option<&Path>) -> Result<ExitCode, Error> {
     let report = offld::inspect(file, &InspectOptions::default())?;
+    folder.map(std::fs::create_dir_all).transpose()?;
     for image in report.images.iter().filter(|image| image.is_device()) {
         let (kinds, place) = (image.kinds.join("+"), image.section.as_deref().unwrap_or("-"));
         println!("{} {kinds} {} {} {} {place} {}", image.index, image.triple, image.target, image.format, image.size);

@@ -22,7 +22,6 @@ fn lists_and_extracts() -> Outcome {
     let work = Work::new();
     work.file("part.c", "int f(int x) {\n#pragma omp target map(tofrom: x)\n  x += 1;\n  return x;\n}\n");
     work.run(llvm("clang"), OFFLOAD.iter().copied().chain(["-O1", "-c", "part.c", "-o", "part.o"]))?;
-    std::fs::create_dir(work.path().join("images"))?;
     let listed = work.run(example(), ["part.o", "images"])?;
     let [line] = &listed.lines().collect::<Vec<_>>()[..] else { return Err(format!("not one image:\n{listed}").into()) };
     let start = "0 openmp x86_64-pc-linux-gnu ";
