@@ -211,7 +211,7 @@ fn runtime_of(triple: &str, arch: &str) -> Outcome {
     for name in ["libompdevice.a", "libc.a"] {
         work.file(&format!("{folder}/{name}"), "!<arch>\n");
     }
-    work.file("llvm/include/amdgcn-amd-amdhsa/stdio.h", "");
+    work.file(&format!("llvm/include/{triple}/stdio.h"), "");
     run(&mut link(&[]))?;
     let added = line()?;
     expect_in(&added, "-Xlinker\n-L/")?;
