@@ -201,6 +201,7 @@ fn device_images(
     let mut libraries = device::host_libraries(request, &inputs, &found, linker);
     libraries.extend(device::added_libraries(&runtime));
 
+    let late_args = preload_args.clone();
     // The device links themselves. Meanwhile the registration code is looked for, and generated where it is missing.
     let described: Vec<_> = jobs.iter().map(|job| (job.kinds, job.generation)).collect();
     let groups = payload::groups(&described);
@@ -215,7 +216,12 @@ fn device_images(
         libraries: &libraries,
         out_base: out_base(request),
         cache: &background.cache,
-        while_running: &|| background.while_linking(|| register::begin(&groups, &registration)),
+        while_running: &|| {
+            background.while_linking(|| {
+                register::begin(&groups, &registration);
+                background.start_late_linker(linker, late_args.as_ref());
+            });
+        },
     };
     let missing_runtime = |target: &Target| device::missing_runtime(target, &context);
     let linked = device::link(&jobs, &context, session)

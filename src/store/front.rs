@@ -63,6 +63,11 @@ impl Cache {
         Cache { far: Some(RemoteSlot { settings, tell, remote: OnceLock::new() }), ..Cache::new(store) }
     }
 
+    /// Whether nothing was ever kept on this machine: there is no folder yet.
+    pub(crate) fn is_new(&self) -> bool {
+        !self.store.root().exists()
+    }
+
     /// What tells the time here.
     pub(crate) fn clock(&self) -> &dyn Clock {
         self.store.clock()

@@ -63,13 +63,24 @@ impl<'s> Background<'s> {
         LinkerStarter { background: self, ledger, linker, started: None, looks_left: LinkerStarter::LOOKS }
     }
 
-    /// Starts the host linker `linker`, which then waits for its other arguments. Returns the arguments that it was started with,
-    /// or none if it cannot be started early.
-    fn start_linker(&self, ledger: &Ledger, linker: &Path) -> Option<Vec<OsString>> {
-        let args = host::preload_args(ledger, linker).filter(|_| !self.request.emit_fatbin_only);
-        let preloaded = args.as_ref().and_then(|args| self.session.runner.preload(linker, args, false));
+    /// Whether the host linker is better started only when a device link runs. With a new cache the compiler has to be asked what it
+    /// would run, which everything waits for; and on few processors three programs that load at once take longer each.
+    fn compiler_goes_first(&self) -> bool {
+        self.cache.as_ref().is_ok_and(|cache| cache.is_new()) && threads::count() < FOR_THREE
+    }
+
+    /// Starts the host linker `linker` with `args`; it then waits for its other arguments.
+    fn start_linker(&self, linker: &Path, args: &[OsString]) {
+        let preloaded = self.session.runner.preload(linker, args, false);
         *self.linker.lock().unwrap_or_else(PoisonError::into_inner) = preloaded;
-        args
+    }
+
+    /// Starts the host linker `linker` when the first device link runs, unless it was started before.
+    pub(super) fn start_late_linker(&self, linker: &Path, args: Option<&Vec<OsString>>) {
+        let idle = self.linker.lock().unwrap_or_else(PoisonError::into_inner).is_none();
+        if let Some(args) = args.filter(|_| idle) {
+            self.start_linker(linker, args);
+        }
     }
 
     /// The host linker that was started early, if there is one.
@@ -94,12 +105,15 @@ impl<'s> Background<'s> {
     }
 }
 
+/// From so many processors on, two linkers and a compiler load beside each other without getting in each other's way.
+const FOR_THREE: usize = 4;
+
 /// Starts the host linker of one link once, as soon as it is known that there is device code.
 pub(super) struct LinkerStarter<'b> {
     background: &'b Background<'b>,
     ledger: &'b Ledger,
     linker: &'b Path,
-    /// What [`Background::start_linker`] returned.
+    /// Once that is known: the arguments that it is started with, or none if it cannot be started early.
     started: Option<Option<Vec<OsString>>>,
     /// How many objects are still looked into.
     looks_left: usize,
@@ -119,10 +133,18 @@ impl LinkerStarter<'_> {
         }
     }
 
-    /// Starts the linker unless that is done. Returns the arguments that it was started with, or none if it cannot be started
-    /// early.
+    /// Starts the linker unless that is done, or left to [`Background::start_late_linker`]. Returns the arguments that it is started with, or
+    /// none if it cannot be started early.
     pub(super) fn start(&mut self) -> Option<Vec<OsString>> {
-        self.started.get_or_insert_with(|| self.background.start_linker(self.ledger, self.linker)).clone()
+        let Self { background, ledger, linker, .. } = *self;
+        let start = || {
+            let args = host::preload_args(ledger, linker).filter(|_| !background.request.emit_fatbin_only)?;
+            if !background.compiler_goes_first() {
+                background.start_linker(linker, &args);
+            }
+            Some(args)
+        };
+        self.started.get_or_insert_with(start).clone()
     }
 }
 
