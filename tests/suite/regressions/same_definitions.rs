@@ -35,7 +35,8 @@ pub(super) fn trials() -> Vec<Trial> {
 /// name that no test has would run nothing, and pass.
 fn more_programs() -> Outcome {
     let mut make = Command::new("make");
-    make.args(["-n", "fuzz-links", "LINKS=13", "SEED=7000", "SETUP=/no/stamp"]).current_dir(root()).env_remove("MAKEFLAGS");
+    make.args(["-n", "--no-print-directory", "fuzz-links", "LINKS=13", "SEED=7000", "SETUP=/no/stamp"]).current_dir(root());
+    make.env_remove("MAKEFLAGS");
     let shown = run(&mut make)?;
     expect_in(&shown, "OFFLD_LINKS_COUNT=13 OFFLD_LINKS_SEED=7000 ")?;
     let filter = shown.split_whitespace().last().unwrap_or_default();
