@@ -167,6 +167,7 @@ fn places() -> Outcome {
 
 fn kept() -> Outcome {
     let work = Work::new();
+    at_rest();
     let cache = work.path().join("cache");
     run(&mut link(&work)?)?;
     let without = objects(&work)?;
@@ -194,6 +195,11 @@ fn kept() -> Outcome {
         return Err("an object from a damaged cache is another".into());
     }
     passed()
+}
+
+/// Waits until the program, which cargo may have put in its place a moment ago, is known by its stamp.
+fn at_rest() {
+    std::thread::sleep(Duration::from_millis(60));
 }
 
 fn files_below(folder: &Path) -> Result<Vec<PathBuf>, Failed> {
@@ -237,6 +243,7 @@ fn warm() -> Outcome {
 
 fn changed() -> Outcome {
     let work = Work::new();
+    at_rest();
     let cache = work.path().join("cache");
     let said = |change: &dyn Fn(&mut Command)| -> Result<String, Failed> {
         let mut command = link(&work)?;
@@ -254,8 +261,7 @@ fn changed() -> Outcome {
     )?;
     let copy = work.path().join("offld-llvm");
     std::fs::copy(program(), &copy)?;
-    // A file that has only just been written is not known by its stamp.
-    std::thread::sleep(Duration::from_millis(60));
+    at_rest();
     expect_in(
         &said(&|command| {
             command.env("OFFLD_LLVM", &copy);
@@ -291,8 +297,7 @@ fn replaced() -> Outcome {
     );
     work.tool("tools/clang", &script);
     work.file("replace", "");
-    // A file that has only just been written is not known by its stamp.
-    std::thread::sleep(Duration::from_millis(60));
+    at_rest();
     let said = || stderr_of(link(&work)?.env("OFFLD_CACHE", &cache).env("OFFLD_LLVM", &copy));
     expect_in(&said()?, NOT_KEPT)?;
     ensure(!work.path().join("replace").exists(), || "the program was not replaced: this tests nothing".to_owned())?;
