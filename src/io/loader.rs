@@ -97,7 +97,8 @@ impl Loader {
         paths.into_iter()
     }
 
-    /// Every file that a loader could take for the library `name`, on any processor, as long as this [`Loader`] has existed.
+    /// Every file that a loader could take for the library `name`, on any processor. A folder is looked into once for each name: what
+    /// changes there later is not seen by this [`Loader`].
     pub(crate) fn every_candidate(&self, name: &OsStr, run_paths: &RunPaths) -> BTreeSet<PathBuf> {
         let mut paths: BTreeSet<PathBuf> = BTreeSet::new();
         if is_path(name) {

@@ -100,6 +100,8 @@ fn stages(ledger: &Ledger, request: &LinkRequest, background: &Background<'_>, s
     let registering = session.trace.span(span::WRAP, 0);
     let (triple, sycl, compiler) = (&images.host_triple, images.sycl, images.device_compiler);
     let context = RegisterContext::new(request, out_name(request), triple, sycl, compiler, &background.llvm, &background.cache);
+
+    // The device links themselves.
     let objects = register::make(&payloads, &context, session)?;
     background.llvm.dismiss();
     drop(registering);
@@ -201,8 +203,8 @@ fn device_images(
     let mut libraries = device::host_libraries(request, &inputs, &found, linker);
     libraries.extend(device::added_libraries(&runtime));
 
+    // Meanwhile the registration code is looked for, and generated where it is missing, and the host linker loads if it does not yet.
     let late_args = preload_args.clone();
-    // The device links themselves. Meanwhile the registration code is looked for, and generated where it is missing.
     let described: Vec<_> = jobs.iter().map(|job| (job.kinds, job.generation)).collect();
     let groups = payload::groups(&described);
     let registration =

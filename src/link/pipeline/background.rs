@@ -18,6 +18,9 @@ use crate::sys::run::PreloadedLinker;
 use crate::sys::session::Session;
 use crate::sys::threads;
 
+/// From so many processors on, two linkers and a compiler load beside each other without getting in each other's way.
+const FOR_THREE: usize = 4;
+
 /// The cache and the helper processes of one link.
 pub(super) struct Background<'s> {
     /// The cache, or why there is none.
@@ -105,9 +108,6 @@ impl<'s> Background<'s> {
     }
 }
 
-/// From so many processors on, two linkers and a compiler load beside each other without getting in each other's way.
-const FOR_THREE: usize = 4;
-
 /// Starts the host linker of one link once, as soon as it is known that there is device code.
 pub(super) struct LinkerStarter<'b> {
     background: &'b Background<'b>,
@@ -133,8 +133,8 @@ impl LinkerStarter<'_> {
         }
     }
 
-    /// Starts the linker unless that is done, or left to [`Background::start_late_linker`]. Returns the arguments that it is started with, or
-    /// none if it cannot be started early.
+    /// Starts the linker, unless that is done or left to [`Background::start_late_linker`]. Returns the arguments that it is started
+    /// with, or none if it cannot be started early.
     pub(super) fn start(&mut self) -> Option<Vec<OsString>> {
         let Self { background, ledger, linker, .. } = *self;
         let start = || {
