@@ -111,6 +111,7 @@ fn stages(ledger: &Ledger, request: &LinkRequest, background: &Background<'_>, s
     let endings = host::endings(request, images.runtime);
     let mut line = host::command(ledger, &linker, &additions, &endings);
     line.inputs = images.host_inputs;
+    background.use_spare_processors();
     steps::host_link(&line, background.take_linker(), &register::tables(&payloads), request, session)
 }
 

@@ -23,7 +23,11 @@ pub struct Cache {
     asked: Mutex<HashMap<Digest, Option<Vec<u8>>>>,
     shared: Mutex<HashSet<Digest>>,
     beside: Mutex<Vec<JoinHandle<()>>>,
+    waiting: Mutex<Vec<Work>>,
 }
+
+/// Work for which nothing waits.
+type Work = Box<dyn FnOnce() + Send>;
 
 impl std::fmt::Debug for Cache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -41,7 +45,14 @@ struct RemoteSlot {
 impl Cache {
     /// A cache without a remote.
     pub fn new(store: Store) -> Self {
-        Cache { store, far: None, asked: Mutex::default(), shared: Mutex::default(), beside: Mutex::default() }
+        Cache {
+            store,
+            far: None,
+            asked: Mutex::default(),
+            shared: Mutex::default(),
+            beside: Mutex::default(),
+            waiting: Mutex::default(),
+        }
     }
 
     /// The cache below `root`, as `setting` asks for it, with the remote that the environment names, if it names one. Warnings
@@ -174,13 +185,29 @@ impl Cache {
         lock(&self.beside).extend(handle);
     }
 
+    /// Keeps `work` until [`Cache::do_waiting`] or [`Cache::finish`] is called: it would take processors from what a link waits for.
+    pub fn wait_with(&self, work: impl FnOnce() + Send + 'static) {
+        lock(&self.waiting).push(Box::new(work));
+    }
+
+    /// Starts what [`Cache::wait_with`] has kept, one after another on one thread.
+    pub fn do_waiting(&self) {
+        let waiting = std::mem::take(&mut *lock(&self.waiting));
+        if !waiting.is_empty() {
+            self.later(move || waiting.into_iter().for_each(|work| work()));
+        }
+    }
+
     /// Joins the background work, and waits until everything is sent to the remote, as long as its settings allow.
     pub fn finish(&self) {
         self.finish_unless(&|| false);
     }
 
-    /// As [`Cache::finish`], but no longer waits for the remote when `stop` returns true.
+    /// As [`Cache::finish`], but when `stop` returns true, begins nothing that waits, and does not wait for the remote any longer.
     pub fn finish_unless(&self, stop: &dyn Fn() -> bool) {
+        if !stop() {
+            self.do_waiting();
+        }
         let beside = std::mem::take(&mut *lock(&self.beside));
         for handle in beside {
             // Where it panicked, nothing was kept, which is not the link's concern.

@@ -5,6 +5,7 @@
 
 mod captured;
 mod dry;
+mod probe;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -19,6 +20,7 @@ use rustix::process::Signal;
 
 pub(crate) use captured::Said;
 pub(crate) use dry::Dry;
+pub(crate) use probe::Probe;
 
 use crate::args::response::{self, Style};
 use crate::error::StepFailed;
@@ -303,22 +305,6 @@ pub(crate) fn stdout_of(program: &Path, args: &[&str]) -> Option<String> {
     let output = output(&mut command).ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     output.status.success().then(|| text.trim().to_owned())
-}
-
-/// The result of running a program for information.
-pub(crate) struct ProbeOutput {
-    /// Whether its exit status was 0.
-    pub success: bool,
-    /// Its stderr.
-    pub stderr: Vec<u8>,
-}
-
-/// Runs `program` for information, with `variables` added to its environment.
-pub(crate) fn probe(program: &Path, args: &[OsString], variables: &[(&str, &str)]) -> std::io::Result<ProbeOutput> {
-    let mut command = Command::new(program);
-    command.args(args).envs(variables.iter().copied()).stdin(Stdio::null());
-    let output = output(&mut command)?;
-    Ok(ProbeOutput { success: output.status.success(), stderr: output.stderr })
 }
 
 /// Runs `command` to its end, also where it can be started only after others have ended.

@@ -110,30 +110,6 @@ fn run_once(work: &Mutex<Option<impl FnOnce()>>) {
     }
 }
 
-/// The results of both, of which `there` is run on a thread of its own, or after `here` where none can be started.
-pub(crate) fn both<A, B: Send>(here: impl FnOnce() -> A, there: impl FnOnce() -> B + Send) -> (A, B) {
-    let there = Mutex::new(Some(there));
-    let result = Mutex::new(None);
-    let run = || {
-        let work = there.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(work) = work {
-            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(work());
-        }
-    };
-    let first = std::thread::scope(|scope| {
-        if !is_short() {
-            let _ = Builder::new().spawn_scoped(scope, run);
-        }
-        here()
-    });
-    // The scope has waited for the thread, if there was one.
-    run();
-    match result.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        Some(second) => (first, second),
-        None => unreachable!("`run` has set the result, or has panicked and the scope with it"),
-    }
-}
-
 /// How many threads are worth having: one per core that this process may use, fewer near a limit.
 pub(crate) fn count() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();

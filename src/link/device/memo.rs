@@ -34,7 +34,6 @@ use crate::link::select::DeviceJob;
 use crate::store::{Cache, Digest, Event, KeyBuilder};
 use crate::sys::run::{Cmd, PreloadedLinker};
 use crate::sys::session::{self, Session};
-use crate::sys::threads;
 use crate::sys::trace::Usage;
 
 use linker_args::{Linker, LinkerArgs};
@@ -112,19 +111,11 @@ impl<'a> DeviceCache<'a> {
             linker_commands: Mutex::default(),
             preloaded: Mutex::default(),
         };
-        // The linker for the device is most probably that of the host.
+        // Where they are not known yet, the compiler is asked first (`compiler_query`), and this is found out meanwhile. The linker
+        // for the device is most probably that of the host.
         for tool in [&context.compiler.path, context.host_linker] {
-            let shared_tool = own.shared_tool(tool);
-            match Tool::from_record(tool, cache) {
-                Some(resolved) => drop(shared_tool.set(Ok(resolved))),
-                // Takes a while, so it is done on a thread while the compiler is queried.
-                None if tool::check_clang(tool).is_ok() || Linker::of(tool).is_some() => {
-                    let (cache, path) = (Arc::clone(cache), tool.to_owned());
-                    let _ = threads::beside(move || {
-                        shared_tool.get_or_init(|| Tool::of(&path, &cache));
-                    });
-                }
-                None => {}
+            if let Some(known) = Tool::from_record(tool, cache) {
+                let _ = own.shared_tool(tool).set(Ok(known));
             }
         }
         own

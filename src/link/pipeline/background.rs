@@ -100,6 +100,13 @@ impl<'s> Background<'s> {
         }
     }
 
+    /// Starts what had to wait for a moment at which one program alone runs: now that is the host linker.
+    pub(super) fn use_spare_processors(&self) {
+        if let Ok(cache) = &self.cache {
+            cache.do_waiting();
+        }
+    }
+
     /// Waits for pending writes to the cache, unless a signal has arrived.
     pub(super) fn finish(&self) {
         if let Ok(cache) = &self.cache {

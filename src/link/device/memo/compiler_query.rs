@@ -2,7 +2,7 @@
 //! cached and nothing has changed that the compiler looks at.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 
@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 
 use super::driver_files;
 use super::driver_probe_paths::{self, DriverProbePaths};
+use super::linker_args::Linker;
 use super::linker_command::{self, LinkerCommand};
 use super::reads::Reads;
 use super::tool::{self, Tool};
-use super::{DeviceCache, LinkQuery};
-use crate::store::{Digest, KeyBuilder};
-use crate::sys::run;
+use super::{DeviceCache, LinkQuery, SharedTool};
+use crate::store::{Cache, Digest, KeyBuilder};
+use crate::sys::run::Probe;
 use crate::sys::session::{self, Session};
-use crate::sys::threads;
 use crate::target::Target;
 
 /// The processor that is put into queries in place of any other of AMD's, so that one answer serves all of them.
@@ -67,71 +67,115 @@ impl DeviceCache<'_> {
         if let Some(command) = answer.as_ref() {
             return command.clone();
         }
-        let now = self.cache.clock().now();
-        // A cached answer can be looked up only once the compiler's identity is known; until then, it is queried at the same time.
-        let (driver_probe_paths, outcome) = if let Some(Ok(compiler)) = self.shared_tool(path).get() {
-            let driver_probe_paths = driver_probe_paths::of(path, args, now);
-            if let Some(linker_command) = self.known(self.linker_command_key(path, compiler, &driver_probe_paths, args), now) {
-                return answer.insert(Ok(linker_command)).clone();
-            }
-            if for_cpu {
-                self.preload_linker();
-            }
-            (driver_probe_paths, run_query(path, args))
-        } else {
-            let look = || {
-                if for_cpu {
-                    self.preload_linker();
-                }
-                driver_probe_paths::of(path, args, now)
-            };
-            threads::both(look, || run_query(path, args))
+        let question = Question {
+            path: path.to_owned(),
+            args: args.to_vec(),
+            environment: self.environment,
+            compiler: self.shared_tool(path),
+            asked: self.cache.clock().now(),
         };
-        let outcome = self.tool(path).and_then(|compiler| Ok((compiler, outcome?)));
-        if let (Ok((compiler, (command, said))), true) = (&outcome, driver_probe_paths.settled)
-            && compiler.verify_unchanged(now).is_ok()
-            && let Ok(reads) = driver_files::of(path, args, said, &command.program, now)
-        {
-            let key = self.linker_command_key(path, compiler, &driver_probe_paths, args);
-            self.keep(key, &KnownCommand { command: command.clone(), reads });
+        // An answer can be looked up only where it is known which compiler this is. Finding that out takes as long as the answer.
+        let known = question.compiler.get().and_then(|compiler| compiler.as_ref().ok());
+        if let Some(command) = known.and_then(|compiler| self.known(&question, compiler)) {
+            return answer.insert(Ok(command)).clone();
         }
-        answer.insert(outcome.map(|(_, (linker_command, _))| linker_command)).clone()
+        let asked = self.ask(&question, for_cpu);
+        if let Ok(asked) = &asked {
+            let (cache, asked) = (Arc::clone(self.cache), asked.clone());
+            self.cache.wait_with(move || question.keep(&cache, asked));
+        }
+        answer.insert(asked.map(|asked| asked.command)).clone()
     }
 
-    /// The answer that is kept under `key`, if the files are what they were that the compiler read for it.
-    fn known(&self, key: Digest, now: SystemTime) -> Option<LinkerCommand> {
+    /// The answer that is kept, if the files are what they were that the compiler read for it.
+    fn known(&self, question: &Question, compiler: &Tool) -> Option<LinkerCommand> {
+        let key = question.key(compiler, &question.probed());
         let mut known: KnownCommand = serde_json::from_slice(&self.cache.own_record(key)?).ok()?;
-        if known.reads.revalidate(now).ok()? {
-            self.keep(key, &known);
+        if known.reads.revalidate(question.asked).ok()? {
+            let (cache, text) = (Arc::clone(self.cache), serde_json::to_vec(&known).ok()?);
+            self.cache.later(move || cache.put_own_record(key, &text));
         }
         Some(known.command)
     }
 
-    fn keep(&self, key: Digest, known: &KnownCommand) {
-        if let Ok(text) = serde_json::to_vec(known) {
-            let cache = Arc::clone(self.cache);
-            self.cache.later(move || cache.put_own_record(key, &text));
+    /// Runs the compiler. It takes no job slot, because a job that waits for the answer may hold the last one.
+    fn ask(&self, question: &Question, for_cpu: bool) -> Result<Asked, String> {
+        let io_error = |error: std::io::Error| format!("{}: {error}", question.path.display());
+        // Everything waits for the compiler, so it is started before whatever else will be needed.
+        let compiler = Probe::start(&question.path, &question.args).map_err(io_error)?;
+        if for_cpu {
+            self.preload_linker();
         }
+        // It will most probably name this one.
+        if Linker::of(self.context.host_linker).is_some() {
+            let _ = self.tool(self.context.host_linker);
+        }
+        let probed = question.probed();
+        let output = compiler.finish().map_err(io_error)?;
+        if !output.success {
+            return Err("the compiler fails when it is run with -###".to_owned());
+        }
+        let command = linker_command::parse(&output.stderr)?;
+        Ok(Asked { command, said: String::from_utf8_lossy(&output.stderr).into_owned(), probed })
     }
+}
 
-    fn linker_command_key(
-        &self,
-        path: &Path,
-        compiler: &Tool,
-        driver_probe_paths: &DriverProbePaths,
-        args: &[OsString],
-    ) -> Digest {
+/// What came of running the compiler.
+#[derive(Clone)]
+struct Asked {
+    command: LinkerCommand,
+    /// All that it has said.
+    said: String,
+    /// The paths that it probes, while it ran.
+    probed: DriverProbePaths,
+}
+
+/// What the compiler is asked, and all that its answer depends on besides files.
+struct Question {
+    path: PathBuf,
+    args: Vec<OsString>,
+    /// The digest of the environment.
+    environment: Digest,
+    compiler: SharedTool,
+    /// A moment before the compiler is run.
+    asked: SystemTime,
+}
+
+impl Question {
+    /// The key of the answer that `compiler` gives while the paths that it probes are as `probed`.
+    fn key(&self, compiler: &Tool, probed: &DriverProbePaths) -> Digest {
         let mut key = KeyBuilder::default();
-        key.add("linker_command 2").add(compiler.digest.to_string()).add(path.as_os_str().as_encoded_bytes());
+        key.add("linker_command 2").add(compiler.digest.to_string()).add(self.path.as_os_str().as_encoded_bytes());
         key.add(self.environment.to_string()).add(Session::env(session::PATH).unwrap_or_default().as_encoded_bytes());
         // The user's own configuration files are below it.
         key.add(Session::env(session::HOME).unwrap_or_default().as_encoded_bytes());
         key.add(std::env::current_dir().unwrap_or_default().as_os_str().as_encoded_bytes());
-        key.add(driver_probe_paths.digest.to_string());
-        args.iter().for_each(|arg| {
+        key.add(probed.digest.to_string());
+        self.args.iter().for_each(|arg| {
             key.add(arg.as_encoded_bytes());
         });
         key.digest()
+    }
+
+    /// The paths that the compiler probes, as they are now.
+    fn probed(&self) -> DriverProbePaths {
+        driver_probe_paths::of(&self.path, &self.args, self.asked)
+    }
+
+    /// Keeps an answer in `cache`, unless something has changed since the compiler was run that it may have looked at.
+    fn keep(&self, cache: &Arc<Cache>, answer: Asked) {
+        let Ok(compiler) = self.compiler.get_or_init(|| Tool::of(&self.path, cache)) else { return };
+        let probed = self.probed();
+        // A folder that is gone since then has no date, but it was part of the first digest.
+        let unchanged = probed.settled && probed.digest == answer.probed.digest;
+        if !unchanged || compiler.verify_unchanged(self.asked).is_err() {
+            return;
+        }
+        let Asked { command, said, .. } = answer;
+        let Ok(reads) = driver_files::of(&self.path, &self.args, &said, &command.program, self.asked) else { return };
+        if let Ok(text) = serde_json::to_vec(&KnownCommand { command, reads }) {
+            cache.put_own_record(self.key(compiler, &probed), &text);
+        }
     }
 }
 
@@ -140,18 +184,6 @@ impl DeviceCache<'_> {
 fn queried_processor(target: &Target) -> &str {
     let by_name = target.is_amdgcn() && !target.arch.is_empty() && !target.arch.contains(':') && !target.triple_names_processor();
     if by_name { STANDS_FOR_AMD } else { &target.arch }
-}
-
-/// Runs the query; returns the answer, and all that the compiler has said. It takes no job slot, because a job that waits for the
-/// answer may hold the last one.
-fn run_query(path: &Path, args: &[OsString]) -> Result<(LinkerCommand, String), String> {
-    match run::probe(path, args, &[]) {
-        Ok(output) if output.success => {
-            Ok((linker_command::parse(&output.stderr)?, String::from_utf8_lossy(&output.stderr).into_owned()))
-        }
-        Ok(_) => Err("the compiler fails when it is run with -###".to_owned()),
-        Err(error) => Err(format!("{}: {error}", path.display())),
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::reads::Reads;
+use super::reads::{Collector, Reads};
 use crate::args::response::{self, Style};
 use crate::sys::session::{self, Session};
 
@@ -25,24 +25,24 @@ const MOST_FILES: usize = 1000;
 /// What the driver at `compiler` has read to answer the query `args` with `answer`, its stderr, which names the linker `linker`.
 /// `begun`: when it was started.
 pub(super) fn of(compiler: &Path, args: &[OsString], answer: &str, linker: &Path, begun: SystemTime) -> Result<Reads, String> {
-    let mut expansion = Expansion { reads: Reads::default(), seen: BTreeSet::new(), words: Vec::new(), begun };
+    let mut expansion = Expansion { collector: Collector::new(begun), seen: BTreeSet::new(), words: Vec::new() };
     let named = args.iter().filter_map(|arg| at_file(arg)).map(|file| vec![file.to_owned()]).collect();
     expansion.follow(named)?;
     expansion.words.extend(args.iter().cloned());
     let used = answer.lines().filter_map(|line| line.strip_prefix(CONFIGURATION_FILE));
     expansion.follow(used.map(|path| vec![PathBuf::from(path)]).collect())?;
     for path in configuration_paths(compiler, &expansion.words, answer) {
-        expansion.reads.looked_for(&path, begun)?;
+        expansion.collector.looked_for(&path)?;
     }
-    let mut reads = expansion.reads;
+    let mut collector = expansion.collector;
     for path in linker_paths(compiler, &expansion.words, answer, linker) {
         if path.metadata().is_ok_and(|meta| meta.is_file() && meta.mode() & 0o111 == 0) {
             // Passed over because nobody may run it, and a change of that would not show in its contents.
             return Err(format!("{} cannot be run", path.display()));
         }
-        reads.looked_for(&path, begun)?;
+        collector.looked_for(&path)?;
     }
-    Ok(reads)
+    Ok(collector.finish())
 }
 
 /// The file that an argument is to be replaced by.
@@ -52,11 +52,10 @@ fn at_file(arg: &OsStr) -> Option<&Path> {
 
 /// Follows files of arguments to those that they name.
 struct Expansion {
-    reads: Reads,
+    collector: Collector,
     seen: BTreeSet<PathBuf>,
     /// Every argument in them.
     words: Vec<OsString>,
-    begun: SystemTime,
 }
 
 impl Expansion {
@@ -65,7 +64,7 @@ impl Expansion {
         let mut waiting = named;
         while let Some(paths) = waiting.pop_front() {
             for path in paths {
-                self.reads.looked_for(&path, self.begun)?;
+                self.collector.looked_for(&path)?;
                 if !path.is_file() || !self.seen.insert(path.clone()) {
                     continue;
                 }

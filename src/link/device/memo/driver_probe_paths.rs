@@ -48,6 +48,7 @@ const RELEASE: [&str; 7] = [
 ];
 
 /// The state of the probed folders and files.
+#[derive(Clone)]
 pub(super) struct DriverProbePaths {
     /// The digest of their paths, modification times, inode numbers and, where that matters, mounts.
     pub(super) digest: Digest,

@@ -1,6 +1,7 @@
 //! Detects whether a file has changed: by its size, times and inode number ([`FileStat`]), and where those cannot tell, by the
 //! digest of its contents.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
@@ -20,7 +21,7 @@ const LARGEST_COMPARED: u64 = 1 << 30;
 /// Size, inode number, mtime, ctime and device number of a file, in that order, and its mount where that matters
 /// ([`mounts::identity`]). If two are equal, the first is believed ([`FileStat::believed`]) and the file was settled when it was
 /// taken ([`FileStat::settled`]), then the contents are the same: only the kernel sets the ctime, whenever the contents change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct FileStat(u64, u64, i64, i64, i64, i64, u64, u64);
 
 impl FileStat {
@@ -134,12 +135,15 @@ pub(super) struct FileSnapshot {
 
 impl FileSnapshot {
     /// Takes a snapshot of the file at `path`. `before`: when the tool that read it was started; a file that may have changed since
-    /// is an error, because it is not known which contents the tool has read.
-    pub(super) fn take(path: &str, before: SystemTime) -> Result<FileSnapshot, String> {
+    /// is an error, because it is not known which contents the tool has read. `known`: the digests of files that were read just now.
+    pub(super) fn take(path: &str, before: SystemTime, known: &HashMap<FileStat, String>) -> Result<FileSnapshot, String> {
         let io_error = |error: io::Error| format!("{path}: {error}");
         let stat = FileStat::of(Path::new(path)).map_err(io_error)?;
         if !stat.settled(before) {
             return Err(format!("{path} has only just been written"));
+        }
+        if let Some(digest) = known.get(&stat) {
+            return Ok(FileSnapshot { path: path.to_owned(), stat: Some(stat), digest: digest.clone() });
         }
         let digest = digest(Path::new(path)).map_err(io_error)?.to_string();
         if FileStat::of(Path::new(path)).map_err(io_error)? != stat {
@@ -194,9 +198,9 @@ mod tests {
         let begun = SystemTime::now();
         std::fs::write(&file, "one").unwrap();
         let path = file.to_str().unwrap();
-        assert!(FileSnapshot::take(path, begun).unwrap_err().contains("only just"));
+        assert!(FileSnapshot::take(path, begun, &HashMap::new()).unwrap_err().contains("only just"));
         let later = begun + Duration::from_secs(3600);
-        let mut seen = FileSnapshot::take(path, later).unwrap();
+        let mut seen = FileSnapshot::take(path, later, &HashMap::new()).unwrap();
         assert_eq!(seen.revalidate(later), Ok(false));
         // The same again, written anew; then other contents of the same size and with the same time of modification.
         let modified = std::fs::metadata(&file).unwrap().modified().unwrap();
@@ -207,6 +211,21 @@ mod tests {
         assert!(seen.revalidate(later).unwrap_err().contains("has changed"));
         std::fs::remove_file(&file).unwrap();
         assert!(seen.revalidate(later).unwrap_err().contains("is gone"));
+    }
+
+    #[test]
+    fn a_file_that_was_read_by_another_path_is_not_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = ["one", "two"].map(|name| dir.path().join(name).to_str().unwrap().to_owned());
+        std::fs::write(&paths[0], "contents").unwrap();
+        std::fs::hard_link(&paths[0], &paths[1]).unwrap();
+        let later = SystemTime::now() + Duration::from_secs(3600);
+        let first = FileSnapshot::take(&paths[0], later, &HashMap::new()).unwrap();
+        let known: HashMap<FileStat, String> = first.stat.into_iter().map(|stat| (stat, "said".to_owned())).collect();
+        let digest_of = |path| FileSnapshot::take(path, later, &known).unwrap().digest;
+        assert_eq!(digest_of(&paths[1]), if first.stat.is_some() { "said".to_owned() } else { first.digest.clone() });
+        write_anew(Path::new(&paths[1]), b"CONTENTS");
+        assert!(![first.digest.as_str(), "said"].contains(&digest_of(&paths[1]).as_str()));
     }
 
     #[test]

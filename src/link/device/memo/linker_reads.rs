@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::linker_args::{Linker, LinkerArgs};
-use super::reads::Reads;
+use super::reads::{Collector, Reads};
 use crate::formats::archive::{self, MAX_NESTING, MemberContents};
 use crate::formats::{dynamic, magic};
 use crate::io::bytes::Bytes;
@@ -43,9 +43,9 @@ pub(super) fn gather(
         thin_members(name, bytes.as_slice(), 0, &mut files)?;
         search.look_into(name, bytes.as_slice());
     }
-    let mut reads = Reads::default();
+    let mut collector = Collector::new(begun);
     for file in &files {
-        reads.read(file, begun)?;
+        collector.read(file)?;
     }
     for name in &names {
         // A file that an argument names by its path is not searched for.
@@ -55,9 +55,9 @@ pub(super) fn gather(
         search.also(Path::new(name));
     }
     for path in search.candidates.iter().chain(&line.absent).filter(|path| !files.contains(*path)) {
-        reads.looked_for(path, begun)?;
+        collector.looked_for(path)?;
     }
-    Ok(reads)
+    Ok(collector.finish())
 }
 
 /// Adds the files that the members of the archive at `path` are, if it is a thin one: their names say nothing of their contents, so

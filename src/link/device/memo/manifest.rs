@@ -85,6 +85,7 @@ impl Manifest {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
     use std::time::Duration;
 
     use super::super::file_snapshot::FileSnapshot;
@@ -145,7 +146,7 @@ mod tests {
         let library = dir.path().join("libx.a").to_str().unwrap().to_owned();
         std::fs::write(&library, "here").unwrap();
         let later = SystemTime::now() + Duration::from_secs(3600);
-        let seen = FileSnapshot::take(&library, later).unwrap();
+        let seen = FileSnapshot::take(&library, later, &HashMap::new()).unwrap();
         // The same stat, as in two images of file systems with fixed times.
         let entry = |digest: &str| entry(Reads::of_file(FileSnapshot { digest: digest.to_owned(), ..seen.clone() }), digest);
         let text = |entries| serde_json::to_vec(&Manifest { entries }).unwrap();

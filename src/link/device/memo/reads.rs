@@ -1,7 +1,7 @@
 //! What a tool has read and what it has looked for in vain: files with their contents, and the paths at which it would have read
 //! another file. Its result is what it was as long as those files are unchanged and those paths still lead to no file.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -31,33 +31,53 @@ struct AbsentNames {
     folder: Option<FileStat>,
 }
 
-impl Reads {
-    /// Takes down the file at `path`. `begun`: when the tool was started; see [`FileSnapshot::take`].
-    pub(super) fn read(&mut self, path: &Path, begun: SystemTime) -> Result<(), String> {
+/// Collects [`Reads`] while they still are what the tool has read.
+pub(super) struct Collector {
+    reads: Reads,
+    paths: HashSet<String>,
+    /// The digests of the files so far: many have several paths, and reading them is what takes time.
+    digests: HashMap<FileStat, String>,
+    begun: SystemTime,
+}
+
+impl Collector {
+    /// Nothing yet. `begun`: when the tool was started; see [`FileSnapshot::take`].
+    pub(super) fn new(begun: SystemTime) -> Collector {
+        Collector { reads: Reads::default(), paths: HashSet::new(), digests: HashMap::new(), begun }
+    }
+
+    /// Takes down the file at `path`.
+    pub(super) fn read(&mut self, path: &Path) -> Result<(), String> {
         let text = text_of(path)?;
-        if !self.has_file(text) {
-            self.files.push(FileSnapshot::take(text, begun)?);
+        if self.paths.insert(text.to_owned()) {
+            let file = FileSnapshot::take(text, self.begun, &self.digests)?;
+            if let Some(stat) = file.stat {
+                self.digests.entry(stat).or_insert_with(|| file.digest.clone());
+            }
+            self.reads.files.push(file);
         }
         Ok(())
     }
 
     /// Takes down a path at which the tool may have looked for a file: what is there, or that nothing is.
-    pub(super) fn looked_for(&mut self, path: &Path, begun: SystemTime) -> Result<(), String> {
+    pub(super) fn looked_for(&mut self, path: &Path) -> Result<(), String> {
         if path.is_file() {
             // It was left aside, for example because it is for another machine. Then it must stay what it is.
-            return self.read(path, begun);
+            return self.read(path);
         }
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
-        let names = self.absent.entry(text_of(folder)?.to_owned()).or_default();
+        let names = self.reads.absent.entry(text_of(folder)?.to_owned()).or_default();
         names.names.insert(text_of(Path::new(name))?.to_owned());
         Ok(())
     }
 
-    /// Whether the file at `path` is among those that were read.
-    pub(super) fn has_file(&self, path: &str) -> bool {
-        self.files.iter().any(|file| file.path == path)
+    /// What was taken down.
+    pub(super) fn finish(self) -> Reads {
+        self.reads
     }
+}
 
+impl Reads {
     /// Looks whether all of it still holds; an error says what does not. Returns whether stats were updated. `now`: a moment before
     /// this call.
     pub(super) fn revalidate(&mut self, now: SystemTime) -> Result<bool, String> {
@@ -88,6 +108,11 @@ impl Reads {
     #[cfg(test)]
     pub(super) fn of_file(file: FileSnapshot) -> Reads {
         Reads { files: vec![file], absent: BTreeMap::new() }
+    }
+
+    #[cfg(test)]
+    pub(super) fn has_file(&self, path: &str) -> bool {
+        self.files.iter().any(|file| file.path == path)
     }
 
     #[cfg(test)]
@@ -140,10 +165,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("folder");
         let later = SystemTime::now() + Duration::from_secs(3600);
-        let mut reads = Reads::default();
+        let mut collector = Collector::new(later);
         for name in ["a", "b"] {
-            reads.looked_for(&folder.join(name), later).unwrap();
+            collector.looked_for(&folder.join(name)).unwrap();
         }
+        let mut reads = collector.finish();
         assert_eq!(reads.revalidate(later), Ok(false), "there is no such folder");
         std::fs::create_dir(&folder).unwrap();
         assert_eq!(reads.revalidate(SystemTime::now()), Ok(false), "it was made a moment ago");
@@ -165,9 +191,10 @@ mod tests {
         let file = dir.path().join("libx.a");
         std::fs::write(&file, "x").unwrap();
         let later = SystemTime::now() + Duration::from_secs(3600);
-        let mut reads = Reads::default();
-        reads.looked_for(&file, later).unwrap();
-        reads.read(&file, later).unwrap();
+        let mut collector = Collector::new(later);
+        collector.looked_for(&file).unwrap();
+        collector.read(&file).unwrap();
+        let mut reads = collector.finish();
         assert_eq!(reads.file_names().len(), 1);
         assert!(reads.revalidate(later).is_ok());
         std::fs::write(&file, "other").unwrap();

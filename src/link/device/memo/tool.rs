@@ -12,7 +12,7 @@ use object::Object;
 use serde::{Deserialize, Serialize};
 
 use super::file_snapshot::{self, FileStat};
-use super::libraries;
+use super::libraries::{self, OpenFiles};
 use crate::formats::dynamic;
 use crate::formats::magic::ELF;
 use crate::io::bytes::Bytes;
@@ -97,16 +97,17 @@ fn load_record(real: &Path, cache: &Cache) -> Option<Vec<ToolFile>> {
 fn revalidate(mut files: Vec<ToolFile>, now: SystemTime) -> Option<(Vec<ToolFile>, bool)> {
     let mut renewed = false;
     for file in &mut files {
-        let stat = FileStat::of(Path::new(&file.path)).ok()?;
+        let path = Path::new(&file.path);
+        let stat = FileStat::of(path).ok()?;
         if stat == file.stat && stat.believed() {
             continue;
         }
         let same = stat.size() == file.stat.size() && stat.modified() == file.stat.modified();
-        if !same || !stat.settled(now) || build_id(&file.path).ok()? != file.build_id {
+        if !same || !stat.settled(now) || build_id(&file.path, &Bytes::open(path).ok()?).ok()? != file.build_id {
             return None;
         }
         if !stat.differs_only_in_device(&file.stat) {
-            file.contents = Some(file_snapshot::digest(Path::new(&file.path)).ok()?.to_string());
+            file.contents = Some(file_snapshot::digest(path).ok()?.to_string());
         }
         renewed |= stat != file.stat;
         file.stat = stat;
@@ -127,11 +128,12 @@ fn record_key(real: &Path) -> Digest {
 /// The executable, its libraries, and the files by which the dynamic loader finds them. `begun`: a moment before this call.
 fn inspect(real: &Path, begun: SystemTime) -> Result<Vec<ToolFile>, String> {
     let name = real.to_str().ok_or_else(|| format!("{} is not in UTF-8", real.display()))?;
-    let bytes = Bytes::open(real).map_err(|error| format!("{name}: {error}"))?;
+    let mut open = OpenFiles::default();
+    let (_, bytes) = open.open(real).map_err(|error| format!("{name}: {error}"))?;
     let dynamic = dynamic::read(bytes.as_slice()).map_err(|_| format!("{name} is a script: what it runs is not known"))?;
     let mut paths = vec![name.to_owned()];
     if dynamic.interpreter.is_some() {
-        paths.extend(libraries::of(real)?);
+        paths.extend(libraries::of(real, &mut open)?);
         let loaders = [loader::CACHE, "/etc/ld.so.preload"].into_iter().filter(|path| Path::new(path).exists());
         paths.extend(loaders.map(str::to_owned));
     }
@@ -139,18 +141,18 @@ fn inspect(real: &Path, begun: SystemTime) -> Result<Vec<ToolFile>, String> {
         .into_iter()
         .map(|path| {
             let io_error = |error: std::io::Error| format!("{path}: {error}");
-            let stat = FileStat::of(Path::new(&path)).map_err(io_error)?;
+            let (stat, bytes) = open.open(Path::new(&path)).map_err(io_error)?;
             if !stat.settled(begun) {
                 return Err(format!("{path} has only just been written"));
             }
-            let build_id = build_id(&path).map_err(io_error)?;
+            let build_id = build_id(&path, &bytes).map_err(io_error)?;
             Ok(ToolFile { stat, build_id, contents: None, path })
         })
         .collect()
 }
 
-fn build_id(path: &str) -> std::io::Result<String> {
-    let bytes = Bytes::open(Path::new(path))?;
+/// The build id in the file at `path`, which has these `bytes`, or the digest of its contents.
+fn build_id(path: &str, bytes: &Bytes) -> std::io::Result<String> {
     let id = object::File::parse(bytes.as_slice()).ok().and_then(|elf| elf.build_id().ok().flatten().map(<[u8]>::to_vec));
     match id {
         Some(id) => Ok(id.iter().map(|byte| format!("{byte:02x}")).collect()),

@@ -1,0 +1,58 @@
+//! Programs that are run for what they say on stderr.
+
+#![expect(clippy::disallowed_types, reason = "a part of the file that starts processes")]
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use crate::sys::signals::Signals;
+use crate::sys::threads;
+
+/// A program that runs, and what it has said so far.
+pub(crate) struct Probe {
+    child: Child,
+    stderr: File,
+}
+
+/// What a [`Probe`] has found out.
+pub(crate) struct ProbeOutput {
+    /// Whether the exit status was 0.
+    pub success: bool,
+    /// The program's stderr.
+    pub stderr: Vec<u8>,
+}
+
+impl Probe {
+    /// Starts `program`, also where that is possible only after other processes have ended.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(crate) fn start(program: &Path, args: &[OsString]) -> io::Result<Probe> {
+        // Not a pipe: clang writes its answer one character at a time, and whoever reads the pipe would be woken for each.
+        let stderr = match memfd_create("stderr", MemfdFlags::CLOEXEC) {
+            Ok(file) => File::from(file),
+            Err(_) => tempfile::tempfile()?,
+        };
+        let mut command = Command::new(program);
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr.try_clone()?);
+        let child = threads::retry(&Signals::default(), || command.spawn()).map_err(io::Error::other)??;
+        Ok(Probe { child, stderr })
+    }
+
+    /// Waits for the program's end.
+    ///
+    /// # Errors
+    /// What it has said cannot be read.
+    pub(crate) fn finish(mut self) -> io::Result<ProbeOutput> {
+        let status = self.child.wait()?;
+        let mut stderr = Vec::new();
+        self.stderr.rewind()?;
+        self.stderr.read_to_end(&mut stderr)?;
+        Ok(ProbeOutput { success: status.success(), stderr })
+    }
+}
