@@ -225,3 +225,31 @@ impl Cache {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn what_waits_is_done_when_that_is_called_for_and_at_the_latest_in_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::new(Store::open(&dir.path().join("cache"), 1 << 30).unwrap());
+        let done = Arc::new(AtomicUsize::new(0));
+        let wait = || {
+            let done = Arc::clone(&done);
+            cache.wait_with(move || {
+                done.fetch_add(1, Ordering::SeqCst);
+            });
+        };
+        wait();
+        cache.finish_unless(&|| true);
+        assert_eq!(done.load(Ordering::SeqCst), 0, "a signal has arrived");
+        cache.do_waiting();
+        wait();
+        cache.finish();
+        assert_eq!(done.load(Ordering::SeqCst), 2);
+    }
+}

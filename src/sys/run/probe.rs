@@ -56,3 +56,20 @@ impl Probe {
         Ok(ProbeOutput { success: status.success(), stderr })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_on_stderr_is_kept_and_nothing_else() {
+        let run = |script: &str| Probe::start(Path::new("/bin/sh"), &["-c".into(), script.into()]).unwrap().finish().unwrap();
+        let ended_well = run("echo out; echo one >&2; echo two >&2");
+        assert!(ended_well.success);
+        assert_eq!(ended_well.stderr, b"one\ntwo\n");
+        let failed = run("echo no >&2; exit 3");
+        assert!(!failed.success);
+        assert_eq!(failed.stderr, b"no\n");
+        assert!(Probe::start(Path::new("/nowhere/clang"), &[]).is_err());
+    }
+}
