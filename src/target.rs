@@ -2,10 +2,14 @@
 //! for which target, and defines the total order of images (ARCHITECTURE.md, "One total order of images"; target ids:
 //! docs/spec/containers.md 3).
 
+mod selector;
+
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
+
+pub use selector::Selector;
 
 use crate::formats::gpu::{AmdArch, TargetId};
 use crate::model::printable;
