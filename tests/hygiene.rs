@@ -49,7 +49,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("registration", "error formats model"),
     ("store", "sys"),
     ("sys", "args error model"),
-    ("target", "formats model"),
+    ("target", "error formats model"),
     ("tools", ""),
     ("tools::bundler", "error formats io model sys"),
     ("tools::inspect", "error formats io model sys"),

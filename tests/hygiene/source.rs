@@ -54,8 +54,8 @@ pub(crate) fn sources(folders: &[&str]) -> Vec<Source> {
     while let Some(path) = waiting.pop() {
         if path.is_dir() {
             let inside = std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path());
-            // An example's own target folder is not source.
-            waiting.extend(inside.filter(|path| path.file_name().is_some_and(|name| name != "target")));
+            // What cargo has built for an example is not source.
+            waiting.extend(inside.filter(|path| !path.join("CACHEDIR.TAG").exists()));
         } else if path.extension().is_some_and(|end| end == "rs") {
             let text = std::fs::read_to_string(&path).unwrap();
             let path = path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
