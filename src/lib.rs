@@ -44,6 +44,7 @@ compile_error!("offld runs on Linux only. A port to another system changes src/s
 
 pub mod args;
 mod cli;
+mod contents;
 pub mod error;
 mod facade;
 pub mod formats;
@@ -57,12 +58,12 @@ mod sys;
 pub mod target;
 mod tools;
 
+pub use contents::report;
 pub use error::Error;
 pub use facade::{
     BundleOptions, Emit, ExtractOptions, InspectOptions, LinkOptions, Messages, PackOptions, PackedImage, WrapOptions, bundle,
     extract, inspect, link, pack, unbundle, wrap,
 };
-pub use tools::inspect::report;
 
 /// What the programs, the tests and the fuzz targets of this package use. It is no part of the library's promise and may change
 /// with any version.

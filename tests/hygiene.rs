@@ -23,10 +23,14 @@ const ARROWS: &[(&str, &str)] = &[
     ("bin::offld-llvm", ""),
     (
         "cli",
-        "args error formats link::pipeline llvm model store sys tools::bundler tools::inspect tools::packager tools::wrapper",
+        "args contents error formats link::pipeline llvm model store sys tools::bundler tools::inspect tools::packager tools::wrapper",
     ),
+    ("contents", "error formats io model sys"),
     ("error", ""),
-    ("facade", "args error formats link::pipeline llvm model sys tools::bundler tools::inspect tools::packager tools::wrapper"),
+    (
+        "facade",
+        "args contents error formats link::pipeline llvm model sys tools::bundler tools::inspect tools::packager tools::wrapper",
+    ),
     ("formats", "error model"),
     ("io", "error formats sys"),
     ("lib", "cli io link::inputs link::register link::scan llvm registration store sys"),
@@ -52,7 +56,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("target", "error formats model"),
     ("tools", ""),
     ("tools::bundler", "error formats io model sys"),
-    ("tools::inspect", "error formats io model sys"),
+    ("tools::inspect", "contents formats io model sys"),
     ("tools::packager", "formats io model sys target"),
     ("tools::wrapper", "error formats io llvm model registration sys"),
 ];

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clap::Args;
 
+use crate::contents;
+use crate::contents::report::Report;
 use crate::error::{self, Silent, StepFailed};
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::Shell;
-use crate::tools::inspect::report::Report;
 use crate::tools::inspect::table::{self, Style};
 use crate::tools::inspect::{Request, inspect};
 
@@ -59,7 +60,8 @@ pub(super) struct Options {
 pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
     let Options { files, kernels, no_demangle, json, extract, headers_only, bytes, summary } = options;
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
-    let request = Request { files, kernels, headers_only, extract, keep_bytes: false };
+    let options = contents::Options { kernels, headers_only, keep_bytes: false };
+    let request = Request { files, options, extract };
     let report = inspect(&request, &session).map_err(with_status)?;
     let text = if json {
         let mut text = serde_json::to_string_pretty(&report).context("cannot write the report as JSON")?;

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use super::Messages;
+use crate::contents::Options;
+use crate::contents::report::FileReport;
 use crate::error::Error;
-use crate::tools::inspect::report::FileReport;
-use crate::tools::inspect::{Request, inspect_one};
+use crate::tools::inspect::inspect_one;
 
 /// What is looked for.
 #[derive(Debug, Clone, Default)]
@@ -49,6 +50,6 @@ pub struct InspectOptions {
 /// ```
 pub fn inspect(path: impl AsRef<Path>, options: &InspectOptions) -> Result<FileReport, Error> {
     let InspectOptions { kernels, headers_only } = *options;
-    let request = Request { kernels, headers_only, keep_bytes: !headers_only, ..Request::default() };
-    inspect_one(path.as_ref(), &request, &Messages::discard().session()).map_err(Error::of)
+    let options = Options { kernels, headers_only, keep_bytes: !headers_only };
+    inspect_one(path.as_ref(), &options, &Messages::discard().session()).map_err(Error::of)
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::report::{FileReport, Image};
+use crate::contents::report::{FileReport, Image};
 use crate::io::outputs::{Outputs, io_error};
 use crate::sys::scratch::safe_name;
 use crate::sys::session::Session;

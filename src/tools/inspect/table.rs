@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::report::{Entries, FileReport, Image, Linker, Registration, Report, Step, UNREADABLE};
+use crate::contents::report::{Entries, FileReport, Image, Linker, Registration, Report, Step, UNREADABLE};
 use crate::formats::kernels::Kernel;
 use crate::model::printable;
 

@@ -199,7 +199,7 @@ fn compressed_bundle(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u6
     let inner = cursor.deeper(whole.from(header.size), place.clone(), facts).inside();
     let done = if !header.is_likely(inner.piece.size()) {
         Err(Malformed::new("uncompressed size is more than the compressed data can hold", 0).into())
-    } else if walk.request.headers_only {
+    } else if walk.options.headers_only {
         list_entries(walk, &inner, header)
     } else {
         inflate::compressed_bundle(&inner.piece, header).map(|plain| walk.enter(&Cursor { piece: plain, ..inner }))
@@ -267,7 +267,7 @@ fn fatbinary(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {
 /// Inspects the code of an entry, decompressed unless only headers are wanted or it needs too much memory.
 fn fatbinary_entry(walk: &mut Walk<'_>, mut cursor: Cursor, entry: &fatbin::Entry<'_>) -> Result<()> {
     let fits = entry.method.is_none_or(|method| inflate::fits(entry.stored.len() as u64, method, entry.plain_size));
-    if entry.method.is_some() && (walk.request.headers_only || !fits) {
+    if entry.method.is_some() && (walk.options.headers_only || !fits) {
         let format = match entry.kind {
             fatbin::Kind::Ptx => "ptx",
             fatbin::Kind::Elf => "cubin",

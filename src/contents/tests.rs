@@ -4,22 +4,22 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use super::report::{Report, Step};
+use super::report::Step;
 use super::*;
 use crate::sys::session::SessionOptions;
 use crate::sys::shell::Shell;
 
-fn report_on(bytes: &[u8], request: Request) -> Report {
+fn report_on(bytes: &[u8], options: Options) -> FileReport {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     std::fs::write(&path, bytes).unwrap();
     let shell = Arc::new(Shell::from_write("test", Box::new(std::io::sink())));
     let session = Session::new(shell, SessionOptions::default());
-    inspect(&Request { files: vec![path], ..request }, &session).unwrap()
+    Reader::new(options, &session).open(&path).unwrap()
 }
 
 fn of(bytes: &[u8]) -> FileReport {
-    report_on(bytes, Request { kernels: true, ..Request::default() }).files.remove(0)
+    report_on(bytes, Options { kernels: true, ..Options::default() })
 }
 
 /// `kind triple target size` of each image.

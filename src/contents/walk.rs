@@ -11,7 +11,7 @@ use object::FileKind;
 use super::image::ImageMetadata;
 use super::report::{Entries, FileReport, Image, Linker, Place, Registration};
 use super::what::{ByteKind, byte_kind};
-use super::{Inspection, Request, archive, bitcode, bytes_of, containers, image, objects, registers, zip};
+use super::{Options, Reader, archive, bitcode, bytes_of, containers, image, objects, registers, zip};
 use crate::error;
 use crate::formats::archive::MAX_NESTING;
 use crate::formats::elf::link_note::{self, LinkedBy};
@@ -27,7 +27,7 @@ const BYTES_EACH: u64 = 16;
 
 /// The state of the recursion: the limits, and what has been found.
 pub(super) struct Walk<'r> {
-    pub(super) request: &'r Request,
+    pub(super) options: &'r Options,
     pub(super) signals: Arc<Signals>,
     pub(super) images: Vec<Image>,
     pub(super) registrations: Vec<Registration>,
@@ -68,14 +68,14 @@ impl Cursor {
 
 impl<'r> Walk<'r> {
     /// Starts the inspection of a file of `size` bytes.
-    pub(super) fn new(inspection: &Inspection<'r>, size: u64) -> Self {
-        let Inspection { request, session, spool } = *inspection;
+    pub(super) fn new(reader: &'r Reader<'_>, size: u64) -> Self {
+        let Reader { options, session, spool } = reader;
         let signals = Arc::clone(&session.signals);
         let left = FEW + size / BYTES_EACH;
         let (images, registrations, entries) = (Vec::new(), Vec::new(), Vec::new());
         let (linked_by, errors) = (Vec::new(), Vec::new());
         let inflatable = zip::most_inflated(size);
-        Walk { request, signals, images, registrations, entries, linked_by, errors, left, inflatable, spool }
+        Walk { options, signals, images, registrations, entries, linked_by, errors, left, inflatable, spool }
     }
 
     /// The bytes of an image, for whoever writes them when the walk is over. What was inflated is in a file of its own, with all
@@ -127,7 +127,7 @@ impl<'r> Walk<'r> {
             ByteKind::TextBundle(comment) => containers::text_bundle(self, cursor, comment),
             ByteKind::Archive => archive::members(self, cursor),
             ByteKind::Zip => zip::members(self, cursor),
-            ByteKind::Zstd if !self.request.headers_only => containers::zstd_frame(self, cursor),
+            ByteKind::Zstd if !self.options.headers_only => containers::zstd_frame(self, cursor),
             ByteKind::Object(kind) if cursor.inside => self.device_object(cursor, kind),
             ByteKind::Object(kind) => self.host_object(cursor, kind),
             ByteKind::Bitcode if !cursor.inside => bitcode::host(self, cursor),

@@ -17,7 +17,7 @@ use crate::io::piece::Piece;
 pub(crate) const SCHEMA: u32 = 1;
 
 /// The type of a file that cannot be opened.
-pub(super) const UNREADABLE: &str = "unreadable";
+pub(crate) const UNREADABLE: &str = "unreadable";
 
 /// The report on all inspected files.
 #[derive(Debug, Serialize)]
@@ -99,7 +99,7 @@ pub struct Image {
     pub extracted: Option<String>,
     /// Its bytes, for extraction.
     #[serde(skip)]
-    pub(super) piece: Option<Piece>,
+    pub(crate) piece: Option<Piece>,
 }
 
 impl Image {

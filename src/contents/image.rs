@@ -47,14 +47,14 @@ pub(super) fn add(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
         image.target = AmdArch::of_triple(&image.triple).and_then(|arch| arch.processor()).unwrap_or_default();
     }
     image.producers = producer::producers(data);
-    if !walk.request.headers_only {
+    if !walk.options.headers_only {
         image.sha256 = Some(bytes_of::sha256(&cursor.piece).with_context(|| cursor.place.to_string())?);
     }
-    if walk.request.extract.is_some() || walk.request.keep_bytes {
+    if walk.options.keep_bytes {
         image.piece = Some(walk.kept(&cursor.piece).with_context(|| cursor.place.to_string())?);
     }
     // The image is listed even if its kernels cannot be read.
-    if walk.request.kernels && matches!(format, "elf" | "cubin") {
+    if walk.options.kernels && matches!(format, "elf" | "cubin") {
         match kernels::read(data).with_context(|| format!("{}: its kernels", cursor.place)) {
             Ok(kernels) => image.kernels = Some(kernels),
             Err(error) => walk.note(&error),

@@ -52,7 +52,7 @@ fn one(walk: &mut Walk<'_>, cursor: &Cursor, member: &ZipMember<'_>) -> Result<(
     }
     if member.method != ZipMethod::Stored {
         take(walk, cursor, member, member.plain_size)?;
-    } else if !walk.request.headers_only {
+    } else if !walk.options.headers_only {
         check_zip_member(&cursor.piece, member).map_err(located)?;
     }
     let piece = zip_member(&cursor.piece, member).map_err(located)?;

@@ -8,21 +8,21 @@ use anyhow::{Context, Error, Result};
 use super::report::FileReport;
 
 /// A file to be inspected.
-pub(super) struct Found {
-    pub(super) path: PathBuf,
+pub(crate) struct Found {
+    pub(crate) path: PathBuf,
     /// Whether it was named; else it was found in a folder, and is of interest only if there is something in it.
     named: bool,
 }
 
 impl Found {
     /// Whether `report`, which is on this file, belongs into the whole one.
-    pub(super) fn is_wanted(&self, report: &FileReport) -> bool {
+    pub(crate) fn is_wanted(&self, report: &FileReport) -> bool {
         self.named || !report.images.is_empty() || !report.registrations.is_empty() || !report.errors.is_empty()
     }
 }
 
 /// The files among `paths` and in the folders among them, and the folders that cannot be read.
-pub(super) fn expand(paths: &[PathBuf]) -> (Vec<Found>, Vec<(PathBuf, Error)>) {
+pub(crate) fn expand(paths: &[PathBuf]) -> (Vec<Found>, Vec<(PathBuf, Error)>) {
     let (mut found, mut faults) = (Vec::new(), Vec::new());
     for path in paths {
         if path != Path::new("-") && path.is_dir() {

@@ -1,0 +1,136 @@
+//! What is in a file: objects, programs, archives, zip files and containers are gone into, down to the device images. A damaged part
+//! is noted as an error, and the rest of the file is gone through all the same. Images are read in chunks, so memory use does not
+//! depend on their size.
+//!
+//! `walk` does the recursion; `what` recognizes formats; `containers`, `objects`, `archive`, `zip` and `bitcode` each read one
+//! family of formats; `image` describes an image. `registers` and `libraries` find the runtimes that a file registers with;
+//! `report` is the result as data; `folders` finds the files below a folder.
+
+mod archive;
+mod bitcode;
+pub(crate) mod bytes_of;
+mod containers;
+pub(crate) mod folders;
+mod image;
+mod inflate;
+mod libraries;
+mod objects;
+mod registers;
+pub mod report;
+#[cfg(test)]
+mod tests;
+mod walk;
+mod what;
+mod zip;
+
+use std::path::Path;
+use std::sync::Mutex;
+
+use anyhow::{Context, Result};
+use object::elf::{ET_DYN, ET_EXEC, ET_REL};
+
+use crate::formats::{bundle, compressed, dynamic, fatbin, magic, offload_binary};
+use crate::io::piece::{Piece, Spool};
+use crate::sys::session::Session;
+use image::ImageMetadata;
+use report::{FileReport, Place, UNREADABLE};
+use walk::{Cursor, Walk};
+use what::{ByteKind, byte_kind};
+
+/// What is wanted of each file.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Options {
+    /// Whether to list the kernels of images.
+    pub kernels: bool,
+    /// Whether to read headers only: no hashes or checksums, and of a compressed bundle only the header is decompressed.
+    pub headers_only: bool,
+    /// Whether to keep the bytes of each image, for whoever writes them somewhere.
+    pub keep_bytes: bool,
+}
+
+/// Goes into files.
+#[derive(Debug)]
+pub(crate) struct Reader<'r> {
+    options: Options,
+    session: &'r Session,
+    /// What was inflated of images whose bytes are wanted afterwards.
+    spool: Mutex<Spool>,
+}
+
+impl<'r> Reader<'r> {
+    /// For any number of files.
+    pub(crate) fn new(options: Options, session: &'r Session) -> Self {
+        Reader { options, session, spool: Mutex::new(Spool::new(session)) }
+    }
+
+    /// Looks into one file. What is wrong with what is in it is in the report; an error is one of opening it.
+    pub(crate) fn open(&self, path: &Path) -> Result<FileReport> {
+        Ok(self.opened(path, Piece::open(path)?))
+    }
+
+    /// Looks into one of many files; that it cannot be opened is in the report, too.
+    pub(crate) fn one_of_many(&self, path: &Path) -> FileReport {
+        // There may be more files than can be open at once, and those whose images are kept are needed to the end.
+        let piece = if self.options.keep_bytes { Piece::try_open_one_of_many(path) } else { Piece::try_open(path) };
+        match piece.with_context(|| path.display().to_string()) {
+            Ok(piece) => self.opened(path, piece),
+            Err(error) => self.unreadable(path, &error),
+        }
+    }
+
+    /// The report on what cannot be opened.
+    pub(crate) fn unreadable(&self, path: &Path, error: &anyhow::Error) -> FileReport {
+        let mut walk = Walk::new(self, 0);
+        walk.note(error);
+        walk.report(path, UNREADABLE)
+    }
+
+    fn opened(&self, path: &Path, piece: Piece) -> FileReport {
+        let mut walk = Walk::new(self, piece.size());
+        let kind = kind(piece.bytes());
+        let place = Place { file: path.to_owned(), steps: Vec::new() };
+        walk.enter(&Cursor { piece, file: path.to_owned(), place, facts: ImageMetadata::default(), inside: false, depth: 0 });
+        walk.report(path, kind)
+    }
+}
+
+/// The type of a file, for the report.
+fn kind(data: &[u8]) -> &'static str {
+    use object::FileKind;
+    match byte_kind(data, true) {
+        ByteKind::Containers if offload_binary::is_offload_binary(data) => "offload-binary",
+        ByteKind::Containers if bundle::is_bundle(data) => "bundle",
+        ByteKind::Containers if compressed::is_compressed(data) => "compressed-bundle",
+        ByteKind::Containers => {
+            debug_assert!(fatbin::is_fatbin(data));
+            "fatbinary"
+        }
+        ByteKind::TextBundle(_) => "text-bundle",
+        ByteKind::Archive if data.starts_with(&magic::THIN_ARCHIVE) => "thin-archive",
+        ByteKind::Archive => "archive",
+        ByteKind::Zip => "zip",
+        ByteKind::Object(FileKind::Elf32 | FileKind::Elf64) => elf_kind(data),
+        ByteKind::Object(FileKind::Coff | FileKind::CoffBig) => "coff-object",
+        ByteKind::Object(FileKind::Pe32 | FileKind::Pe64) => "pe",
+        ByteKind::Object(FileKind::MachO32 | FileKind::MachO64) => "mach-o",
+        ByteKind::Object(_) => "object",
+        ByteKind::Bitcode => "bitcode",
+        ByteKind::Spirv => "spirv",
+        ByteKind::Ptx => "ptx",
+        ByteKind::TileIr => "tile-ir",
+        ByteKind::Zstd => "zstd",
+        ByteKind::Empty => "empty",
+        ByteKind::Unknown => "unknown",
+    }
+}
+
+/// Tells objects, libraries and programs apart. A position independent program has the type of a library but names a loader.
+fn elf_kind(data: &[u8]) -> &'static str {
+    match magic::elf_type(data) {
+        Some(ET_REL) => "elf-object",
+        Some(ET_EXEC) => "elf-executable",
+        Some(ET_DYN) if matches!(dynamic::interpreter(data), Ok(Some(_))) => "elf-executable",
+        Some(ET_DYN) => "elf-shared",
+        _ => "elf",
+    }
+}
