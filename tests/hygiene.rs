@@ -27,10 +27,7 @@ const ARROWS: &[(&str, &str)] = &[
     ),
     ("contents", "error formats io model sys"),
     ("error", ""),
-    (
-        "facade",
-        "args contents error formats link::pipeline llvm model sys tools::bundler tools::inspect tools::packager tools::wrapper",
-    ),
+    ("facade", "args contents error formats link::pipeline llvm model sys tools::bundler tools::packager tools::wrapper"),
     ("formats", "error model"),
     ("io", "error formats sys"),
     ("lib", "cli io link::inputs link::register link::scan llvm registration store sys"),

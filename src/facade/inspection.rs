@@ -3,10 +3,9 @@
 use std::path::Path;
 
 use super::Messages;
-use crate::contents::Options;
 use crate::contents::report::FileReport;
+use crate::contents::{Options, Reader};
 use crate::error::Error;
-use crate::tools::inspect::inspect_one;
 
 /// What is looked for.
 #[derive(Debug, Clone, Default)]
@@ -51,5 +50,5 @@ pub struct InspectOptions {
 pub fn inspect(path: impl AsRef<Path>, options: &InspectOptions) -> Result<FileReport, Error> {
     let InspectOptions { kernels, headers_only } = *options;
     let options = Options { kernels, headers_only, keep_bytes: !headers_only };
-    inspect_one(path.as_ref(), &options, &Messages::discard().session()).map_err(Error::of)
+    Reader::new(options, &Messages::discard().session()).open(path.as_ref()).map_err(Error::of)
 }

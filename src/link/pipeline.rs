@@ -100,8 +100,6 @@ fn stages(ledger: &Ledger, request: &LinkRequest, background: &Background<'_>, s
     let registering = session.trace.span(span::WRAP, 0);
     let (triple, sycl, compiler) = (&images.host_triple, images.sycl, images.device_compiler);
     let context = RegisterContext::new(request, out_name(request), triple, sycl, compiler, &background.llvm, &background.cache);
-
-    // The device links themselves.
     let objects = register::make(&payloads, &context, session)?;
     background.llvm.dismiss();
     drop(registering);
@@ -210,6 +208,8 @@ fn device_images(
     let groups = payload::groups(&described);
     let registration =
         RegisterContext::new(request, out_name(request), &host_triple, sycl, compiler.major, &background.llvm, &background.cache);
+
+    // The device links themselves.
     let context = DeviceContext {
         request,
         compiler: &compiler,

@@ -136,13 +136,10 @@ impl FromStr for Selector {
         if text.split(':').any(str::is_empty) {
             return Err(wrong("a part of it is empty; the form is [KIND:][TRIPLE:]ARCH[:FEATURES]"));
         }
-        let kind = match parts.peek() {
-            Some(&first) if OffloadKind::ALL.iter().any(|kind| kind.name() == first) => {
-                parts.next();
-                OffloadKind::ALL.into_iter().find(|kind| kind.name() == first)
-            }
-            _ => None,
-        };
+        let kind = parts.peek().and_then(|first| OffloadKind::ALL.into_iter().find(|kind| kind.name() == *first));
+        if kind.is_some() {
+            parts.next();
+        }
         let triple = parts.next_if(|part| is_triple(part)).map(pattern).transpose()?;
         let device = match parts.next() {
             None => Device::Any,

@@ -4,7 +4,7 @@
 mod extract;
 pub(crate) mod table;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use rayon::prelude::*;
@@ -43,9 +43,4 @@ pub(crate) fn inspect(request: &Request, session: &Session) -> Result<Report> {
         extract::all(&mut files, folder, session)?;
     }
     Ok(Report { schema: SCHEMA, generator: format!("offld {}", env!("CARGO_PKG_VERSION")), files })
-}
-
-/// Looks into one file. What is wrong with what is in it is in the report; an error is one of opening it.
-pub(crate) fn inspect_one(path: &Path, options: &Options, session: &Session) -> Result<FileReport> {
-    Reader::new(options.clone(), session).open(path)
 }

@@ -189,6 +189,31 @@ fn queried_processor(target: &Target) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Store;
+
+    #[test]
+    fn an_answer_is_kept_only_while_what_the_compiler_probed_is_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Arc::new(Cache::new(Store::open(&dir.path().join("cache"), 1 << 30).unwrap()));
+        // Any program will do for the compiler.
+        let path = Path::new("/bin/sh").canonicalize().unwrap();
+        let asked = SystemTime::now() + std::time::Duration::from_secs(3600);
+        let question = Question { path, args: Vec::new(), environment: Digest(1), compiler: SharedTool::default(), asked };
+        let answer = || {
+            let command = LinkerCommand { program: "/nowhere/ld.lld".into(), args: Vec::new(), warnings: String::new() };
+            Asked { command, said: String::new(), probed: question.probed() }
+        };
+        let is_kept = || {
+            let compiler = question.compiler.get().unwrap().as_ref().unwrap();
+            cache.own_record(question.key(compiler, &question.probed())).is_some()
+        };
+        let mut of_another_moment = answer();
+        of_another_moment.probed.digest = Digest(0);
+        question.keep(&cache, of_another_moment);
+        assert!(!is_kept());
+        question.keep(&cache, answer());
+        assert!(is_kept());
+    }
 
     #[test]
     fn one_answer_serves_all_processors_that_the_triple_does_not_name() {
