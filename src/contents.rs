@@ -13,6 +13,7 @@ mod containers;
 pub(crate) mod folders;
 mod image;
 mod inflate;
+pub(crate) mod layout;
 mod libraries;
 mod objects;
 mod registers;
@@ -24,7 +25,7 @@ mod what;
 mod zip;
 
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result};
 use object::elf::{ET_DYN, ET_EXEC, ET_REL};
@@ -33,6 +34,7 @@ use crate::formats::{bundle, compressed, dynamic, fatbin, magic, offload_binary}
 use crate::io::piece::{Piece, Spool};
 use crate::sys::session::Session;
 use image::ImageMetadata;
+use layout::{Footprint, Names};
 use report::{FileReport, Place, UNREADABLE};
 use walk::{Cursor, Walk};
 use what::{ByteKind, byte_kind};
@@ -46,6 +48,9 @@ pub(crate) struct Options {
     pub headers_only: bool,
     /// Whether to keep the bytes of each image, for whoever writes them somewhere.
     pub keep_bytes: bool,
+    /// Whether to find out what each byte belongs to ([`Reader::footprint`]), with names in here. Then images are not hashed, and
+    /// registrations are not looked for.
+    pub sizes: Option<Arc<Names>>,
 }
 
 /// Goes into files.
@@ -85,12 +90,31 @@ impl<'r> Reader<'r> {
         walk.report(path, UNREADABLE)
     }
 
+    /// What each byte of a file belongs to, its type, and what is wrong with what is in it; an error is one of opening it.
+    /// [`Options::sizes`] must be there.
+    pub(crate) fn footprint(&self, path: &Path) -> Result<(Footprint, &'static str, Vec<String>)> {
+        let piece = Piece::open(path)?;
+        let kind = kind(piece.bytes());
+        let mut walk = Walk::new(self, piece.size());
+        self.enter(&mut walk, path, piece);
+        let (mut footprint, errors) = walk.footprint();
+        layout::find_units(&mut footprint);
+        Ok((footprint, kind, errors))
+    }
+
     fn opened(&self, path: &Path, piece: Piece) -> FileReport {
         let mut walk = Walk::new(self, piece.size());
         let kind = kind(piece.bytes());
-        let place = Place { file: path.to_owned(), steps: Vec::new() };
-        walk.enter(&Cursor { piece, file: path.to_owned(), place, facts: ImageMetadata::default(), inside: false, depth: 0 });
+        self.enter(&mut walk, path, piece);
         walk.report(path, kind)
+    }
+
+    fn enter(&self, walk: &mut Walk<'_>, path: &Path, piece: Piece) {
+        let place = Place { file: path.to_owned(), steps: Vec::new() };
+        let (facts, spot) = (ImageMetadata::default(), layout::Spot::default());
+        let cursor = Cursor { piece, file: path.to_owned(), place, facts, inside: false, depth: 0, spot };
+        let cursor = walk.root(&cursor);
+        walk.enter(&cursor);
     }
 }
 

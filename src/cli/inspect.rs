@@ -60,7 +60,7 @@ pub(super) struct Options {
 pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
     let Options { files, kernels, no_demangle, json, extract, headers_only, bytes, summary } = options;
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
-    let options = contents::Options { kernels, headers_only, keep_bytes: false };
+    let options = contents::Options { kernels, headers_only, keep_bytes: false, sizes: None };
     let request = Request { files, options, extract };
     let report = inspect(&request, &session).map_err(with_status)?;
     let text = if json {

@@ -13,6 +13,7 @@ use crate::io::piece::{Piece, member_of};
 /// Inspects every member of the archive at `cursor`, in order. A member that cannot be read is noted, and the rest is inspected.
 pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     let describe = |fault: ArchiveFault| anyhow!(fault.in_archive(&cursor.place));
+    walk.container(cursor, 0, cursor.piece.size(), "archive");
     for member in archive::members(cursor.piece.bytes()).map_err(describe)? {
         walk.signals.check()?;
         let opened = member.map_err(describe).and_then(|member| Ok((member, open(cursor, &member)?)));
@@ -23,9 +24,17 @@ pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
                 let facts = of_intel_member(&cursor.facts, &name);
                 let own = file.as_ref().map(|file| file.display().to_string());
                 let (offset, size) = (piece.file_offset(0), piece.size());
+                let unit = name.clone();
                 let step = Step::Member { name, file: own, offset, size, compression: None, plain_size: None };
                 let inner = cursor.deeper(piece, cursor.place.then(step), facts);
-                walk.enter(&Cursor { file: file.unwrap_or(inner.file), ..inner });
+                let inner = walk.unit(inner, &unit);
+                match file {
+                    Some(file) => {
+                        let inner = walk.root(&Cursor { file, ..inner });
+                        walk.enter(&inner);
+                    }
+                    None => walk.enter(&inner),
+                }
             }
             Err(error) => walk.note(&error),
         }

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 
 use super::image::{self, ImageMetadata};
+use super::layout::Part;
 use super::objects;
 use super::report::Step;
 use super::walk::{Cursor, Walk};
@@ -12,6 +13,7 @@ use crate::io::piece::Piece;
 
 /// Inspects the images that the module at `cursor` embeds. A module without any is added as an image if it is for a device.
 pub(super) fn host(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
+    walk.bytes(cursor, Part::Bitcode);
     let embedded = bitcode::embedded_images(cursor.piece.bytes()).with_context(|| cursor.place.to_string())?;
     if embedded.is_empty() {
         return device(walk, cursor);

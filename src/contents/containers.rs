@@ -60,12 +60,17 @@ pub(super) fn sequence(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
 /// Inspects what is in a frame of zstd that is an image by itself.
 pub(super) fn zstd_frame(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     let size = cursor.piece.size();
-    let plain = inflate::zstd_frame(&cursor.piece).map_err(unwrapped).with_context(|| cursor.place.to_string())?;
-    let container = Container { name: "zstd", cursor, within: 0, size, version: None };
-    let place = container.place(Some((name_of(Method::Zstd), plain.size())));
-    let facts = ImageMetadata { compressed_size: Some(size), ..cursor.facts.clone() };
-    walk.enter(&cursor.deeper(plain, place, facts));
-    Ok(())
+    let packed = cursor.clone();
+    walk.inflated(cursor, move |walk| {
+        let cursor = &packed;
+        let plain = inflate::zstd_frame(&cursor.piece).map_err(unwrapped).with_context(|| cursor.place.to_string())?;
+        let container = Container { name: "zstd", cursor, within: 0, size, version: None };
+        let place = container.place(Some((name_of(Method::Zstd), plain.size())));
+        let facts = ImageMetadata { compressed_size: Some(size), ..cursor.facts.clone() };
+        let inner = walk.root(&cursor.deeper(plain, place, facts));
+        walk.enter(&inner);
+        Ok(())
+    })
 }
 
 /// Inspects the container at offset `at` in `cursor` and returns its size. It fails only if the size is unknown; other errors are
@@ -92,8 +97,10 @@ fn offload_binaries(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64
     let head = offload_binary::Head::read(cursor.piece.bytes(), at)?;
     let container = Container { name: "offload-binary", cursor, within: at, size: head.size, version: Some(head.version) };
     let whole = part(cursor, at, head.size)?;
+    let cursor = &Cursor { spot: walk.container(cursor, at, head.size, container.name), ..cursor.clone() };
     let Some(packed) = head.packed else {
         let place = container.place(None);
+        walk.not_compressed(cursor, at, head.size, container.name);
         if let Err(error) = offload_images(walk, cursor.deeper(whole, place.clone(), cursor.facts.clone())) {
             walk.note(&error);
         }
@@ -103,10 +110,15 @@ fn offload_binaries(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64
     let place = container.place(Some((name_of(method), packed.plain_size)));
     let data = whole.from(packed.at);
     let start = head.plain_start(whole.bytes()).unwrap_or_default();
-    let plain = inflate::offload_binary(&data, method, start, packed.plain_size);
     let facts = ImageMetadata { compressed_size: Some(head.size), ..cursor.facts.clone() };
-    let done = plain.map_err(unwrapped).with_context(|| place.to_string());
-    if let Err(error) = done.and_then(|plain| offload_images(walk, cursor.deeper(plain, place, facts))) {
+    let inner = cursor.deeper(data, place, facts);
+    let done = walk.inflated(&inner.clone(), move |walk| {
+        let plain = inflate::offload_binary(&inner.piece, method, start, packed.plain_size);
+        let plain = plain.map_err(unwrapped).with_context(|| inner.place.to_string())?;
+        let inner = walk.root(&Cursor { piece: plain, ..inner });
+        offload_images(walk, inner)
+    });
+    if let Err(error) = done {
         walk.note(&error);
     }
     Ok(head.size)
@@ -149,6 +161,8 @@ fn binary_bundle(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {
     let head = bundle::read_head(rest.bytes(), rest.size()).map_err(Malformed::or_io).map_err(|error| shifted(error, at))?;
     let container = Container { name: "bundle", cursor, within: at, size: head.size, version: None };
     let place = container.place(None);
+    let cursor = &Cursor { spot: walk.container(cursor, at, head.size, container.name), ..cursor.clone() };
+    walk.not_compressed(cursor, at, head.size, container.name);
     for slot in head.slots {
         // The offset of an empty entry has no meaning.
         let offset = if slot.size == 0 { 0 } else { slot.offset };
@@ -177,6 +191,7 @@ pub(super) fn text_bundle(walk: &mut Walk<'_>, cursor: &Cursor, comment: &str) -
     let spans = spans.map_err(anyhow::Error::from).map_err(unwrapped).with_context(|| cursor.place.to_string())?;
     let container = Container { name: "text-bundle", cursor, within: 0, size: cursor.piece.size(), version: None };
     let place = container.place(None);
+    let cursor = &Cursor { spot: walk.container(cursor, 0, cursor.piece.size(), container.name), ..cursor.clone() };
     for span in spans {
         let piece = part(cursor, span.start, span.size)?;
         walk.enter(&cursor.deeper(piece, place.clone(), of_id(&cursor.facts, &span.id)).inside());
@@ -196,15 +211,23 @@ fn compressed_bundle(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u6
     let container = Container { name: "compressed-bundle", cursor, within: at, size, version: Some(header.version.into()) };
     let place = container.place(Some((name_of(header.method), header.plain_size)));
     let facts = ImageMetadata { compressed_size: Some(size), ..cursor.facts.clone() };
+    let cursor = &Cursor { spot: walk.container(cursor, at, size, container.name), ..cursor.clone() };
     let inner = cursor.deeper(whole.from(header.size), place.clone(), facts).inside();
     let done = if !header.is_likely(inner.piece.size()) {
-        Err(Malformed::new("uncompressed size is more than the compressed data can hold", 0).into())
+        let fault = Malformed::new("uncompressed size is more than the compressed data can hold", 0);
+        Err(anyhow::Error::from(fault)).with_context(|| place.to_string())
     } else if walk.options.headers_only {
-        list_entries(walk, &inner, header)
+        list_entries(walk, &inner, header).map_err(unwrapped).with_context(|| place.to_string())
     } else {
-        inflate::compressed_bundle(&inner.piece, header).map(|plain| walk.enter(&Cursor { piece: plain, ..inner }))
+        walk.inflated(&inner.clone(), move |walk| {
+            let plain = inflate::compressed_bundle(&inner.piece, header);
+            let plain = plain.map_err(unwrapped).with_context(|| inner.place.to_string())?;
+            let inner = walk.root(&Cursor { piece: plain, ..inner });
+            walk.enter(&inner);
+            Ok(())
+        })
     };
-    if let Err(error) = done.map_err(unwrapped).with_context(|| place.to_string()) {
+    if let Err(error) = done.map_err(unwrapped) {
         walk.note(&error);
     }
     Ok(size)
@@ -242,6 +265,7 @@ fn fatbinary(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {
     let whole = part(cursor, at, size)?;
     let container = Container { name: "fatbinary", cursor, within: at, size, version: Some(1) };
     let place = container.place(None);
+    let cursor = &Cursor { spot: walk.container(cursor, at, size, container.name), ..cursor.clone() };
     let read = fatbin::read_all(whole.bytes()).with_context(|| place.to_string());
     let entries = match read {
         Ok(read) => read.into_iter().flat_map(|one| one.entries),
@@ -257,7 +281,7 @@ fn fatbinary(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {
         facts.compressed_size = entry.method.map(|_| entry.stored.len() as u64);
         let stored = part(&Cursor { piece: whole.clone(), ..cursor.clone() }, entry.at, entry.stored.len() as u64)?;
         let inner = cursor.deeper(stored, place.clone(), facts).inside();
-        if let Err(error) = fatbinary_entry(walk, inner, &entry).with_context(|| place.to_string()) {
+        if let Err(error) = fatbinary_entry(walk, inner, &entry) {
             walk.note(&error);
         }
     }
@@ -265,7 +289,7 @@ fn fatbinary(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {
 }
 
 /// Inspects the code of an entry, decompressed unless only headers are wanted or it needs too much memory.
-fn fatbinary_entry(walk: &mut Walk<'_>, mut cursor: Cursor, entry: &fatbin::Entry<'_>) -> Result<()> {
+fn fatbinary_entry(walk: &mut Walk<'_>, cursor: Cursor, entry: &fatbin::Entry<'_>) -> Result<()> {
     let fits = entry.method.is_none_or(|method| inflate::fits(entry.stored.len() as u64, method, entry.plain_size));
     if entry.method.is_some() && (walk.options.headers_only || !fits) {
         let format = match entry.kind {
@@ -276,13 +300,21 @@ fn fatbinary_entry(walk: &mut Walk<'_>, mut cursor: Cursor, entry: &fatbin::Entr
         walk.images.push(image::unread(walk.images.len(), &cursor, format, entry.plain_size));
         return Ok(());
     }
-    if let Some(method) = entry.method {
-        cursor.piece = inflate::fatbinary_entry(&cursor.piece, method, entry.plain_size)?;
-    }
+    let (kind, plain_size) = (entry.kind, entry.plain_size);
+    let Some(method) = entry.method else { return fatbinary_code(walk, &cursor, kind) };
+    walk.inflated(&cursor.clone(), move |walk| {
+        let plain = inflate::fatbinary_entry(&cursor.piece, method, plain_size).with_context(|| cursor.place.to_string())?;
+        let inner = walk.root(&Cursor { piece: plain, ..cursor });
+        fatbinary_code(walk, &inner, kind)
+    })
+}
+
+/// Inspects the code of an entry that is not compressed, or has been inflated.
+fn fatbinary_code(walk: &mut Walk<'_>, cursor: &Cursor, kind: fatbin::Kind) -> Result<()> {
     // Cubins are padded, and PTX ends with a zero.
-    let size = fatbin::unpadded(entry.kind, cursor.piece.bytes());
-    cursor.piece = part(&cursor, 0, size)?;
-    walk.enter(&cursor);
+    let size = fatbin::unpadded(kind, cursor.piece.bytes());
+    let piece = part(cursor, 0, size).with_context(|| cursor.place.to_string())?;
+    walk.enter(&Cursor { piece, ..cursor.clone() });
     Ok(())
 }
 

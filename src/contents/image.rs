@@ -29,8 +29,8 @@ pub(super) struct ImageMetadata {
     pub(super) compressed_size: Option<u64>,
 }
 
-/// Adds the image at `cursor`.
-pub(super) fn add(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
+/// Adds the image at `cursor`. Returns the cursor for what the image itself holds.
+pub(super) fn add(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<Cursor> {
     let data = cursor.piece.bytes();
     let (format, machine) = format(data);
     let mut image = unread(walk.images.len(), cursor, format, cursor.piece.size());
@@ -45,6 +45,11 @@ pub(super) fn add(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     if image.target.is_empty() {
         // AMD's newer triples name the processor.
         image.target = AmdArch::of_triple(&image.triple).and_then(|arch| arch.processor()).unwrap_or_default();
+    }
+    if walk.layout.is_some() {
+        let inner = walk.sized_image(cursor, &image);
+        walk.images.push(image);
+        return Ok(inner);
     }
     image.producers = producer::producers(data);
     if !walk.options.headers_only {
@@ -61,7 +66,7 @@ pub(super) fn add(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
         }
     }
     walk.images.push(image);
-    Ok(())
+    Ok(cursor.clone())
 }
 
 /// Fills in triple and target from the image's own ELF header, if they are still unknown.

@@ -166,7 +166,7 @@ pub(super) fn of_named_section(name: &str, facts: &ImageMetadata) -> ImageMetada
 fn bare_images(walk: &mut Walk<'_>, cursor: &Cursor, section: &str, whole: &Cursor) -> Result<()> {
     let before = walk.images.len();
     variables(walk, cursor, Some(section))?;
-    if walk.images.len() == before { image::add(walk, whole) } else { Ok(()) }
+    if walk.images.len() == before { image::add(walk, whole).map(|_| ()) } else { Ok(()) }
 }
 
 /// A variable that is an image.

@@ -3,12 +3,14 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Error, Result, bail};
 use object::FileKind;
 
 use super::image::ImageMetadata;
+use super::layout::{Fill, Layout, Part, Spot};
 use super::report::{Entries, FileReport, Image, Linker, Place, Registration};
 use super::what::{ByteKind, byte_kind};
 use super::{Options, Reader, archive, bitcode, bytes_of, containers, image, objects, registers, zip};
@@ -34,11 +36,21 @@ pub(super) struct Walk<'r> {
     pub(super) entries: Vec<Entries>,
     pub(super) linked_by: Vec<Linker>,
     pub(super) errors: Vec<String>,
+    /// What covers which bytes, where sizes are wanted.
+    pub(super) layout: Option<Layout>,
     /// How many more members, sections and containers may be opened.
-    left: u64,
+    left: Arc<AtomicU64>,
     /// How many more bytes may be inflated of members of zip files.
     pub(super) inflatable: u64,
     spool: &'r Mutex<Spool>,
+    reader: &'r Reader<'r>,
+}
+
+/// What walks through the parts of a file share.
+pub(super) struct Limits<'r> {
+    reader: &'r Reader<'r>,
+    left: Arc<AtomicU64>,
+    inflatable: u64,
 }
 
 /// Bytes to be inspected, with their place and what the enclosing containers say about them.
@@ -52,12 +64,14 @@ pub(super) struct Cursor {
     /// Whether they are in a container: then they are an image, whatever their format.
     pub(super) inside: bool,
     pub(super) depth: usize,
+    /// Where it is in the layout.
+    pub(super) spot: Spot,
 }
 
 impl Cursor {
     /// A cursor for something in these bytes, one level deeper.
     pub(super) fn deeper(&self, piece: Piece, place: Place, facts: ImageMetadata) -> Cursor {
-        Cursor { piece, file: self.file.clone(), place, facts, inside: self.inside, depth: self.depth + 1 }
+        Cursor { piece, file: self.file.clone(), place, facts, inside: self.inside, depth: self.depth + 1, spot: self.spot }
     }
 
     /// The same cursor, marked as being in a container.
@@ -68,14 +82,25 @@ impl Cursor {
 
 impl<'r> Walk<'r> {
     /// Starts the inspection of a file of `size` bytes.
-    pub(super) fn new(reader: &'r Reader<'_>, size: u64) -> Self {
+    pub(super) fn new(reader: &'r Reader<'r>, size: u64) -> Self {
         let Reader { options, session, spool } = reader;
         let signals = Arc::clone(&session.signals);
-        let left = FEW + size / BYTES_EACH;
+        let left = Arc::new(AtomicU64::new(FEW + size / BYTES_EACH));
         let (images, registrations, entries) = (Vec::new(), Vec::new(), Vec::new());
         let (linked_by, errors) = (Vec::new(), Vec::new());
         let inflatable = zip::most_inflated(size);
-        Walk { options, signals, images, registrations, entries, linked_by, errors, left, inflatable, spool }
+        let layout = options.sizes.as_ref().map(Layout::new);
+        Walk { options, signals, images, registrations, entries, linked_by, errors, layout, left, inflatable, spool, reader }
+    }
+
+    /// A walk through something that another one has met.
+    pub(super) fn within(limits: &Limits<'r>) -> Walk<'r> {
+        Walk { left: Arc::clone(&limits.left), inflatable: limits.inflatable, ..Walk::new(limits.reader, 0) }
+    }
+
+    /// What a walk through something in here is limited by.
+    pub(super) fn limits(&self) -> Limits<'r> {
+        Limits { reader: self.reader, left: Arc::clone(&self.left), inflatable: self.inflatable }
     }
 
     /// The bytes of an image, for whoever writes them when the walk is over. What was inflated is in a file of its own, with all
@@ -99,14 +124,14 @@ impl<'r> Walk<'r> {
 
     /// Inspects the bytes at `cursor`, recursively. Errors are noted.
     pub(super) fn enter(&mut self, cursor: &Cursor) {
-        match self.left {
-            0 => return,
-            1 => self
+        let one_less = |left: u64| left.checked_sub(1);
+        match self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less) {
+            Err(_) => return,
+            Ok(1) => self
                 .errors
                 .push(format!("{}: more things in it, or in one another, than a file of its size has", cursor.file.display())),
-            _ => {}
+            Ok(_) => {}
         }
-        self.left -= 1;
         if let Err(error) = self.go(cursor) {
             self.note(&error);
         }
@@ -131,8 +156,11 @@ impl<'r> Walk<'r> {
             ByteKind::Object(kind) if cursor.inside => self.device_object(cursor, kind),
             ByteKind::Object(kind) => self.host_object(cursor, kind),
             ByteKind::Bitcode if !cursor.inside => bitcode::host(self, cursor),
-            ByteKind::Unknown | ByteKind::Empty if !cursor.inside => Ok(()),
-            _ => image::add(self, cursor),
+            ByteKind::Unknown | ByteKind::Empty if !cursor.inside => {
+                self.bytes(cursor, if cursor.depth > 0 { Part::Files } else { Part::Other });
+                Ok(())
+            }
+            _ => image::add(self, cursor).map(|_| ()),
         }
     }
 
@@ -141,9 +169,13 @@ impl<'r> Walk<'r> {
         if matches!(kind, FileKind::Elf32 | FileKind::Elf64) && image::is_device(cursor.piece.bytes()) {
             return self.device_object(cursor, kind);
         }
+        let cursor = &self.object(cursor, Fill::Host);
         let before = self.images.len();
         objects::sections(self, cursor)?;
         objects::variables(self, cursor, None)?;
+        if self.layout.is_some() {
+            return Ok(());
+        }
         let has_images = self.images.len() > before;
         registers::of(self, cursor, has_images).with_context(|| cursor.place.to_string())?;
         self.entries(cursor)?;
@@ -182,7 +214,7 @@ impl<'r> Walk<'r> {
 
     /// Adds an object as an image, and inspects its sections, as it may embed other images.
     fn device_object(&mut self, cursor: &Cursor, kind: FileKind) -> Result<()> {
-        image::add(self, cursor)?;
+        let cursor = &image::add(self, cursor)?;
         // An image in a container may be truncated or only look like ELF, which is no error here.
         if matches!(kind, FileKind::Elf32 | FileKind::Elf64) && objects::is_readable(cursor.piece.bytes()) {
             objects::sections(self, cursor)?;

@@ -49,6 +49,6 @@ pub struct InspectOptions {
 /// ```
 pub fn inspect(path: impl AsRef<Path>, options: &InspectOptions) -> Result<FileReport, Error> {
     let InspectOptions { kernels, headers_only } = *options;
-    let options = Options { kernels, headers_only, keep_bytes: !headers_only };
+    let options = Options { kernels, headers_only, keep_bytes: !headers_only, sizes: None };
     Reader::new(options, &Messages::discard().session()).open(path.as_ref()).map_err(Error::of)
 }

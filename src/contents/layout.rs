@@ -1,0 +1,248 @@
+//! What each byte of a file belongs to: every byte once, so that the numbers add up to the size of the file. The walk notes which
+//! range each thing covers (`record`); `elf`, `coff` and `ptx` know what is inside of objects and images; `sweep` gives each byte to
+//! the innermost thing that covers it; `finish` puts everything together, on all cores.
+//!
+//! Bytes in the file and inflated bytes are counted apart. What is in something compressed has as many bytes of the file as its
+//! share of the inflated bytes is: an estimate, since what is compressed is compressed as a whole.
+
+mod coff;
+mod elf;
+mod finish;
+mod ptx;
+mod record;
+mod sweep;
+mod units;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::io::piece::Piece;
+
+pub(super) use finish::find_units;
+pub(super) use record::{Fill, Layout, Spot};
+
+/// What bytes are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Part {
+    /// Machine code.
+    Code,
+    /// NVIDIA's second form of the machine code, which tools translate again (`.nv.capmerc`, `.nv.merc`).
+    Mercury,
+    /// Constants.
+    Constants,
+    /// Variables.
+    Data,
+    /// What the runtime or driver needs to know of kernels.
+    Attributes,
+    /// Symbol tables, names, hash tables and what else names things.
+    Symbols,
+    /// Relocations.
+    Relocations,
+    /// Debug information.
+    Debug,
+    /// Notes.
+    Notes,
+    /// What registers device code with a runtime.
+    Registration,
+    /// Headers of files, programs and sections.
+    Headers,
+    /// LLVM bitcode.
+    Bitcode,
+    /// PTX.
+    Ptx,
+    /// SPIR-V.
+    Spirv,
+    /// An image of another format, as a whole.
+    Image,
+    /// Containers' own bytes: headers, tables, what aligns their images.
+    Container,
+    /// What aligns sections, and what no section covers.
+    Padding,
+    /// Files in an archive or a wheel that hold no code.
+    Files,
+    /// Everything else.
+    Other,
+}
+
+impl Part {
+    /// Its name in tables and reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Part::Code => "code",
+            Part::Mercury => "mercury",
+            Part::Constants => "constants",
+            Part::Data => "data",
+            Part::Attributes => "attributes",
+            Part::Symbols => "symbols",
+            Part::Relocations => "relocations",
+            Part::Debug => "debug",
+            Part::Notes => "notes",
+            Part::Registration => "registration",
+            Part::Headers => "headers",
+            Part::Bitcode => "bitcode",
+            Part::Ptx => "ptx",
+            Part::Spirv => "spirv",
+            Part::Image => "image",
+            Part::Container => "container",
+            Part::Padding => "padding",
+            Part::Files => "files",
+            Part::Other => "other",
+        }
+    }
+}
+
+/// A name in [`Names`]; the default is the empty one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
+pub(crate) struct Name(u32);
+
+impl Name {
+    /// No name.
+    pub(crate) const NONE: Name = Name(0);
+}
+
+/// Names, each once: the images of a library have the same kernels again and again.
+#[derive(Default)]
+pub(crate) struct Names {
+    known: Mutex<Known>,
+    /// How many containers there were.
+    containers: AtomicU64,
+}
+
+#[derive(Default)]
+struct Known {
+    places: HashMap<Arc<str>, u32>,
+    list: Vec<Arc<str>>,
+}
+
+impl Names {
+    /// The name of these bytes; what is not UTF-8 in them is replaced.
+    pub(crate) fn of(&self, bytes: &[u8]) -> Name {
+        let text = String::from_utf8_lossy(bytes);
+        if text.is_empty() {
+            return Name::NONE;
+        }
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&place) = known.places.get(&*text) {
+            return Name(place + 1);
+        }
+        // There are fewer names than bytes in memory for them.
+        let place = u32::try_from(known.list.len()).unwrap_or(u32::MAX - 1);
+        let text: Arc<str> = text.into();
+        known.list.push(Arc::clone(&text));
+        known.places.insert(text, place);
+        Name(place + 1)
+    }
+
+    /// The text of a name.
+    pub(crate) fn text(&self, name: Name) -> Arc<str> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        name.0.checked_sub(1).and_then(|place| known.list.get(place as usize)).map_or_else(|| Arc::from(""), Arc::clone)
+    }
+
+    /// A number for a container, different from that of every other.
+    fn container(&self) -> u64 {
+        self.containers.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+impl fmt::Debug for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Names").finish_non_exhaustive()
+    }
+}
+
+/// What bytes belong to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Label {
+    /// What they are for.
+    pub part: Part,
+    /// The programming models of the image or container.
+    pub kind: Name,
+    /// The section, without the name of a kernel at its end.
+    pub section: Name,
+    /// The kernel or device function, mangled.
+    pub kernel: Name,
+    /// The translation unit.
+    pub unit: Name,
+    /// The innermost container; empty for none.
+    pub container: &'static str,
+    /// The index of the image in [`Footprint::images`].
+    pub image: Option<u32>,
+}
+
+/// Bytes that belong together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Leaf {
+    /// What they belong to.
+    pub label: Label,
+    /// How many bytes of the file they take.
+    pub file: u64,
+    /// How many they are, inflated.
+    pub inflated: u64,
+}
+
+/// A device image, as far as sizes are concerned.
+#[derive(Debug, Clone)]
+pub(crate) struct SizedImage {
+    /// The programming models it is for, joined by commas.
+    pub kind: Name,
+    /// The architecture, as the container or the image names it.
+    pub arch: Name,
+    /// The triple.
+    pub triple: Name,
+    /// The format by its bytes, as in [`super::report::Image::format`].
+    pub format: &'static str,
+    /// Where it is, for messages: members, section, container.
+    pub place: String,
+    /// Its size, inflated.
+    pub size: u64,
+    /// The container that it is in; those of one container are of one translation unit, where they are not linked together.
+    container: u64,
+    /// Its code, function by function.
+    pub functions: Vec<FunctionCode>,
+    /// SHA-256 of all of it, where it had to be inflated.
+    pub digest: Option<[u8; 32]>,
+    /// Its bytes, where they are in the file as they are.
+    pub piece: Option<Piece>,
+    /// The translation units that its symbols name.
+    units: Vec<Name>,
+}
+
+/// The code of a kernel or device function in an image.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FunctionCode {
+    /// Its name, mangled.
+    pub name: Name,
+    /// Where its code starts in the image.
+    pub offset: u64,
+    /// The size of its code.
+    pub size: u64,
+    /// SHA-256 of the code, where the image had to be inflated.
+    pub digest: Option<[u8; 32]>,
+}
+
+/// What the bytes of a file belong to.
+#[derive(Debug, Default)]
+pub(crate) struct Footprint {
+    /// The size of the file; with the files of its members for a thin archive.
+    pub size: u64,
+    /// All bytes: `file` of all adds up to `size`.
+    pub leaves: Vec<Leaf>,
+    /// The images.
+    pub images: Vec<SizedImage>,
+    /// Containers that are not compressed and could be: the format, the size, and the bytes.
+    pub uncompressed: Vec<Uncompressed>,
+}
+
+/// A container that could be compressed.
+#[derive(Debug, Clone)]
+pub(crate) struct Uncompressed {
+    /// Its format.
+    pub container: &'static str,
+    /// Where it is, for messages.
+    pub place: String,
+    /// Its bytes.
+    pub piece: Piece,
+}

@@ -1,0 +1,223 @@
+//! Puts together what the walk has noted: what is compressed is inflated and gone into, and objects and images are read, on all
+//! cores; then each byte is given to the innermost thing that covers it.
+
+use std::collections::HashMap;
+
+use object::FileKind;
+use rayon::prelude::*;
+use sha2::{Digest, Sha256};
+
+use super::super::walk::Walk;
+use super::record::{Fill, Layout, Space, To};
+use super::sweep::{Claim, apportion, assign};
+use super::{Footprint, FunctionCode, Label, Leaf, Name, Names, Part, SizedImage, coff, elf, ptx, units};
+use crate::formats::magic;
+
+/// What has been found out about a space.
+struct Divided {
+    shares: Vec<(To, u64)>,
+    functions: Vec<FunctionCode>,
+    units: Vec<Name>,
+    digest: Option<[u8; 32]>,
+}
+
+impl Walk<'_> {
+    /// What each byte belongs to, once everything has been gone through; and the errors, those of what was inflated last.
+    pub(in crate::contents) fn footprint(mut self) -> (Footprint, Vec<String>) {
+        let Some(mut layout) = self.layout.take() else { return (Footprint::default(), self.errors) };
+        let jobs = std::mem::take(&mut layout.jobs);
+        let limits = self.limits();
+        let inner: Vec<(Footprint, Vec<String>)> = jobs
+            .into_par_iter()
+            .map(|job| {
+                let mut walk = Walk::within(&limits);
+                if let Err(error) = job(&mut walk) {
+                    walk.note(&error);
+                }
+                walk.footprint()
+            })
+            .collect();
+        let Layout { spaces, names, images, .. } = &layout;
+        let (names, images): (&Names, &[SizedImage]) = (names, images);
+        let divided: Vec<Divided> = spaces.par_iter().map(|space| divided(space, names, images)).collect();
+        let mut errors = self.errors;
+        let footprint = together(layout, divided, inner, &mut errors);
+        (footprint, errors)
+    }
+}
+
+/// Sets the translation units of leaves: where an archive does not tell, and all images of a container name the same.
+pub(in crate::contents) fn find_units(footprint: &mut Footprint) {
+    let mut of_container: HashMap<u64, Vec<Name>> = HashMap::new();
+    for image in &footprint.images {
+        let all = of_container.entry(image.container).or_default();
+        all.extend(image.units.iter().filter(|unit| **unit != Name::NONE));
+        all.sort();
+        all.dedup();
+    }
+    for leaf in footprint.leaves.iter_mut().filter(|leaf| leaf.label.unit == Name::NONE) {
+        let image = leaf.label.image.and_then(|image| footprint.images.get(image as usize));
+        let Some(image) = image else { continue };
+        let shared = of_container.get(&image.container).filter(|_| image.container != 0);
+        if let [one] = image.units.as_slice() {
+            leaf.label.unit = *one;
+        } else if let (true, Some([one])) = (image.units.is_empty(), shared.map(Vec::as_slice)) {
+            leaf.label.unit = *one;
+        }
+    }
+}
+
+/// Gives each byte of a space to what covers it.
+fn divided(space: &Space, names: &Names, images: &[SizedImage]) -> Divided {
+    let data = space.piece.bytes();
+    let size = data.len() as u64;
+    let mut divided = Divided { shares: Vec::new(), functions: Vec::new(), units: Vec::new(), digest: None };
+    let mut nobody = space.label;
+    let mut claims = space.claims.clone();
+    let to_labels = |own: Vec<Claim<Label>>| {
+        own.into_iter().map(|Claim { start, end, depth, to }| Claim { start, end, depth, to: To::Label(to) })
+    };
+    match space.fill {
+        Fill::Nothing => {}
+        Fill::Host => match own_claims(data, space.label, names, false) {
+            Some(own) => {
+                nobody.part = Part::Padding;
+                claims.extend(to_labels(own.claims));
+            }
+            None => nobody.part = Part::Other,
+        },
+        Fill::Device(image) => {
+            let format = images.get(image).map_or("", |image| image.format);
+            match own_claims(data, space.label, names, true) {
+                Some(own) => {
+                    nobody.part = Part::Padding;
+                    claims.extend(to_labels(own.claims));
+                    divided.functions = own.functions;
+                    divided.units = own.units;
+                }
+                None => nobody.part = part_of(format),
+            }
+            if format == "ptx" {
+                claims.extend(to_labels(ptx::read(data, space.label, names)));
+                divided.units = units::of_symbols(data).iter().map(|unit| names.of(unit)).collect();
+            }
+            if space.piece.is_made() {
+                // These bytes are gone when they have been counted.
+                divided.digest = Some(Sha256::digest(data).into());
+                for function in &mut divided.functions {
+                    function.digest = code(data, function).map(|code| Sha256::digest(code).into());
+                }
+            }
+        }
+    }
+    divided.shares = assign(size, claims, To::Label(nobody));
+    divided
+}
+
+fn code<'a>(data: &'a [u8], function: &FunctionCode) -> Option<&'a [u8]> {
+    let start = usize::try_from(function.offset).ok()?;
+    data.get(start..start.checked_add(usize::try_from(function.size).ok()?)?)
+}
+
+/// The claims of what is in an object, program or image; none for a file without sections, and for one that is damaged.
+fn own_claims(data: &[u8], label: Label, names: &Names, device: bool) -> Option<elf::Contents> {
+    if magic::elf_type(data).is_some() {
+        return elf::read(data, label, names, device).ok();
+    }
+    let is_coff = matches!(FileKind::parse(data), Ok(FileKind::Coff | FileKind::CoffBig | FileKind::Pe32 | FileKind::Pe64));
+    if !is_coff || (device && !data.starts_with(b"MZ")) {
+        return None;
+    }
+    coff::read(data, label, names).ok().map(|claims| elf::Contents { claims, ..elf::Contents::default() })
+}
+
+/// What the bytes of an image of this format are, as far as nothing is known of what is in it.
+fn part_of(format: &str) -> Part {
+    match format {
+        "bitcode" => Part::Bitcode,
+        "ptx" => Part::Ptx,
+        "spirv" => Part::Spirv,
+        "container" => Part::Container,
+        _ => Part::Image,
+    }
+}
+
+/// The leaves of all spaces, from the innermost outwards.
+fn together(
+    mut layout: Layout,
+    divided: Vec<Divided>,
+    inner: Vec<(Footprint, Vec<String>)>,
+    errors: &mut Vec<String>,
+) -> Footprint {
+    let mut footprint = Footprint { uncompressed: std::mem::take(&mut layout.uncompressed), ..Footprint::default() };
+    let shares = of_images(&mut layout, divided);
+    footprint.images = std::mem::take(&mut layout.images);
+    let mut of_jobs: Vec<Vec<Leaf>> = Vec::new();
+    for (one, of_one) in inner {
+        let first = u32::try_from(footprint.images.len()).unwrap_or(u32::MAX);
+        let renumbered = |leaf: Leaf| {
+            let image = leaf.label.image.map(|image| image.saturating_add(first));
+            Leaf { label: Label { image, ..leaf.label }, ..leaf }
+        };
+        of_jobs.push(one.leaves.into_iter().map(renumbered).collect());
+        footprint.images.extend(one.images);
+        footprint.uncompressed.extend(one.uncompressed);
+        errors.extend(of_one);
+    }
+    let mut built: Vec<Vec<Leaf>> = layout.spaces.iter().map(|_| Vec::new()).collect();
+    // What is in a space comes after it.
+    for (index, shares) in shares.into_iter().enumerate().rev() {
+        let mut leaves = Vec::new();
+        for (to, bytes) in shares {
+            match to {
+                To::Label(label) => leaves.push(Leaf { label, file: bytes, inflated: bytes }),
+                To::Unread(label, inflated) => leaves.push(Leaf { label, file: bytes, inflated }),
+                To::Space(space) => {
+                    let size = layout.spaces.get(space).map_or(0, |space| space.piece.size());
+                    let held = built.get_mut(space).map(std::mem::take).unwrap_or_default();
+                    leaves.extend(if size == bytes { held } else { scaled(held, bytes, true) });
+                }
+                To::Job(job) => {
+                    let held = of_jobs.get_mut(job).map(std::mem::take).unwrap_or_default();
+                    if held.is_empty() {
+                        // It could not be inflated, which is an error that has been noted.
+                        let label = Label { part: Part::Container, ..layout.spaces[index].label };
+                        leaves.push(Leaf { label, file: bytes, inflated: bytes });
+                    }
+                    leaves.extend(scaled(held, bytes, false));
+                }
+            }
+        }
+        built[index] = leaves;
+    }
+    for root in layout.roots {
+        footprint.size += layout.spaces[root].piece.size();
+        footprint.leaves.append(&mut built[root]);
+    }
+    footprint
+}
+
+/// Hands what was found out about images to them, and returns the rest.
+fn of_images(layout: &mut Layout, divided: Vec<Divided>) -> Vec<Vec<(To, u64)>> {
+    let each = layout.spaces.iter().zip(divided).map(|(space, divided)| {
+        if let Fill::Device(image) = space.fill
+            && let Some(image) = layout.images.get_mut(image)
+        {
+            (image.functions, image.units, image.digest) = (divided.functions, divided.units, divided.digest);
+        }
+        divided.shares
+    });
+    each.collect()
+}
+
+/// Leaves that have `bytes` of the file together, each as its share of the bytes was; `inflated`: also of the inflated ones.
+fn scaled(mut leaves: Vec<Leaf>, bytes: u64, inflated: bool) -> Vec<Leaf> {
+    let weights: Vec<u64> = leaves.iter().map(|leaf| leaf.file).collect();
+    for (leaf, part) in leaves.iter_mut().zip(apportion(bytes, &weights)) {
+        leaf.file = part;
+        if inflated {
+            leaf.inflated = part;
+        }
+    }
+    leaves
+}

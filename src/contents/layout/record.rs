@@ -1,0 +1,222 @@
+//! What the walk notes: which range of which bytes each thing covers.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+
+use super::super::report::Image;
+use super::super::walk::{Cursor, Walk};
+use super::sweep::Claim;
+use super::{Label, Name, Names, Part, SizedImage, Uncompressed};
+use crate::io::piece::Piece;
+
+/// The depth of claims by what a thing is in; those of sections and symbols inside of an object are below.
+const NESTED: u32 = 16;
+
+/// Where a cursor is in the layout.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::contents) struct Spot {
+    /// The index of the space.
+    space: usize,
+    /// The number of the innermost container.
+    container: u64,
+    /// The translation unit, where an archive tells.
+    pub(in crate::contents) unit: Name,
+}
+
+/// How the bytes of a space are divided where the walk claims nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::contents) enum Fill {
+    /// An object or program of the host.
+    Host,
+    /// The image of this index.
+    Device(usize),
+    /// Whatever was inflated: all claims are noted.
+    Nothing,
+}
+
+/// Bytes with offsets of their own: a file, something inflated, an object, an image.
+#[derive(Debug)]
+pub(super) struct Space {
+    pub(super) piece: Piece,
+    pub(super) fill: Fill,
+    pub(super) label: Label,
+    pub(super) claims: Vec<Claim<To>>,
+}
+
+/// What gets claimed bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum To {
+    /// Nothing that goes on.
+    Label(Label),
+    /// Nothing that goes on, of which there are this many bytes inflated.
+    Unread(Label, u64),
+    /// What is in this space, byte for byte.
+    Space(usize),
+    /// What comes out of this job, when it has been inflated.
+    Job(usize),
+}
+
+/// Something that is to be inflated and gone into.
+pub(super) type Job = Box<dyn FnOnce(&mut Walk<'_>) -> Result<()> + Send>;
+
+/// What has been noted.
+pub(in crate::contents) struct Layout {
+    pub(super) names: Arc<Names>,
+    pub(super) spaces: Vec<Space>,
+    /// The spaces that are in no other: the file, and the members of thin archives.
+    pub(super) roots: Vec<usize>,
+    pub(super) jobs: Vec<Job>,
+    pub(super) images: Vec<SizedImage>,
+    pub(super) uncompressed: Vec<Uncompressed>,
+}
+
+impl Layout {
+    /// For a walk.
+    pub(in crate::contents) fn new(names: &Arc<Names>) -> Layout {
+        let (spaces, roots, jobs) = (Vec::new(), Vec::new(), Vec::new());
+        Layout { names: Arc::clone(names), spaces, roots, jobs, images: Vec::new(), uncompressed: Vec::new() }
+    }
+
+    fn label(&self, cursor: &Cursor, part: Part) -> Label {
+        Label {
+            part,
+            kind: self.names.of(cursor.facts.kinds.join(",").as_bytes()),
+            section: self.names.of(cursor.place.section().unwrap_or_default().as_bytes()),
+            kernel: Name::NONE,
+            unit: cursor.spot.unit,
+            container: cursor.place.container().unwrap_or_default(),
+            image: None,
+        }
+    }
+
+    /// Where `piece` is in the space of `spot`, as a range; none where it is not in it (it was inflated, or is another file).
+    fn range(&self, spot: Spot, piece: &Piece) -> Option<(u64, u64)> {
+        let space = self.spaces.get(spot.space)?.piece.bytes();
+        let start = piece.bytes().as_ptr().addr().checked_sub(space.as_ptr().addr())?;
+        let end = start.checked_add(piece.bytes().len())?;
+        (end <= space.len()).then_some((start as u64, end as u64))
+    }
+
+    fn claim(&mut self, cursor: &Cursor, piece: &Piece, more: u32, to: To) {
+        let Some((start, end)) = self.range(cursor.spot, piece) else { return };
+        let depth = NESTED + 2 * u32::try_from(cursor.depth).unwrap_or(u32::MAX / 4) + more;
+        if let Some(space) = self.spaces.get_mut(cursor.spot.space) {
+            space.claims.push(Claim { start, end, depth, to });
+        }
+    }
+}
+
+impl Walk<'_> {
+    /// `cursor` in a space of its own that no other space holds: a file, or what a job has inflated.
+    pub(in crate::contents) fn root(&mut self, cursor: &Cursor) -> Cursor {
+        let Some(layout) = &mut self.layout else { return cursor.clone() };
+        let label = layout.label(cursor, if cursor.place.container().is_some() { Part::Container } else { Part::Other });
+        layout.roots.push(layout.spaces.len());
+        let space = layout.spaces.len();
+        layout.spaces.push(Space { piece: cursor.piece.clone(), fill: Fill::Nothing, label, claims: Vec::new() });
+        Cursor { spot: Spot { space, ..cursor.spot }, ..cursor.clone() }
+    }
+
+    /// `cursor` in a space of its own within the one that it is in, whose bytes are divided as `fill` says.
+    pub(in crate::contents) fn object(&mut self, cursor: &Cursor, fill: Fill) -> Cursor {
+        let Some(layout) = &mut self.layout else { return cursor.clone() };
+        let mut label = layout.label(cursor, Part::Other);
+        if let Fill::Device(image) = fill {
+            label.image = u32::try_from(image).ok();
+        }
+        let space = layout.spaces.len();
+        layout.claim(cursor, &cursor.piece, 1, To::Space(space));
+        layout.spaces.push(Space { piece: cursor.piece.clone(), fill, label, claims: Vec::new() });
+        Cursor { spot: Spot { space, ..cursor.spot }, ..cursor.clone() }
+    }
+
+    /// `cursor` as one for what is of the translation unit `unit`.
+    pub(in crate::contents) fn unit(&self, cursor: Cursor, unit: &str) -> Cursor {
+        let unit = self.layout.as_ref().map_or(Name::NONE, |layout| layout.names.of(unit.as_bytes()));
+        Cursor { spot: Spot { unit, ..cursor.spot }, ..cursor }
+    }
+
+    /// Notes that the `size` bytes from `within` at `cursor` are a container, named as in the place of what is in it. What it holds
+    /// claims its bytes for itself.
+    pub(in crate::contents) fn container(&mut self, cursor: &Cursor, within: u64, size: u64, container: &'static str) -> Spot {
+        let Some(layout) = &mut self.layout else { return cursor.spot };
+        let label = Label { container, ..layout.label(cursor, Part::Container) };
+        if let Some(piece) = cursor.piece.slice(within, size) {
+            layout.claim(cursor, &piece, 0, To::Label(label));
+        }
+        Spot { container: layout.names.container(), ..cursor.spot }
+    }
+
+    /// Notes that the `size` bytes from `within` at `cursor` are a container that could be compressed and is not.
+    pub(in crate::contents) fn not_compressed(&mut self, cursor: &Cursor, within: u64, size: u64, container: &'static str) {
+        let Some(layout) = &mut self.layout else { return };
+        if let Some(piece) = cursor.piece.slice(within, size) {
+            layout.uncompressed.push(Uncompressed { container, place: cursor.place.to_string(), piece });
+        }
+    }
+
+    /// Notes what bytes at `cursor` are that are not gone into.
+    pub(in crate::contents) fn bytes(&mut self, cursor: &Cursor, part: Part) {
+        let Some(layout) = &mut self.layout else { return };
+        let label = layout.label(cursor, part);
+        layout.claim(cursor, &cursor.piece, 0, To::Label(label));
+    }
+
+    /// As [`Walk::bytes`], for what is compressed and not inflated: it would be `inflated` bytes.
+    pub(in crate::contents) fn unread(&mut self, cursor: &Cursor, part: Part, inflated: u64) {
+        let Some(layout) = &mut self.layout else { return };
+        let label = layout.label(cursor, part);
+        layout.claim(cursor, &cursor.piece, 0, To::Unread(label, inflated));
+    }
+
+    /// Notes an image; its bytes are divided afterwards. Returns the cursor for what the image itself holds.
+    pub(in crate::contents) fn sized_image(&mut self, cursor: &Cursor, image: &Image) -> Cursor {
+        let Some(layout) = &mut self.layout else { return cursor.clone() };
+        let index = layout.images.len();
+        let names = &layout.names;
+        let sized = SizedImage {
+            kind: names.of(image.kinds.join(",").as_bytes()),
+            arch: names.of(arch(image).as_bytes()),
+            triple: names.of(image.triple.as_bytes()),
+            format: image.format,
+            place: cursor.place.to_string(),
+            size: image.size,
+            container: cursor.spot.container,
+            functions: Vec::new(),
+            digest: None,
+            piece: (!cursor.piece.is_made()).then(|| cursor.piece.clone()),
+            units: Vec::new(),
+        };
+        layout.images.push(sized);
+        self.object(cursor, Fill::Device(index))
+    }
+
+    /// Goes into what `packed` inflates to: `job` inflates it and goes on. Where sizes are wanted, that is done when all else has
+    /// been gone through, on all cores; the bytes of `packed` belong to what comes out.
+    pub(in crate::contents) fn inflated(
+        &mut self,
+        packed: &Cursor,
+        job: impl FnOnce(&mut Walk<'_>) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        let Some(layout) = &mut self.layout else { return job(self) };
+        let index = layout.jobs.len();
+        layout.claim(packed, &packed.piece, 1, To::Job(index));
+        layout.jobs.push(Box::new(job));
+        Ok(())
+    }
+}
+
+/// How an image's architecture is called where sizes are compared: as the container or the image calls it, and for PTX the virtual
+/// one; without one, the triple.
+fn arch(image: &Image) -> String {
+    if !image.is_device() {
+        return "host".to_owned();
+    }
+    match image.target.strip_prefix("sm_") {
+        Some(number) if image.format == "ptx" => format!("compute_{number}"),
+        _ if !image.target.is_empty() => image.target.clone(),
+        _ if !image.triple.is_empty() => image.triple.clone(),
+        _ => "unknown".to_owned(),
+    }
+}
