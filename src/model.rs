@@ -70,6 +70,12 @@ impl OffloadKinds {
         OffloadKinds(self.0 | other.0)
     }
 
+    /// The set of the kinds with these names; others are passed over.
+    pub(crate) fn from_names<'n>(names: impl Iterator<Item = &'n str>) -> Self {
+        let known = names.filter_map(|name| OffloadKind::ALL.into_iter().find(|kind| kind.name() == name));
+        known.fold(OffloadKinds::default(), OffloadKinds::with)
+    }
+
     /// Whether `kind` is in the set.
     pub fn contains(self, kind: OffloadKind) -> bool {
         self.0 & kind as u16 != 0

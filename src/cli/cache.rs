@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::store::local::{Collected, EVENTS, Store};
 use crate::store::settings::{self, Setting};
 use crate::store::{Event, Stats, remote};
-use crate::tools::inspect::table::{self, Style};
+use crate::sys::table::{self, Style};
 
 /// The text below the options in the help.
 pub(super) const AFTER_HELP: &str = "The cache is where a link would have it: in the folder OFFLD_CACHE, else in XDG_CACHE_HOME/offld, \

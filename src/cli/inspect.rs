@@ -12,8 +12,8 @@ use crate::contents::report::Report;
 use crate::error::{self, Silent, StepFailed};
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::Shell;
-use crate::tools::inspect::table::{self, Style};
-use crate::tools::inspect::{Request, inspect};
+use crate::sys::table::Style;
+use crate::tools::inspect::{Request, inspect, table};
 
 /// The exit status for files without device code.
 const NONE_FOUND: u8 = 1;

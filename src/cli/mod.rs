@@ -12,6 +12,7 @@ mod manual;
 mod misspelled;
 mod own;
 mod packager;
+mod size;
 mod wrapper;
 
 use std::ffi::{OsStr, OsString};

@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use super::{PERSONALITIES, by_word, cache, inspect, links, manual};
+use super::{PERSONALITIES, by_word, cache, inspect, links, manual, size};
 use crate::model::printable;
 use crate::sys::shell::Shell;
 
@@ -38,6 +38,9 @@ enum Command {
     /// Show what device code is in files: objects, libraries, programs, archives, bundles, images
     #[command(after_help = inspect::AFTER_HELP)]
     Inspect(inspect::Options),
+    /// Show which architecture, translation unit and kernel the bytes of files belong to, and what came since another release
+    #[command(after_help = size::AFTER_HELP)]
+    Size(size::Options),
     /// Show, trim or empty the cache of device links
     #[command(after_help = cache::AFTER_HELP)]
     Cache(cache::Options),
@@ -70,7 +73,7 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
             let text = error.render().to_string();
             let refused = anyhow::anyhow!("{}", text.trim_start_matches("error: ").trim_end());
             // `offld inspect` uses exit status 1 for "no device code".
-            let inspects = argv.get(1).is_some_and(|word| word == "inspect");
+            let inspects = argv.get(1).is_some_and(|word| word == "inspect" || word == "size");
             return Err(if inspects { inspect::with_status(refused) } else { refused });
         }
         Err(help) => {
@@ -87,6 +90,7 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
             Ok(())
         }
         Command::Inspect(options) => inspect::run(options, shell),
+        Command::Size(options) => size::run(&options, shell),
         Command::Cache(options) => cache::run(&options),
         Command::Completions { shell } => {
             let mut text = Vec::new();

@@ -16,14 +16,19 @@ pub(super) fn reader(piece: &Piece) -> BufReader<PieceReader<'_>> {
 
 /// The SHA-256 of the bytes, in hexadecimal.
 pub(super) fn sha256(piece: &Piece) -> io::Result<String> {
+    Ok(digest(piece)?.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The SHA-256 of the bytes.
+pub(crate) fn digest(piece: &Piece) -> io::Result<[u8; 32]> {
     let mut hash = Sha256::new();
     let mut reader = piece.reader();
-    let mut buffer = vec![0; CHUNK];
+    let mut buffer = vec![0; usize::try_from(piece.size()).unwrap_or(CHUNK).clamp(1, CHUNK)];
     loop {
         match reader.read(&mut buffer)? {
             0 => break,
             len => hash.update(buffer.get(..len).unwrap_or_default()),
         }
     }
-    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hash.finalize().into())
 }

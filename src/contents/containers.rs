@@ -301,7 +301,10 @@ fn fatbinary_entry(walk: &mut Walk<'_>, cursor: Cursor, entry: &fatbin::Entry<'_
         return Ok(());
     }
     let (kind, plain_size) = (entry.kind, entry.plain_size);
-    let Some(method) = entry.method else { return fatbinary_code(walk, &cursor, kind) };
+    let Some(method) = entry.method else {
+        walk.not_compressed(&cursor, 0, cursor.piece.size(), "fatbinary");
+        return fatbinary_code(walk, &cursor, kind);
+    };
     walk.inflated(&cursor.clone(), move |walk| {
         let plain = inflate::fatbinary_entry(&cursor.piece, method, plain_size).with_context(|| cursor.place.to_string())?;
         let inner = walk.root(&Cursor { piece: plain, ..cursor });

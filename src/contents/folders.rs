@@ -11,7 +11,7 @@ use super::report::FileReport;
 pub(crate) struct Found {
     pub(crate) path: PathBuf,
     /// Whether it was named; else it was found in a folder, and is of interest only if there is something in it.
-    named: bool,
+    pub(crate) named: bool,
 }
 
 impl Found {

@@ -192,6 +192,8 @@ pub(crate) struct SizedImage {
     pub arch: Name,
     /// The triple.
     pub triple: Name,
+    /// The processor or target id, as the container or the image has it.
+    pub target: Name,
     /// The format by its bytes, as in [`super::report::Image::format`].
     pub format: &'static str,
     /// Where it is, for messages: members, section, container.
@@ -241,8 +243,8 @@ pub(crate) struct Footprint {
 pub(crate) struct Uncompressed {
     /// Its format.
     pub container: &'static str,
-    /// Where it is, for messages.
-    pub place: String,
-    /// Its bytes.
-    pub piece: Piece,
+    /// Its size.
+    pub size: u64,
+    /// Some of its bytes, from the middle.
+    pub sample: Piece,
 }

@@ -266,6 +266,11 @@ impl Place {
         })
     }
 
+    /// Whether a container that it is in is compressed.
+    pub(super) fn is_compressed(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step, Step::Container { compression: Some(_), .. }))
+    }
+
     /// The innermost container.
     pub(super) fn container(&self) -> Option<&'static str> {
         self.steps.iter().rev().find_map(|step| match step {

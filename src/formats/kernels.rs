@@ -84,6 +84,11 @@ pub fn read(image: &[u8]) -> Result<Vec<Kernel>, Error> {
     Ok(kernels)
 }
 
+/// The name of a kernel as its source has it; none if it is not mangled.
+pub(crate) fn demangled(name: &str) -> Option<String> {
+    demangle::name(name)
+}
+
 fn of<Elf: FileHeader<Endian = Endianness>>(image: &[u8]) -> Result<Vec<Kernel>> {
     let header = Elf::parse(image)?;
     let endian = header.endian()?;

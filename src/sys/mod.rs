@@ -12,6 +12,7 @@ pub(crate) mod service;
 pub(crate) mod session;
 pub(crate) mod shell;
 pub(crate) mod signals;
+pub(crate) mod table;
 pub(crate) mod threads;
 pub(crate) mod toolchain;
 pub(crate) mod trace;

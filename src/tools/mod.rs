@@ -3,4 +3,5 @@
 pub(crate) mod bundler;
 pub(crate) mod inspect;
 pub(crate) mod packager;
+pub(crate) mod size;
 pub(crate) mod wrapper;

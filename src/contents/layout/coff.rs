@@ -46,7 +46,8 @@ fn program(data: &[u8], label: Label, names: &Names) -> object::read::Result<Vec
     let dos = pe::ImageDosHeader::parse(data)?;
     let mut offset = u64::from(dos.nt_headers_offset()) + 4;
     let start = offset;
-    let header = pe::ImageFileHeader::parse(data.get(usize::try_from(start).unwrap_or(usize::MAX)..).unwrap_or_default(), &mut 0)?;
+    let header =
+        pe::ImageFileHeader::parse(data.get(usize::try_from(start).unwrap_or(usize::MAX)..).unwrap_or_default(), &mut 0)?;
     offset += size_of::<pe::ImageFileHeader>() as u64 + u64::from(header.size_of_optional_header.get(LittleEndian));
     let sections = header.sections(data, offset)?;
     let headers = offset + sections.len() as u64 * size_of::<pe::ImageSectionHeader>() as u64;
@@ -65,7 +66,14 @@ fn program(data: &[u8], label: Label, names: &Names) -> object::read::Result<Vec
     Ok(claims)
 }
 
-fn of_section(section: &pe::ImageSectionHeader, name: &[u8], data: &[u8], label: Label, names: &Names, claims: &mut Vec<Claim<Label>>) {
+fn of_section(
+    section: &pe::ImageSectionHeader,
+    name: &[u8],
+    data: &[u8],
+    label: Label,
+    names: &Names,
+    claims: &mut Vec<Claim<Label>>,
+) {
     let own = Label { part: part(name, section.characteristics.get(LittleEndian)), section: names.of(name), ..label };
     let size = u64::from(section.size_of_raw_data.get(LittleEndian));
     let start = u64::from(section.pointer_to_raw_data.get(LittleEndian));

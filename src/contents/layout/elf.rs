@@ -165,7 +165,8 @@ impl<'a> Functions<'a> {
                 }
             }
             let files = symbols.iter().filter(|symbol| symbol.info.st_type() == abi::STT_FILE);
-            all.units.extend(files.filter_map(|symbol| units::of_file_symbol(text(strings, symbol.name))).map(|unit| names.of(unit)));
+            all.units
+                .extend(files.filter_map(|symbol| units::of_file_symbol(text(strings, symbol.name))).map(|unit| names.of(unit)));
         }
         all.units.sort();
         all.units.dedup();
@@ -221,7 +222,8 @@ impl<'a> Functions<'a> {
                         claim(start, name.len() as u64 + 1, FUNCTION, Label { kernel, ..*label });
                     }
                 }
-                if let Some((start, label)) = place(file, symbol, labels).filter(|_| table.kind == abi::SHT_SYMTAB || code.is_empty())
+                if let Some((start, label)) =
+                    place(file, symbol, labels).filter(|_| table.kind == abi::SHT_SYMTAB || code.is_empty())
                 {
                     let is_function = symbol.info.st_type() == abi::STT_FUNC;
                     if kernel != Name::NONE && (is_function || name.ends_with(b".kd")) {
@@ -265,7 +267,8 @@ fn part(name: &[u8], section: &SectionHeader, device: bool) -> Part {
     if !device && is_registration(name) {
         return Part::Registration;
     }
-    if starts(&[".debug", ".zdebug", ".gdb_index", ".gnu_debug", ".nv_debug", ".nv.debug", ".nv.merc.debug", ".nv.merc.nv_debug"]) {
+    if starts(&[".debug", ".zdebug", ".gdb_index", ".gnu_debug", ".nv_debug", ".nv.debug", ".nv.merc.debug", ".nv.merc.nv_debug"])
+    {
         return Part::Debug;
     }
     if starts(&[".nv.capmerc", ".nv.merc"]) {
@@ -308,5 +311,6 @@ fn part(name: &[u8], section: &SectionHeader, device: bool) -> Part {
 /// Whether a section of a host file registers device code: structs for the runtimes and tables of entries.
 fn is_registration(name: &[u8]) -> bool {
     const SEGMENTS: [&[u8]; 2] = [b".hipFatBinSegment", b".nvFatBinSegment"];
-    SEGMENTS.iter().any(|segment| name.starts_with(segment)) || offload_entries::TABLES.iter().any(|table| table.as_bytes() == name)
+    SEGMENTS.iter().any(|segment| name.starts_with(segment))
+        || offload_entries::TABLES.iter().any(|table| table.as_bytes() == name)
 }

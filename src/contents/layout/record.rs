@@ -150,9 +150,17 @@ impl Walk<'_> {
 
     /// Notes that the `size` bytes from `within` at `cursor` are a container that could be compressed and is not.
     pub(in crate::contents) fn not_compressed(&mut self, cursor: &Cursor, within: u64, size: u64, container: &'static str) {
+        /// How many bytes are kept to tell how well it could be compressed.
+        const SAMPLE: u64 = 64 << 10;
         let Some(layout) = &mut self.layout else { return };
-        if let Some(piece) = cursor.piece.slice(within, size) {
-            layout.uncompressed.push(Uncompressed { container, place: cursor.place.to_string(), piece });
+        if cursor.place.is_compressed() || size < SAMPLE {
+            return;
+        }
+        if let Some(mut sample) = cursor.piece.slice(within + (size - SAMPLE) / 2, SAMPLE) {
+            if sample.is_made() {
+                sample = Piece::owned(sample.bytes().to_vec());
+            }
+            layout.uncompressed.push(Uncompressed { container, size, sample });
         }
     }
 
@@ -179,6 +187,7 @@ impl Walk<'_> {
             kind: names.of(image.kinds.join(",").as_bytes()),
             arch: names.of(arch(image).as_bytes()),
             triple: names.of(image.triple.as_bytes()),
+            target: names.of(image.target.as_bytes()),
             format: image.format,
             place: cursor.place.to_string(),
             size: image.size,

@@ -126,7 +126,8 @@ mod tests {
 
     #[test]
     fn the_deepest_gets_a_byte_and_of_equals_the_first() {
-        let claims = vec![claim(0, 10, 1, 'a'), claim(2, 6, 2, 'b'), claim(4, 8, 2, 'c'), claim(9, 40, 1, 'd'), claim(5, 5, 9, 'e')];
+        let claims =
+            vec![claim(0, 10, 1, 'a'), claim(2, 6, 2, 'b'), claim(4, 8, 2, 'c'), claim(9, 40, 1, 'd'), claim(5, 5, 9, 'e')];
         assert_eq!(assign(20, claims, '-'), [('a', 4), ('b', 4), ('c', 2), ('d', 10)]);
         assert_eq!(assign(3, vec![claim(1, 2, 0, 'a'), claim(7, 9, 0, 'b')], '-'), [('-', 2), ('a', 1)]);
         assert_eq!(assign(0, vec![claim(0, 2, 0, 'a')], '-'), []);
@@ -138,7 +139,10 @@ mod tests {
         assert_eq!(apportion(10, &[5, 4, 1]), [5, 4, 1]);
         assert_eq!(apportion(3, &[10, 19, 1]), [1, 2, 0]);
         assert_eq!(apportion(7, &[0, 0]), [7, 0]);
-        assert_eq!(apportion(u64::MAX, &[u64::MAX, u64::MAX]).iter().map(|part| u128::from(*part)).sum::<u128>(), u128::from(u64::MAX));
+        assert_eq!(
+            apportion(u64::MAX, &[u64::MAX, u64::MAX]).iter().map(|part| u128::from(*part)).sum::<u128>(),
+            u128::from(u64::MAX)
+        );
     }
 
     proptest! {

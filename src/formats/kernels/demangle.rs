@@ -27,7 +27,7 @@ pub(super) fn all(kernels: &mut [Kernel], size: usize) {
 }
 
 /// `mangled` as the source has it; none if it is not mangled.
-fn name(mangled: &str) -> Option<String> {
+pub(super) fn name(mangled: &str) -> Option<String> {
     match region(mangled) {
         Some((before, function, after)) => Some(format!("{before}{}{after}", function_name(function)?)),
         None => function_name(mangled),

@@ -1,0 +1,187 @@
+//! `offld size FILE…`: which architecture, translation unit and kernel the bytes of files belong to, what came since another
+//! release, and whether limits are kept.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use regex::RegexBuilder;
+
+use super::inspect::with_status;
+use crate::contents::layout::Names;
+use crate::error::Silent;
+use crate::store::settings::parse_size;
+use crate::sys::session::{Session, SessionOptions};
+use crate::sys::shell::Shell;
+use crate::sys::table::Style;
+use crate::tools::size::budget::{Budget, Outcome};
+use crate::tools::size::rows::{View, tree};
+use crate::tools::size::table::{self, Look};
+use crate::tools::size::{Level, Sizes, json, markdown, measure, measure_old, save};
+
+/// The exit status when a file, or part of one, could not be read.
+const UNREADABLE: u8 = 2;
+/// The exit status when a budget is broken.
+const OVER_BUDGET: u8 = 3;
+
+/// The text below the options in the help.
+pub(super) const AFTER_HELP: &str = "Every byte of a file is counted once: what is in the file, and what it would be inflated. Bytes in something compressed\n\
+    are its share of the compressed bytes.\n\n\
+    Exit status: 0, or 3 where a budget is broken, or 2 where something could not be read (stderr says what; what could be read is\n\
+    shown all the same).\n\n\
+    Examples:\n  offld size libtorch_cuda.so\n  offld size --by arch,kernel --top 5 --filter gemm libhip.so\n  \
+    offld size --save v1.json libx.so   # and after the next build:\n  \
+    offld size --diff v1.json --budget 'total<850M,gfx942<120M,growth<2%' libx.so";
+
+/// The options of `offld size`.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// Objects, libraries, programs, archives, wheels and other zip files, bundles, device code by itself; folders, for all that is
+    /// in them; - is stdin
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Tell these apart; several make a tree
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "LEVEL")]
+    by: Vec<By>,
+    /// Show this many rows of each level; 0 for all
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    top: usize,
+    /// What is the largest: what takes most of the file, or what is largest inflated
+    #[arg(long, value_enum, default_value = "file")]
+    sort: Sort,
+    /// Count only what has a kernel, translation unit, section or architecture that this matches; lower and upper case are the same
+    #[arg(long, value_name = "REGEX")]
+    filter: Option<String>,
+    /// Compare with another file, or with what --save has written
+    #[arg(long, value_name = "OLD")]
+    diff: Option<PathBuf>,
+    /// Limits, such as total<850M,gfx942<120M,growth<2%: of total, inflated, host, growth (needs --diff) or of devices
+    #[arg(long, value_name = "LIMITS")]
+    budget: Vec<String>,
+    /// Keep the sizes in a file, for --diff
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Write the report as JSON
+    #[arg(long, conflicts_with = "markdown")]
+    json: bool,
+    /// Write the report as Markdown
+    #[arg(long)]
+    markdown: bool,
+    /// Show sizes in bytes
+    #[arg(long)]
+    bytes: bool,
+}
+
+/// What can be told apart on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum By {
+    /// The file, of several
+    File,
+    /// The architecture
+    Arch,
+    /// The programming model
+    Kind,
+    /// The format of the container
+    Container,
+    /// The translation unit, where the file tells
+    Unit,
+    /// Kernels and device functions, the instances of a template below it
+    Kernel,
+    /// The section
+    Section,
+    /// What bytes are for
+    Part,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Sort {
+    File,
+    Inflated,
+}
+
+/// Runs `offld size`.
+pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
+    let session = Session::new(Arc::clone(shell), SessionOptions::default());
+    let (sizes, outcomes, text) = report(options, &session).map_err(with_status)?;
+    // A reader that has closed the pipe is not an error.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    sizes.files.iter().flat_map(|file| &file.errors).for_each(|error| shell.error(error));
+    outcomes.iter().filter(|outcome| !outcome.kept).for_each(|outcome| shell.error(&format!("over budget: {}", outcome.why)));
+    if sizes.files.iter().any(|file| !file.errors.is_empty()) {
+        return Err(Silent { status: UNREADABLE }.into());
+    }
+    if outcomes.iter().any(|outcome| !outcome.kept) {
+        return Err(Silent { status: OVER_BUDGET }.into());
+    }
+    Ok(())
+}
+
+fn report(options: &Options, session: &Session) -> Result<(Sizes, Vec<Outcome>, String)> {
+    let mut budgets = Vec::new();
+    for text in &options.budget {
+        budgets.extend(Budget::parse(text, |size| parse_size(size.as_ref()))?);
+    }
+    if options.diff.is_none()
+        && let Some(budget) = budgets.iter().find(|budget| budget.needs_old())
+    {
+        bail!("the budget `{budget}` needs --diff: it is about what came since something else");
+    }
+    let names = Arc::new(Names::default());
+    let mut old = options.diff.as_ref().map(|path| measure_old(path, &names, session)).transpose()?;
+    let mut sizes = measure(&options.files, &names, session)?;
+    if let Some(path) = &options.save {
+        save(&sizes, path)?;
+    }
+    let outcomes: Vec<Outcome> = budgets.iter().map(|budget| budget.check(&sizes, old.as_ref())).collect();
+    if let Some(filter) = &options.filter {
+        let filter = RegexBuilder::new(filter).case_insensitive(true).build().context("--filter")?;
+        sizes.items.keep(|text| filter.is_match(text));
+        old.iter_mut().for_each(|old| old.items.keep(|text| filter.is_match(text)));
+    }
+    let text = text(options, &sizes, old.as_ref(), &outcomes)?;
+    Ok((sizes, outcomes, text))
+}
+
+fn text(options: &Options, sizes: &Sizes, old: Option<&Sizes>, outcomes: &[Outcome]) -> Result<String> {
+    let by_inflated = options.sort == Sort::Inflated;
+    let by = if options.by.is_empty() { vec![Level::Arch] } else { levels(&options.by) };
+    let view = View { by, by_inflated };
+    let old_items = old.map(|old| &old.items);
+    let top = Some(options.top).filter(|top| *top > 0);
+    let width = console::Term::stdout().size_checked().map(|(_, columns)| usize::from(columns));
+    let style = Style { bytes: options.bytes, mangled: false, width };
+    if options.json {
+        return json::text(sizes, &tree(&sizes.items, old_items, &view), outcomes).context("cannot write the report as JSON");
+    }
+    if options.markdown {
+        return Ok(markdown::text(sizes, &tree(&sizes.items, old_items, &view), outcomes, top, style));
+    }
+    let colour = std::io::stdout().is_terminal() && console::colors_enabled();
+    let look = Look { style, top, colour };
+    let mut text = match options.by.is_empty() {
+        true => table::overview(sizes, old, by_inflated, look),
+        false => table::by(sizes, old, &view, look),
+    };
+    text.push_str(&table::budgets(outcomes));
+    Ok(text)
+}
+
+/// The levels that are asked for; kernels are below their templates.
+fn levels(by: &[By]) -> Vec<Level> {
+    let mut levels = Vec::new();
+    for one in by {
+        match one {
+            By::File => levels.push(Level::File),
+            By::Arch => levels.push(Level::Arch),
+            By::Kind => levels.push(Level::Kind),
+            By::Container => levels.push(Level::Container),
+            By::Unit => levels.push(Level::Unit),
+            By::Kernel => levels.extend([Level::Template, Level::Kernel]),
+            By::Section => levels.push(Level::Section),
+            By::Part => levels.push(Level::Part),
+        }
+    }
+    levels
+}

@@ -1,0 +1,224 @@
+//! What is there twice, and what could be smaller: images and functions with the same bytes, and containers that are not compressed.
+//! Only what has the same architecture and size, and functions also the same name, is looked at; by SHA-256 it is the same or not.
+
+use std::collections::{HashMap, HashSet};
+
+use anyhow::{Context, Result};
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::items::{Items, Level};
+use crate::contents::bytes_of;
+use crate::contents::layout::{Footprint, FunctionCode, Name, Names, SizedImage};
+use crate::io::piece::Piece;
+
+/// Bytes that are there more than once.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Repeated {
+    /// The kernel; none for whole images.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// The architecture.
+    pub arch: String,
+    /// How often they are there.
+    pub copies: u64,
+    /// How large each is, inflated.
+    pub size: u64,
+    /// How many bytes of the file all copies but one take; where they are compressed, their share.
+    pub wasted_file: u64,
+    /// The same, inflated.
+    pub wasted_inflated: u64,
+    /// The translation units they are in, or, where these are unknown, the places.
+    pub places: Vec<String>,
+}
+
+/// Containers of a format that are not compressed.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct NotCompressed {
+    /// The format.
+    pub container: String,
+    /// How many there are.
+    pub count: u64,
+    /// Their bytes.
+    pub size: u64,
+    /// How many bytes zstd would save: an estimate, by how well samples of them are compressed.
+    pub estimated_saving: u64,
+}
+
+/// What is there twice, and what could be smaller.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct Duplicates {
+    /// Images that are there more than once.
+    pub images: Vec<Repeated>,
+    /// Kernels and device functions that are there more than once, in images that are not the same.
+    pub kernels: Vec<Repeated>,
+    /// Containers that are not compressed.
+    pub not_compressed: Vec<NotCompressed>,
+}
+
+/// An image with what it takes of the file.
+struct Placed<'f> {
+    image: &'f SizedImage,
+    index: u32,
+    file: u64,
+}
+
+/// What is there twice in `footprints`, whose bytes are `items`.
+///
+/// # Errors
+/// A file cannot be read any more.
+pub(super) fn find(footprints: &[Footprint], items: &Items, names: &Names) -> Result<Duplicates> {
+    let placed = placed(footprints, items);
+    let units = units(items);
+    let same_images = images(&placed)?;
+    let mut repeated: HashSet<u32> = HashSet::new();
+    let mut found = Duplicates::default();
+    for group in &same_images {
+        let [first, rest @ ..] = group.as_slice() else { continue };
+        repeated.extend(rest.iter().map(|placed| placed.index));
+        found.images.push(Repeated {
+            kernel: None,
+            arch: names.text(first.image.arch).to_string(),
+            copies: group.len() as u64,
+            size: first.image.size,
+            wasted_file: rest.iter().map(|placed| placed.file).sum(),
+            wasted_inflated: rest.iter().map(|placed| placed.image.size).sum(),
+            places: places(group, &units, names),
+        });
+    }
+    let others: Vec<&Placed<'_>> = placed.iter().filter(|placed| !repeated.contains(&placed.index)).collect();
+    found.kernels = functions(&others, &units, names)?;
+    for list in [&mut found.images, &mut found.kernels] {
+        list.sort_by(|one, other| {
+            other.wasted_file.cmp(&one.wasted_file).then_with(|| (&one.kernel, &one.arch).cmp(&(&other.kernel, &other.arch)))
+        });
+    }
+    found.not_compressed = not_compressed(footprints);
+    Ok(found)
+}
+
+/// All images of device code, numbered as in the items.
+fn placed<'f>(footprints: &'f [Footprint], items: &Items) -> Vec<Placed<'f>> {
+    let images = footprints.iter().flat_map(|footprint| &footprint.images);
+    let mut placed: Vec<Placed<'_>> = (0..).zip(images).map(|(index, image)| Placed { image, index, file: 0 }).collect();
+    for item in &items.list {
+        if let Some(placed) = item.image.and_then(|image| placed.get_mut(image as usize)) {
+            placed.file += item.file;
+        }
+    }
+    placed.retain(|placed| placed.image.arch != items.host);
+    placed
+}
+
+/// The translation units of images, where they are known.
+fn units(items: &Items) -> HashMap<u32, Name> {
+    let each = items.list.iter().filter_map(|item| Some((item.image?, item.key(Level::Unit))));
+    each.filter(|(_, unit)| *unit != Name::NONE).collect()
+}
+
+fn places(group: &[&Placed<'_>], units: &HashMap<u32, Name>, names: &Names) -> Vec<String> {
+    let place = |placed: &&Placed<'_>| match units.get(&placed.index) {
+        Some(unit) => names.text(*unit).to_string(),
+        None => placed.image.place.clone(),
+    };
+    let mut all: Vec<String> = group.iter().map(place).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// The groups of images with the same bytes.
+fn images<'p, 'f>(placed: &'p [Placed<'f>]) -> Result<Vec<Vec<&'p Placed<'f>>>> {
+    let mut alike: HashMap<(Name, u64), Vec<&Placed<'_>>> = HashMap::new();
+    for placed in placed.iter().filter(|placed| placed.image.size > 0) {
+        alike.entry((placed.image.arch, placed.image.size)).or_default().push(placed);
+    }
+    let candidates: Vec<&Placed<'_>> = alike.into_values().filter(|group| group.len() > 1).flatten().collect();
+    let digests: Result<Vec<Option<[u8; 32]>>> = candidates.par_iter().map(|placed| digest_of_image(placed.image)).collect();
+    let mut same: HashMap<(Name, [u8; 32]), Vec<&Placed<'_>>> = HashMap::new();
+    for (placed, digest) in candidates.into_iter().zip(digests?) {
+        if let Some(digest) = digest {
+            same.entry((placed.image.arch, digest)).or_default().push(placed);
+        }
+    }
+    Ok(same.into_values().filter(|group| group.len() > 1).collect())
+}
+
+fn digest_of_image(image: &SizedImage) -> Result<Option<[u8; 32]>> {
+    match (&image.piece, image.digest) {
+        (Some(piece), None) => bytes_of::digest(piece).with_context(|| image.place.clone()).map(Some),
+        (_, digest) => Ok(digest),
+    }
+}
+
+/// Functions of one name, architecture and size with the same code, in images that differ.
+fn functions(placed: &[&Placed<'_>], units: &HashMap<u32, Name>, names: &Names) -> Result<Vec<Repeated>> {
+    type Function<'p, 'f> = (&'p Placed<'f>, &'f FunctionCode);
+    let mut alike: HashMap<(Name, Name, u64), Vec<Function<'_, '_>>> = HashMap::new();
+    for placed in placed {
+        for function in placed.image.functions.iter().filter(|function| function.size > 0) {
+            alike.entry((placed.image.arch, function.name, function.size)).or_default().push((placed, function));
+        }
+    }
+    let candidates: Vec<Function<'_, '_>> = alike.into_values().filter(|group| group.len() > 1).flatten().collect();
+    let digests: Result<Vec<Option<[u8; 32]>>> =
+        candidates.par_iter().map(|(placed, function)| digest_of_function(placed.image, function)).collect();
+    let mut same: HashMap<(Name, Name, [u8; 32]), Vec<Function<'_, '_>>> = HashMap::new();
+    for ((placed, function), digest) in candidates.into_iter().zip(digests?) {
+        if let Some(digest) = digest {
+            same.entry((placed.image.arch, function.name, digest)).or_default().push((placed, function));
+        }
+    }
+    let repeated = same.into_values().filter(|group| group.len() > 1).map(|group| {
+        let (first, function) = group[0];
+        let kernel = names.text(function.name);
+        let share = |(placed, function): &Function<'_, '_>| match placed.image.size {
+            0 => 0,
+            size => u64::try_from(u128::from(function.size) * u128::from(placed.file) / u128::from(size)).unwrap_or(u64::MAX),
+        };
+        let wherever: Vec<&Placed<'_>> = group.iter().map(|(placed, _)| *placed).collect();
+        Repeated {
+            kernel: Some(crate::formats::kernels::demangled(&kernel).unwrap_or_else(|| kernel.to_string())),
+            arch: names.text(first.image.arch).to_string(),
+            copies: group.len() as u64,
+            size: function.size,
+            wasted_file: group.iter().skip(1).map(share).sum(),
+            wasted_inflated: function.size * (group.len() as u64 - 1),
+            places: places(&wherever, units, names),
+        }
+    });
+    Ok(repeated.collect())
+}
+
+fn digest_of_function(image: &SizedImage, function: &FunctionCode) -> Result<Option<[u8; 32]>> {
+    let code = image.piece.as_ref().and_then(|piece| piece.slice(function.offset, function.size));
+    match (code, function.digest) {
+        (Some(code), None) => bytes_of::digest(&code).with_context(|| image.place.clone()).map(Some),
+        (_, digest) => Ok(digest),
+    }
+}
+
+/// What compression would save, by samples of up to [`SAMPLES`] containers of a format.
+fn not_compressed(footprints: &[Footprint]) -> Vec<NotCompressed> {
+    const SAMPLES: usize = 16;
+    const LEVEL: i32 = 3;
+    let mut formats: Vec<&'static str> = footprints.iter().flat_map(|one| &one.uncompressed).map(|one| one.container).collect();
+    formats.sort_unstable();
+    formats.dedup();
+    let each = formats.into_iter().map(|format| {
+        let all = footprints.iter().flat_map(|one| &one.uncompressed).filter(|one| one.container == format);
+        let all: Vec<_> = all.collect();
+        let size: u64 = all.iter().map(|one| one.size).sum();
+        let samples: Vec<&Piece> = all.iter().step_by(all.len().div_ceil(SAMPLES)).map(|one| &one.sample).collect();
+        let packed = |sample: &&Piece| {
+            let plain = sample.size();
+            zstd::bulk::compress(sample.bytes(), LEVEL).map_or(plain, |packed| plain.min(packed.len() as u64))
+        };
+        let plain: u64 = samples.iter().map(|sample| sample.size()).sum();
+        let packed: u64 = samples.par_iter().map(packed).sum();
+        let saved = u128::from(size) * u128::from(plain - packed) / u128::from(plain.max(1));
+        let estimated_saving = u64::try_from(saved).unwrap_or(u64::MAX);
+        NotCompressed { container: format.to_owned(), count: all.len() as u64, size, estimated_saving }
+    });
+    each.filter(|one| one.estimated_saving > 0).collect()
+}

@@ -1,0 +1,190 @@
+//! All bytes, by everything that they belong to.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use super::FileSize;
+use super::template::template_of;
+use crate::contents::layout::{Footprint, Name, Names};
+use crate::formats::kernels;
+
+/// What can be told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Level {
+    /// The file, of several.
+    File,
+    /// The architecture.
+    Arch,
+    /// The programming model.
+    Kind,
+    /// The format of the container.
+    Container,
+    /// The translation unit.
+    Unit,
+    /// The template that a kernel is an instance of, or its name without parameters.
+    Template,
+    /// The kernel or device function.
+    Kernel,
+    /// The section.
+    Section,
+    /// What bytes are for.
+    Part,
+}
+
+impl Level {
+    /// All of them, in the order of [`Item::keys`].
+    pub(crate) const ALL: [Level; 9] = [
+        Level::File,
+        Level::Arch,
+        Level::Kind,
+        Level::Container,
+        Level::Unit,
+        Level::Template,
+        Level::Kernel,
+        Level::Section,
+        Level::Part,
+    ];
+
+    /// Its name on the command line and in reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Level::File => "file",
+            Level::Arch => "arch",
+            Level::Kind => "kind",
+            Level::Container => "container",
+            Level::Unit => "unit",
+            Level::Template => "template",
+            Level::Kernel => "kernel",
+            Level::Section => "section",
+            Level::Part => "part",
+        }
+    }
+
+    /// How what has no name of this level is called.
+    pub(crate) fn nothing(self) -> &'static str {
+        match self {
+            Level::File | Level::Part => "",
+            Level::Arch => "(containers)",
+            Level::Kind => "(no kind)",
+            Level::Container => "(no container)",
+            Level::Unit => "(unit unknown)",
+            Level::Template | Level::Kernel => "(no kernel)",
+            Level::Section => "(no section)",
+        }
+    }
+}
+
+/// Bytes that belong to the same.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Item {
+    /// What they belong to, in the order of [`Level::ALL`].
+    pub keys: [Name; Level::ALL.len()],
+    /// The number of the image among all of all files; none for the host's bytes and those of containers.
+    pub image: Option<u32>,
+    /// How many bytes of the file they are.
+    pub file: u64,
+    /// How many they are inflated.
+    pub inflated: u64,
+}
+
+impl Item {
+    /// What they belong to at a level.
+    pub(crate) fn key(&self, level: Level) -> Name {
+        self.keys[level as usize]
+    }
+}
+
+/// All bytes of some files.
+#[derive(Debug)]
+pub(crate) struct Items {
+    /// The bytes.
+    pub list: Vec<Item>,
+    /// The names in it.
+    pub names: Arc<Names>,
+    /// The architecture of the host's bytes.
+    pub host: Name,
+    /// The name of each kernel in the image, by what it is called in the source.
+    pub mangled: HashMap<Name, Name>,
+}
+
+/// How a kernel is called.
+#[derive(Clone, Copy, Default)]
+struct Called {
+    kernel: Name,
+    template: Name,
+}
+
+impl Items {
+    /// The bytes of `files`, whose footprints are those of the same index.
+    pub(super) fn of(files: &[FileSize], footprints: &[Footprint], names: &Arc<Names>) -> Items {
+        let called = called(footprints, names);
+        let host = names.of(b"host");
+        let mut list = Vec::with_capacity(footprints.iter().map(|footprint| footprint.leaves.len()).sum());
+        let mut parts = HashMap::new();
+        let mut containers = HashMap::new();
+        let mut first = 0;
+        for (file, footprint) in files.iter().zip(footprints) {
+            let file = names.of(file.file.as_bytes());
+            for leaf in &footprint.leaves {
+                let label = leaf.label;
+                let image = label.image.and_then(|image| footprint.images.get(image as usize));
+                let container = *containers.entry(label.container).or_insert_with(|| names.of(label.container.as_bytes()));
+                let part = *parts.entry(label.part).or_insert_with(|| names.of(label.part.name().as_bytes()));
+                let arch = match image {
+                    Some(image) => image.arch,
+                    None if label.container.is_empty() || label.part != crate::contents::layout::Part::Container => host,
+                    None => Name::NONE,
+                };
+                let kernel = called.get(&label.kernel).copied().unwrap_or_default();
+                let kind = image.map_or(label.kind, |image| image.kind);
+                let keys = [file, arch, kind, container, label.unit, kernel.template, kernel.kernel, label.section, part];
+                list.push(Item {
+                    keys,
+                    image: label.image.map(|image| image.saturating_add(first)),
+                    file: leaf.file,
+                    inflated: leaf.inflated,
+                });
+            }
+            first = first.saturating_add(u32::try_from(footprint.images.len()).unwrap_or(u32::MAX));
+        }
+        let mangled = called.iter().map(|(mangled, called)| (called.kernel, *mangled)).collect();
+        Items { list, names: Arc::clone(names), host, mangled }
+    }
+
+    /// Keeps what has a kernel, translation unit, section or architecture that is wanted.
+    pub(crate) fn keep(&mut self, wanted: impl Fn(&str) -> bool) {
+        const LEVELS: [Level; 5] = [Level::Kernel, Level::Unit, Level::Section, Level::Arch, Level::Template];
+        let mut known: HashMap<Name, bool> = HashMap::new();
+        let (names, mangled) = (&self.names, &self.mangled);
+        self.list.retain(|item| {
+            LEVELS.into_iter().map(|level| item.key(level)).filter(|key| *key != Name::NONE).any(|key| {
+                let text = |name: Name| wanted(&names.text(name));
+                *known.entry(key).or_insert_with(|| text(key) || mangled.get(&key).is_some_and(|mangled| text(*mangled)))
+            })
+        });
+    }
+
+    /// The text of a name.
+    pub(crate) fn text(&self, name: Name) -> Arc<str> {
+        self.names.text(name)
+    }
+}
+
+/// How every kernel of the footprints is called in its source.
+fn called(footprints: &[Footprint], names: &Names) -> HashMap<Name, Called> {
+    let mut kernels: Vec<Name> =
+        footprints.iter().flat_map(|footprint| &footprint.leaves).map(|leaf| leaf.label.kernel).collect();
+    kernels.sort_unstable();
+    kernels.dedup();
+    let each = kernels.into_par_iter().filter(|kernel| *kernel != Name::NONE).map(|kernel| {
+        let mangled = names.text(kernel);
+        let text = kernels::demangled(&mangled);
+        let source = text.as_ref().map_or(kernel, |text| names.of(text.as_bytes()));
+        let template = names.of(template_of(text.as_deref().unwrap_or(&mangled)).as_bytes());
+        (kernel, Called { kernel: source, template })
+    });
+    each.collect()
+}

@@ -1,0 +1,95 @@
+//! Sizes as Markdown, for the summaries of CI.
+
+use std::fmt::Write as _;
+
+use super::Sizes;
+use super::budget::Outcome;
+use super::rows::Row;
+use super::table::change;
+use crate::sys::table::{Style, size};
+
+/// The tree `root`, what broke a budget, and what could be saved. At most `top` rows of a level are shown.
+pub(crate) fn text(sizes: &Sizes, root: &Row, outcomes: &[Outcome], top: Option<usize>, style: Style) -> String {
+    let mut out = String::new();
+    for file in &sizes.files {
+        let _ = writeln!(
+            out,
+            "**{}**: {}, {}, {} inflated",
+            cell(&file.file),
+            file.kind,
+            size(file.size, style),
+            size(file.inflated, style)
+        );
+    }
+    let compared = root.old_file.is_some();
+    out.push_str("\n| | images | kernels | file | share | inflated |");
+    out.push_str(if compared { " change | change, inflated |\n" } else { "\n" });
+    out.push_str("|---|--:|--:|--:|--:|--:|");
+    out.push_str(if compared { "--:|--:|\n" } else { "\n" });
+    rows(&mut out, &root.rows, 0, root, top, style);
+    line(&mut out, "**total**", root, root, style);
+    for outcome in outcomes {
+        let (mark, text) = if outcome.kept { ("✅", &outcome.budget) } else { ("❌", &outcome.why) };
+        let _ = writeln!(out, "\n{mark} {}", cell(text));
+    }
+    let found = &sizes.duplicates;
+    let wasted: u64 = found.images.iter().chain(&found.kernels).map(|one| one.wasted_file).sum();
+    if wasted > 0 {
+        let _ = writeln!(out, "\n{} are taken by images and kernels that are there more than once.", size(wasted, style));
+    }
+    for one in &found.not_compressed {
+        let saved = size(one.estimated_saving, style);
+        let _ = writeln!(out, "\n{} {} are not compressed: zstd would save about {saved}.", size(one.size, style), one.container);
+    }
+    out
+}
+
+fn rows(out: &mut String, rows_of_level: &[Row], depth: usize, root: &Row, top: Option<usize>, style: Style) {
+    let shown = top.unwrap_or(rows_of_level.len()).min(rows_of_level.len());
+    for row in &rows_of_level[..shown] {
+        line(out, &format!("{}{}", "&emsp;".repeat(depth), cell(&row.name)), row, root, style);
+        rows(out, &row.rows, depth + 1, root, top, style);
+    }
+    let rest = &rows_of_level[shown..];
+    if !rest.is_empty() {
+        let bytes: u64 = rest.iter().map(|row| row.file).sum();
+        let _ = writeln!(out, "| {}{} more | | | {} | | |", "&emsp;".repeat(depth), rest.len(), size(bytes, style));
+    }
+}
+
+fn line(out: &mut String, name: &str, row: &Row, root: &Row, style: Style) {
+    let count = |count: u64| if count == 0 { String::new() } else { count.to_string() };
+    let share = row.file as f64 * 100.0 / root.file.max(1) as f64;
+    let (images, kernels) = (count(row.images), count(row.kernels));
+    let _ = write!(
+        out,
+        "| {name} | {images} | {kernels} | {} | {share:.1}% | {} |",
+        size(row.file, style),
+        size(row.inflated, style)
+    );
+    if root.old_file.is_some() {
+        let file = change(row.change(), row.file, row.old_file, style);
+        let inflated = change(row.inflated_change(), row.inflated, row.old_inflated, style);
+        let _ = write!(out, " {file} | {inflated} |");
+    }
+    out.push('\n');
+}
+
+/// Text that no character of is markup.
+fn cell(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '|' | '*' | '_' | '`' | '\\' | '[' | ']' | '~' | '#' => {
+                out.push('\\');
+                out.push(letter);
+            }
+            letter if letter.is_control() => out.push(' '),
+            letter => out.push(letter),
+        }
+    }
+    out
+}

@@ -1,0 +1,179 @@
+//! Where the bytes of files are: `items` has every byte once, by what it belongs to; `rows` adds them up as one wants to see them;
+//! `duplicates` finds what is there twice or for nothing; `budget` compares with limits; `saved` keeps it all for a later
+//! comparison. `table`, `markdown` and `json` show it.
+
+pub(crate) mod budget;
+mod duplicates;
+mod items;
+pub(crate) mod json;
+pub(crate) mod markdown;
+pub(crate) mod rows;
+mod saved;
+pub(crate) mod table;
+mod template;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use rayon::prelude::*;
+
+use crate::contents::layout::{Footprint, Names, SizedImage};
+use crate::contents::{self, Reader, folders};
+use crate::sys::session::Session;
+use crate::sys::threads;
+
+pub(crate) use duplicates::Duplicates;
+pub(crate) use items::{Items, Level};
+pub(crate) use saved::{load, save};
+
+/// A file whose bytes were counted.
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+pub(crate) struct FileSize {
+    /// The file, as it was named.
+    pub file: String,
+    /// Its type, as `offld inspect` calls it.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Its size, if everything in it were inflated.
+    pub inflated: u64,
+    /// What could not be read of it.
+    pub errors: Vec<String>,
+}
+
+/// The bytes of a device image.
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+pub(crate) struct ImageSize {
+    /// The file that it is in, as it was named.
+    pub input: String,
+    /// Where in the file it is.
+    pub place: String,
+    /// The programming models it is for, with commas between them.
+    pub kind: String,
+    /// The triple.
+    pub triple: String,
+    /// The processor or target id.
+    pub target: String,
+    /// The architecture, as sizes call it.
+    pub arch: String,
+    /// The format by its bytes.
+    pub format: String,
+    /// How many bytes of the file it takes.
+    pub file: u64,
+    /// How many it has, inflated.
+    pub inflated: u64,
+}
+
+/// What was found in all files.
+#[derive(Debug)]
+pub(crate) struct Sizes {
+    /// The files.
+    pub files: Vec<FileSize>,
+    /// Their images, in the order of the numbers in items.
+    pub images: Vec<ImageSize>,
+    /// All bytes of them.
+    pub items: Items,
+    /// What is there twice or for nothing.
+    pub duplicates: Duplicates,
+}
+
+impl Sizes {
+    /// The bytes of all files.
+    pub(crate) fn size(&self) -> u64 {
+        self.files.iter().map(|file| file.size).sum()
+    }
+
+    /// The bytes of the host.
+    pub(crate) fn host(&self) -> u64 {
+        let host = self.items.list.iter().filter(|item| item.key(Level::Arch) == self.items.host);
+        host.map(|item| item.file).sum()
+    }
+
+    /// The bytes of all files, inflated.
+    pub(crate) fn inflated(&self) -> u64 {
+        self.files.iter().map(|file| file.inflated).sum()
+    }
+}
+
+/// Counts the bytes of files, and of every file below folders. What is wrong with what is in them is in the result.
+///
+/// # Errors
+/// A signal.
+pub(crate) fn measure(paths: &[PathBuf], names: &Arc<Names>, session: &Session) -> Result<Sizes> {
+    let (found, faults) = folders::expand(paths);
+    let options = contents::Options { sizes: Some(Arc::clone(names)), ..contents::Options::default() };
+    let reader = Reader::new(options, session);
+    let mut all: Vec<(FileSize, Footprint)> = threads::in_parallel(|| {
+        let each = found.par_iter().filter_map(|found| {
+            let (file, footprint) = one(&reader, &found.path);
+            // Of a folder, what holds no device code is none of our business.
+            (found.named || !footprint.images.is_empty() || !file.errors.is_empty()).then_some((file, footprint))
+        });
+        each.collect()
+    });
+    session.signals.check()?;
+    all.extend(faults.into_iter().map(|(path, error)| (unreadable(&path, &error), Footprint::default())));
+    let (files, footprints): (Vec<FileSize>, Vec<Footprint>) = all.into_iter().unzip();
+    let items = Items::of(&files, &footprints, names);
+    let images = images(&files, &footprints, &items);
+    let duplicates = duplicates::find(&footprints, &items, names)?;
+    Ok(Sizes { files, images, items, duplicates })
+}
+
+fn images(files: &[FileSize], footprints: &[Footprint], items: &Items) -> Vec<ImageSize> {
+    let text = |name| items.text(name).to_string();
+    let of_file = |(file, footprint): (&FileSize, &Footprint)| {
+        let image = |image: &SizedImage| ImageSize {
+            input: file.file.clone(),
+            place: image.place.clone(),
+            kind: text(image.kind),
+            triple: text(image.triple),
+            target: text(image.target),
+            arch: text(image.arch),
+            format: image.format.to_owned(),
+            file: 0,
+            inflated: image.size,
+        };
+        footprint.images.iter().map(image).collect::<Vec<_>>()
+    };
+    let mut images: Vec<ImageSize> = files.iter().zip(footprints).flat_map(of_file).collect();
+    for item in &items.list {
+        if let Some(image) = item.image.and_then(|image| images.get_mut(image as usize)) {
+            image.file += item.file;
+        }
+    }
+    images
+}
+
+fn one(reader: &Reader<'_>, path: &Path) -> (FileSize, Footprint) {
+    match reader.footprint(path).with_context(|| path.display().to_string()) {
+        Ok((footprint, kind, errors)) => {
+            let inflated = footprint.leaves.iter().map(|leaf| leaf.inflated).sum();
+            let (file, size) = (path.display().to_string(), footprint.size);
+            (FileSize { file, kind: kind.to_owned(), size, inflated, errors }, footprint)
+        }
+        Err(error) => (unreadable(path, &error), Footprint::default()),
+    }
+}
+
+fn unreadable(path: &Path, error: &anyhow::Error) -> FileSize {
+    let errors = vec![crate::error::chain(error)];
+    FileSize { file: path.display().to_string(), kind: "unreadable".to_owned(), size: 0, inflated: 0, errors }
+}
+
+/// What is compared with: a file with device code, or one that was saved.
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn measure_old(path: &Path, names: &Arc<Names>, session: &Session) -> Result<Sizes> {
+    if let Some(saved) = load(path, names)? {
+        return Ok(saved);
+    }
+    let old = measure(&[path.to_owned()], names, session)?;
+    if let Some(error) = old.files.iter().flat_map(|file| &file.errors).next() {
+        bail!("what is compared with: {error}");
+    }
+    Ok(old)
+}

@@ -1,0 +1,124 @@
+//! Bytes added up: a tree of rows, a level for each thing that one wants to tell apart.
+
+use std::collections::HashMap;
+use std::collections::HashSet;
+
+use serde::Serialize;
+
+use super::items::{Item, Items, Level};
+use crate::contents::layout::Name;
+
+/// What is to be shown.
+#[derive(Debug, Clone)]
+pub(crate) struct View {
+    /// The levels of the tree, the outermost first.
+    pub by: Vec<Level>,
+    /// Whether the largest come first by their inflated bytes instead of those in the file.
+    pub by_inflated: bool,
+}
+
+/// Bytes that have everything in common down to this level.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct Row {
+    /// What they have in common; at the outermost level nothing.
+    pub name: String,
+    /// The kernel's name in the image, where it is another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mangled: Option<String>,
+    /// The level of the name.
+    pub level: &'static str,
+    /// How many bytes of the files they are.
+    pub file: u64,
+    /// How many they are inflated.
+    pub inflated: u64,
+    /// How many bytes of the files they were in what is compared with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub old_file: Option<u64>,
+    /// The same, inflated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub old_inflated: Option<u64>,
+    /// In how many images they are.
+    pub images: u64,
+    /// Of how many kernels and device functions they are.
+    pub kernels: u64,
+    /// What they are made of.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rows: Vec<Row>,
+}
+
+impl Row {
+    /// How many bytes of the files came (or, below zero, went).
+    pub(crate) fn change(&self) -> i64 {
+        self.old_file.map_or(0, |old| difference(self.file, old))
+    }
+
+    /// The same, inflated.
+    pub(crate) fn inflated_change(&self) -> i64 {
+        self.old_inflated.map_or(0, |old| difference(self.inflated, old))
+    }
+}
+
+fn difference(new: u64, old: u64) -> i64 {
+    let size = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    size(new).saturating_sub(size(old))
+}
+
+/// The tree of `items` as `view` has it; with `old`, compared with those.
+pub(crate) fn tree(items: &Items, old: Option<&Items>, view: &View) -> Row {
+    let new: Vec<&Item> = items.list.iter().collect();
+    let before: Option<Vec<&Item>> = old.map(|old| old.list.iter().collect());
+    let mut root = sum(&new, before.as_deref());
+    root.rows = below(&new, before.as_deref(), &view.by, items, view);
+    root
+}
+
+fn sum(new: &[&Item], old: Option<&[&Item]>) -> Row {
+    let mut row = Row::default();
+    let (mut images, mut kernels) = (HashSet::new(), HashSet::new());
+    for item in new {
+        row.file += item.file;
+        row.inflated += item.inflated;
+        images.extend(item.image);
+        if item.key(Level::Kernel) != Name::NONE {
+            kernels.insert(item.key(Level::Kernel));
+        }
+    }
+    (row.images, row.kernels) = (images.len() as u64, kernels.len() as u64);
+    row.old_file = old.map(|old| old.iter().map(|item| item.file).sum());
+    row.old_inflated = old.map(|old| old.iter().map(|item| item.inflated).sum());
+    row
+}
+
+fn below(new: &[&Item], old: Option<&[&Item]>, levels: &[Level], items: &Items, view: &View) -> Vec<Row> {
+    let Some((level, deeper)) = levels.split_first() else { return Vec::new() };
+    let mut groups: HashMap<Name, (Vec<&Item>, Vec<&Item>)> = HashMap::new();
+    for item in new {
+        groups.entry(item.key(*level)).or_default().0.push(item);
+    }
+    for item in old.unwrap_or_default() {
+        groups.entry(item.key(*level)).or_default().1.push(item);
+    }
+    let mut rows: Vec<Row> = groups
+        .into_iter()
+        .map(|(key, (new, before))| {
+            let before = old.map(|_| before.as_slice());
+            let rows = below(&new, before, deeper, items, view);
+            let text = items.text(key);
+            let name = if text.is_empty() { level.nothing().to_owned() } else { text.to_string() };
+            let mangled = (*level == Level::Kernel).then(|| items.mangled.get(&key)).flatten().filter(|mangled| **mangled != key);
+            let mangled = mangled.map(|mangled| items.text(*mangled).to_string());
+            Row { name, mangled, level: level.name(), rows, ..sum(&new, before) }
+        })
+        .collect();
+    let size = |row: &Row| match (view.by_inflated, old.is_some()) {
+        (false, false) => row.file,
+        (true, false) => row.inflated,
+        // What changed most comes first, and what did not change by its size.
+        (false, true) => row.change().unsigned_abs(),
+        (true, true) => row.inflated_change().unsigned_abs(),
+    };
+    rows.sort_by(|one, other| {
+        size(other).cmp(&size(one)).then_with(|| other.file.cmp(&one.file)).then_with(|| one.name.cmp(&other.name))
+    });
+    rows
+}

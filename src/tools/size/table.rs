@@ -1,0 +1,205 @@
+//! Sizes as tables for the terminal.
+
+use std::fmt::Write as _;
+
+use console::style;
+
+use super::budget::Outcome;
+use super::duplicates::Repeated;
+use super::items::Level;
+use super::rows::{Row, View, tree};
+use super::{Sizes, rows};
+use crate::model::printable;
+use crate::sys::table::{Style, columns, size};
+
+/// How tables are made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Look {
+    /// Columns and sizes.
+    pub style: Style,
+    /// How many rows of a level are shown; none for all.
+    pub top: Option<usize>,
+    /// Whether there are colours.
+    pub colour: bool,
+}
+
+/// What is shown where nobody says by what: architectures, what their bytes are for, the largest kernels, and what is there twice.
+pub(crate) fn overview(sizes: &Sizes, old: Option<&Sizes>, by_inflated: bool, look: Look) -> String {
+    let mut out = String::new();
+    for file in &sizes.files {
+        let inflated =
+            if file.inflated == file.size { String::new() } else { format!(", {} inflated", size(file.inflated, look.style)) };
+        let _ = writeln!(out, "{}: {}, {}{inflated}", printable(&file.file), file.kind, size(file.size, look.style));
+    }
+    let sections =
+        [("By architecture", Level::Arch), ("What the bytes are for", Level::Part), ("Largest kernels", Level::Template)];
+    for (title, level) in sections {
+        let view = View { by: vec![level], by_inflated };
+        let mut root = tree(&sizes.items, old.map(|old| &old.items), &view);
+        if level == Level::Template {
+            root.rows.retain(|row| row.name != Level::Template.nothing());
+            if root.rows.is_empty() {
+                continue;
+            }
+        }
+        let _ = writeln!(out, "\n{}", heading(title, look));
+        out.push_str(&of_tree(&root, level != Level::Template, look));
+    }
+    duplicates(&mut out, sizes, look);
+    out
+}
+
+/// The rows of a tree, indented by their level; `total`: with a line for all of them.
+pub(crate) fn of_tree(root: &Row, total: bool, look: Look) -> String {
+    let compared = root.old_file.is_some();
+    let mut lines = Vec::new();
+    collect(&root.rows, 0, root.file, compared, look, &mut lines);
+    if total {
+        let all = Row { name: "total".to_owned(), rows: Vec::new(), ..root.clone() };
+        lines.push(line(&all, 0, root.file, compared, look));
+    }
+    let mut titles = vec!["".to_owned(), "images".to_owned(), "kernels".to_owned(), "file".to_owned(), "share".to_owned()];
+    titles.push("inflated".to_owned());
+    if compared {
+        titles.extend(["change".to_owned(), "change, inflated".to_owned()]);
+    }
+    let right: Vec<usize> = (1..titles.len()).collect();
+    lines.insert(0, titles);
+    let mut out = String::new();
+    columns(&mut out, &lines, &right, look.style);
+    if look.colour && compared { coloured(&out) } else { out }
+}
+
+fn collect(rows: &[Row], depth: usize, all: u64, compared: bool, look: Look, lines: &mut Vec<Vec<String>>) {
+    let shown = look.top.unwrap_or(rows.len()).min(rows.len());
+    // One line that says "1 more" is no shorter than the row.
+    let shown = if rows.len() == shown + 1 { rows.len() } else { shown };
+    for row in &rows[..shown] {
+        lines.push(line(row, depth, all, compared, look));
+        collect(&row.rows, depth + 1, all, compared, look, lines);
+    }
+    let rest = &rows[shown..];
+    if !rest.is_empty() {
+        let sum = |value: fn(&Row) -> u64| rest.iter().map(value).sum();
+        let more = Row {
+            name: format!("{} more", rest.len()),
+            file: sum(|row| row.file),
+            inflated: sum(|row| row.inflated),
+            old_file: compared.then(|| sum(|row| row.old_file.unwrap_or_default())),
+            old_inflated: compared.then(|| sum(|row| row.old_inflated.unwrap_or_default())),
+            ..Row::default()
+        };
+        lines.push(line(&more, depth, all, compared, look));
+    }
+}
+
+fn line(row: &Row, depth: usize, all: u64, compared: bool, look: Look) -> Vec<String> {
+    let count = |count: u64| if count == 0 { String::new() } else { count.to_string() };
+    let share = if all == 0 { 0.0 } else { row.file as f64 * 100.0 / all as f64 };
+    let mut cells = vec![
+        format!("{}{}", "  ".repeat(depth), row.name),
+        count(row.images),
+        count(row.kernels),
+        size(row.file, look.style),
+        format!("{share:.1}%"),
+        size(row.inflated, look.style),
+    ];
+    if compared {
+        cells.push(change(row.change(), row.file, row.old_file, look.style));
+        cells.push(change(row.inflated_change(), row.inflated, row.old_inflated, look.style));
+    }
+    cells
+}
+
+/// How much came or went, with its sign.
+pub(super) fn change(change: i64, new: u64, old: Option<u64>, style: Style) -> String {
+    let sign = if change < 0 { '-' } else { '+' };
+    let word = match (new, old) {
+        (_, Some(0)) if new > 0 => " new",
+        (0, Some(old)) if old > 0 => " gone",
+        _ => "",
+    };
+    if change == 0 { "=".to_owned() } else { format!("{sign}{}{word}", size(change.unsigned_abs(), style)) }
+}
+
+/// Lines of a comparison: what grew in red, what shrank in green; the signs say the same without colours.
+fn coloured(text: &str) -> String {
+    let colour = |line: &str| {
+        let grew = line.split_whitespace().rev().take(4).any(|word| word.starts_with('+'));
+        let shrank = line.split_whitespace().rev().take(4).any(|word| word.starts_with('-'));
+        let styled = if grew {
+            style(line).red()
+        } else if shrank {
+            style(line).green()
+        } else {
+            style(line)
+        };
+        format!("{}\n", styled.force_styling(true))
+    };
+    text.lines().map(colour).collect()
+}
+
+fn heading(text: &str, look: Look) -> String {
+    if look.colour { style(text).bold().force_styling(true).to_string() } else { text.to_owned() }
+}
+
+/// What is there twice, and what is not compressed.
+pub(crate) fn duplicates(out: &mut String, sizes: &Sizes, look: Look) {
+    let found = &sizes.duplicates;
+    repeated(out, "The same image more than once", &found.images, look);
+    repeated(out, "The same kernel or device function more than once", &found.kernels, look);
+    for one in &found.not_compressed {
+        let (containers, are) = if one.count == 1 { ("container", "is") } else { ("containers", "are") };
+        let _ = writeln!(
+            out,
+            "\n{} {} {containers} with {} {are} not compressed: zstd would save about {} (an estimate from samples)",
+            one.count,
+            one.container,
+            size(one.size, look.style),
+            size(one.estimated_saving, look.style)
+        );
+    }
+}
+
+fn repeated(out: &mut String, title: &str, all: &[Repeated], look: Look) {
+    if all.is_empty() {
+        return;
+    }
+    let wasted: u64 = all.iter().map(|one| one.wasted_file).sum();
+    let inflated: u64 = all.iter().map(|one| one.wasted_inflated).sum();
+    let title = format!("{title}: {} of the file ({} inflated) could go", size(wasted, look.style), size(inflated, look.style));
+    let _ = writeln!(out, "\n{}", heading(&title, look));
+    let with_kernels = all.iter().any(|one| one.kernel.is_some());
+    let mut lines = vec![
+        vec![if with_kernels { "kernel" } else { "" }, "arch", "copies", "size", "wasted", "where"]
+            .into_iter()
+            .map(str::to_owned)
+            .collect::<Vec<_>>(),
+    ];
+    let shown = look.top.unwrap_or(all.len()).min(all.len());
+    for one in &all[..shown] {
+        lines.push(vec![
+            one.kernel.clone().unwrap_or_default(),
+            one.arch.clone(),
+            one.copies.to_string(),
+            size(one.size, look.style),
+            size(one.wasted_file, look.style),
+            one.places.join(", "),
+        ]);
+    }
+    columns(out, &lines, &[2, 3, 4], look.style);
+    if shown < all.len() {
+        let rest: u64 = all[shown..].iter().map(|one| one.wasted_file).sum();
+        let _ = writeln!(out, "  {} more, {}", all.len() - shown, size(rest, look.style));
+    }
+}
+
+/// What came of limits.
+pub(crate) fn budgets(outcomes: &[Outcome]) -> String {
+    outcomes.iter().filter(|outcome| outcome.kept).map(|outcome| format!("kept: {}\n", outcome.budget)).collect()
+}
+
+/// The tree that `view` asks for, as a table.
+pub(crate) fn by(sizes: &Sizes, old: Option<&Sizes>, view: &View, look: Look) -> String {
+    of_tree(&rows::tree(&sizes.items, old.map(|old| &old.items), view), true, look)
+}

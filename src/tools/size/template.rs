@@ -1,0 +1,134 @@
+//! The name of a function as C++ has it, without what tells the instances of a template and overloads apart.
+
+/// `name` without the type that is returned, the parameters, and the arguments of the template at its end: of
+/// `void ns::kernel<float, 3>(float*)` it is `ns::kernel`. A name without parameters is taken as it is, but for such arguments.
+pub(super) fn template_of(name: &str) -> &str {
+    let bytes = name.as_bytes();
+    let end = parameters(bytes).unwrap_or(bytes.len());
+    let end = before_arguments(bytes, end);
+    let start = after_type(bytes, end);
+    match name.get(start..end) {
+        Some(found) if !found.trim().is_empty() => found.trim(),
+        _ => name,
+    }
+}
+
+/// Where the list of parameters starts: the first parenthesis outside of all brackets that is not a part of the name.
+fn parameters(name: &[u8]) -> Option<usize> {
+    let mut depth = 0usize;
+    let mut at = 0;
+    while let Some(byte) = name.get(at) {
+        let rest = &name[at..];
+        if let Some(operator) = operator(rest) {
+            at += operator;
+            continue;
+        }
+        match byte {
+            b'(' if depth == 0 => {
+                // `(anonymous namespace)::` and `(lambda)::` are parts of the name.
+                let close = closing(name, at)?;
+                if name.get(close + 1..).is_some_and(|after| after.starts_with(b"::")) {
+                    at = close;
+                } else {
+                    return Some(at);
+                }
+            }
+            b'<' | b'(' | b'[' | b'{' => depth += 1,
+            b'>' if at > 0 && name[at - 1] == b'-' => {}
+            b'>' | b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        at += 1;
+    }
+    None
+}
+
+/// The length of an operator's name with brackets in it (`operator<`, `operator()`), if `rest` begins with one.
+fn operator(rest: &[u8]) -> Option<usize> {
+    const OPERATORS: [&[u8]; 10] = [b"()", b"<<=", b">>=", b"<=>", b"<<", b">>", b"<=", b">=", b"->", b"<"];
+    let after = rest.strip_prefix(b"operator")?;
+    let found = OPERATORS.into_iter().chain([&b">"[..], b"[]"]).find(|operator| after.starts_with(operator))?;
+    Some("operator".len() + found.len())
+}
+
+/// Where the parenthesis at `open` is closed.
+fn closing(name: &[u8], open: usize) -> Option<usize> {
+    let mut depth = 0usize;
+    for (at, byte) in name.iter().enumerate().skip(open) {
+        match byte {
+            b'(' => depth += 1,
+            b')' => {
+                depth -= 1;
+                if depth == 0 {
+                    return Some(at);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Where the arguments of a template that end at `end` begin; `end` where there are none.
+fn before_arguments(name: &[u8], end: usize) -> usize {
+    let shown = name.get(..end).unwrap_or_default().trim_ascii_end();
+    if !shown.ends_with(b">") || shown.ends_with(b"operator>") || shown.ends_with(b"operator->") || shown.ends_with(b"operator>>")
+    {
+        return shown.len();
+    }
+    let mut depth = 0usize;
+    for (at, byte) in shown.iter().enumerate().rev() {
+        match byte {
+            b'>' if at > 0 && shown[at - 1] == b'-' => {}
+            b'>' => depth += 1,
+            b'<' => {
+                depth = depth.saturating_sub(1);
+                if depth == 0 {
+                    return at;
+                }
+            }
+            _ => {}
+        }
+    }
+    shown.len()
+}
+
+/// Where the name starts, after what it returns: after the last blank outside of all brackets.
+fn after_type(name: &[u8], end: usize) -> usize {
+    let mut depth = 0usize;
+    for (at, byte) in name.iter().enumerate().take(end).rev() {
+        match byte {
+            b'>' | b')' | b']' | b'}' => depth += 1,
+            b'<' | b'(' | b'[' | b'{' => depth = depth.saturating_sub(1),
+            b' ' if depth == 0 && !name[..at].ends_with(b"operator") => return at + 1,
+            _ => {}
+        }
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instances_and_overloads_have_the_name_of_their_template() {
+        for (name, wanted) in [
+            ("void ns::kernel<float, 3>(float*)", "ns::kernel"),
+            ("add(int*, int)", "add"),
+            ("kernel", "kernel"),
+            ("void (anonymous namespace)::softmax<float, (int)4>(float const*)", "(anonymous namespace)::softmax"),
+            ("void gen<S, &(unsigned int f(S*))>(S*, unsigned long)", "gen"),
+            ("void ns::A<int>::run<float>(void (*)(int))", "ns::A<int>::run"),
+            ("bool ns::operator< <int>(ns::A, ns::A)", "ns::operator<"),
+            ("ns::A::operator()(int) const", "ns::A::operator()"),
+            ("std::vector<int>* make<std::pair<int, float> >()", "make"),
+            ("__omp_offloading_fd_1234_main_l12", "__omp_offloading_fd_1234_main_l12"),
+            ("__omp_offloading_fd_1234_ns::f(int*)_l12", "__omp_offloading_fd_1234_ns::f"),
+            ("", ""),
+            ("<<<", "<<<"),
+        ] {
+            assert_eq!(template_of(name), wanted, "{name}");
+        }
+    }
+}
