@@ -98,6 +98,7 @@ impl<'r> Reader<'r> {
         let mut walk = Walk::new(self, piece.size());
         self.enter(&mut walk, path, piece);
         let (mut footprint, errors) = walk.footprint();
+        debug_assert_eq!(footprint.leaves.iter().map(|leaf| leaf.file).sum::<u64>(), footprint.size, "each byte once");
         layout::find_units(&mut footprint);
         Ok((footprint, kind, errors))
     }

@@ -196,7 +196,7 @@ pub(crate) struct SizedImage {
     pub target: Name,
     /// The format by its bytes, as in [`super::report::Image::format`].
     pub format: &'static str,
-    /// Where it is, for messages: members, section, container.
+    /// Where in the file it is, for people: members, section, container.
     pub place: String,
     /// Its size, inflated.
     pub size: u64,

@@ -280,6 +280,14 @@ impl Place {
     }
 }
 
+impl Place {
+    /// Where it is in the file.
+    pub(super) fn within(&self) -> String {
+        let text = Place { file: PathBuf::new(), steps: self.steps.clone() }.to_string();
+        text.trim_start_matches(": ").to_owned()
+    }
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.file.display())?;

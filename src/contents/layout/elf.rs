@@ -59,7 +59,7 @@ pub(super) fn read(data: &[u8], label: Label, names: &Names, device: bool) -> Re
             own.kernel = Label::clone(target).kernel;
         }
         labels.push(own);
-        if !section.is_empty_in_file() {
+        if !file.is_empty(section) {
             claim(section.offset, section.size, SECTION, own);
         }
     }
@@ -117,6 +117,16 @@ impl<'a> File<'a> {
             return &[];
         }
         slice(self.data, section.offset, section.size, "section past the end", section.offset).unwrap_or_default()
+    }
+
+    /// Whether a section has no bytes in the file. NVIDIA's relocatable images give sections of memory that is set aside at run time
+    /// the type of others, or one of its own.
+    fn is_empty(&self, section: &SectionHeader) -> bool {
+        const SET_ASIDE: [&[u8]; 3] = [b".nv.shared.", b".nv.local.", b".nv.merc.nv.shared."];
+        const NAMES: [&[u8]; 3] = [b".nv.shared", b".nv.local", b".nv.global"];
+        let name = self.name(section);
+        let set_aside = SET_ASIDE.iter().any(|start| name.starts_with(start)) || NAMES.contains(&name);
+        section.is_empty_in_file() || (self.header.machine == abi::EM_CUDA && set_aside)
     }
 
     fn name(&self, section: &SectionHeader) -> &'a [u8] {

@@ -189,7 +189,7 @@ impl Walk<'_> {
             triple: names.of(image.triple.as_bytes()),
             target: names.of(image.target.as_bytes()),
             format: image.format,
-            place: cursor.place.to_string(),
+            place: cursor.place.within(),
             size: image.size,
             container: cursor.spot.container,
             functions: Vec::new(),
