@@ -68,6 +68,8 @@ mod regressions;
 mod releases;
 #[path = "suite/reproduce.rs"]
 mod reproduce;
+#[path = "suite/size/mod.rs"]
+mod size;
 #[path = "suite/support.rs"]
 mod support;
 #[path = "suite/without_llvm.rs"]
@@ -98,6 +100,7 @@ fn main() -> ExitCode {
     trials.extend(fat_objects::trials());
     trials.extend(faults::trials());
     trials.extend(dry_run::trials());
+    trials.extend(size::trials());
     trials.extend(gpu::trials());
     trials.extend(inspect::trials());
     trials.extend(hip_builds::trials());

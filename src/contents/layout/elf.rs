@@ -218,6 +218,9 @@ impl<'a> Functions<'a> {
             }
         }
         let mut code = Vec::new();
+        // Dynamic symbols are among the others, where there are others.
+        let all = self.tables.iter().any(|(index, _)| file.sections[*index].kind == abi::SHT_SYMTAB);
+        let telling = if all { abi::SHT_SYMTAB } else { abi::SHT_DYNSYM };
         for (index, symbols) in &self.tables {
             let (Some(table), Some(own)) = (file.sections.get(*index), labels.get(*index)) else { continue };
             let link = table.link as usize;
@@ -232,9 +235,7 @@ impl<'a> Functions<'a> {
                         claim(start, name.len() as u64 + 1, FUNCTION, Label { kernel, ..*label });
                     }
                 }
-                if let Some((start, label)) =
-                    place(file, symbol, labels).filter(|_| table.kind == abi::SHT_SYMTAB || code.is_empty())
-                {
+                if let Some((start, label)) = place(file, symbol, labels).filter(|_| table.kind == telling) {
                     let is_function = symbol.info.st_type() == abi::STT_FUNC;
                     if kernel != Name::NONE && (is_function || name.ends_with(b".kd")) {
                         claim(start, symbol.size, FUNCTION, Label { kernel, ..label });

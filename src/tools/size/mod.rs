@@ -15,7 +15,7 @@ mod template;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use rayon::prelude::*;
 
 use crate::contents::layout::{Footprint, Names, SizedImage};
@@ -148,7 +148,7 @@ fn images(files: &[FileSize], footprints: &[Footprint], items: &Items) -> Vec<Im
 }
 
 fn one(reader: &Reader<'_>, path: &Path) -> (FileSize, Footprint) {
-    match reader.footprint(path).with_context(|| path.display().to_string()) {
+    match reader.footprint(path) {
         Ok((footprint, kind, errors)) => {
             let inflated = footprint.leaves.iter().map(|leaf| leaf.inflated).sum();
             let (file, size) = (path.display().to_string(), footprint.size);

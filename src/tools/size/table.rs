@@ -75,6 +75,11 @@ fn collect(rows: &[Row], depth: usize, all: u64, compared: bool, look: Look, lin
     // One line that says "1 more" is no shorter than the row.
     let shown = if rows.len() == shown + 1 { rows.len() } else { shown };
     for row in &rows[..shown] {
+        // A template with one instance needs no line of its own.
+        let row = match row.rows.as_slice() {
+            [only] if row.level == Level::Template.name() => only,
+            _ => row,
+        };
         lines.push(line(row, depth, all, compared, look));
         collect(&row.rows, depth + 1, all, compared, look, lines);
     }

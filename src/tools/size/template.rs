@@ -84,7 +84,7 @@ fn before_arguments(name: &[u8], end: usize) -> usize {
             b'<' => {
                 depth = depth.saturating_sub(1);
                 if depth == 0 {
-                    return at;
+                    return shown[..at].trim_ascii_end().len();
                 }
             }
             _ => {}

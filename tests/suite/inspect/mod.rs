@@ -3,7 +3,7 @@
 
 mod containers;
 mod kernels;
-mod programs;
+pub(crate) mod programs;
 mod releases;
 
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 
+use super::size::adds_up;
 use super::support::{Work, expect_equal, llvm, output, shown, text};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -28,9 +29,14 @@ struct Told {
 }
 
 fn inspect<'a>(work: &Work, words: impl IntoIterator<Item = &'a str>) -> Result<Told, Failed> {
+    let words: Vec<&str> = words.into_iter().collect();
     let mut command = work.command(crate::support::offld());
-    command.args(["inspect", "--json"]).args(words);
+    command.args(["inspect", "--json"]).args(&words);
     let ended = output(&mut command)?;
+    // What is inspected anywhere is counted as well: every byte once.
+    for file in words.iter().filter(|word| work.path().join(word).is_file()) {
+        adds_up(work, file)?;
+    }
     let json = serde_json::from_slice(&ended.stdout).map_err(|error| format!("{error}\n{}", shown(&command, &ended)))?;
     Ok(Told { json, status: ended.status.code().unwrap_or(-1), stderr: text(&ended.stderr) })
 }

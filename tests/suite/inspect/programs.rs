@@ -96,7 +96,7 @@ fn hip(name: &str, entries: usize) -> Outcome {
 }
 
 /// Builds a case; what the test says where it cannot.
-fn built(case: &Case, work: &Work) -> Result<Tools, Outcome> {
+pub(crate) fn built(case: &Case, work: &Work) -> Result<Tools, Outcome> {
     let tools = case.tools()?;
     let done = case.compile(work, &tools, Wrapper::Ours).and_then(|()| case.link(work, &tools, Wrapper::Ours, &[]));
     done.map_err(Err)?;

@@ -1,0 +1,228 @@
+//! Comparisons with another file and with what was saved, budgets, what is there twice, filters and other forms of the report.
+
+use libtest_mimic::Failed;
+use libtest_mimic::Trial;
+
+use super::{bytes, row, size};
+use crate::kit::{AMD, HOST, Image, NVIDIA};
+use crate::support::{
+    Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, llvm, offld, output, passed, run, shown, text, with_llvm,
+};
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        with_llvm("size::compared::with_another_file", another),
+        with_llvm("size::compared::with_what_was_saved", saved),
+        with_llvm("size::compared::budgets", budgets),
+        with_llvm("size::duplicates_of_images_and_kernels", duplicates),
+        with_llvm("size::containers_that_are_not_compressed", not_compressed),
+        with_llvm("size::markdown_stdin_folders_and_filters", forms),
+        with_llvm("size::what_cannot_be_read_is_exit_status_2", unreadable),
+    ]
+}
+
+fn amd<'a>(arch: &'a str, bytes: &'a [u8]) -> Image<'a> {
+    Image { triple: AMD, arch, kind: "hip", bytes }
+}
+
+/// `offld size` with these words: its exit status, stdout and stderr.
+fn told<'a>(work: &Work, words: impl IntoIterator<Item = &'a str>) -> Result<(i32, String, String), Failed> {
+    let mut command = work.command(offld());
+    command.arg("size").args(words);
+    let ended = output(&mut command)?;
+    let status = ended.status.code().ok_or_else(|| shown(&command, &ended))?;
+    Ok((status, text(&ended.stdout), text(&ended.stderr)))
+}
+
+/// What grew, shrank, came and went, at every level.
+fn another() -> Outcome {
+    let work = Work::new();
+    work.pack("old", &[amd("gfx90a", &[1; 4000]), amd("gfx942", &[2; 3000]), amd("gfx1030", &[3; 900])])?;
+    work.pack("new", &[amd("gfx90a", &[1; 5000]), amd("gfx942", &[2; 2000]), amd("gfx1100", &[4; 700])])?;
+    let json = size(&work, ["--by", "arch,part", "--diff", "old", "new"])?;
+    for (arch, new, old) in [("gfx90a", 5000, 4000), ("gfx942", 2000, 3000), ("gfx1100", 700, 0), ("gfx1030", 0, 900)] {
+        let found = row(&json["total"], arch)?;
+        expect_equal(arch, &format!("{new} {old}"), &format!("{} {}", found["file"], found["old_file"]))?;
+        expect_equal(
+            "below it",
+            &format!("{new} {old}"),
+            &format!("{} {}", found["rows"][0]["file"], found["rows"][0]["old_file"]),
+        )?;
+    }
+    let (status, stdout, _) = told(&work, ["--by", "arch", "--bytes", "--diff", "old", "new"])?;
+    expect_equal("status", "0", &status.to_string())?;
+    let line = |arch: &str| stdout.lines().find(|line| line.trim_start().starts_with(arch)).unwrap_or_default().to_owned();
+    expect_in(&line("gfx90a"), "+1000")?;
+    expect_in(&line("gfx942"), "-1000")?;
+    expect_in(&line("gfx1100"), "+700 new")?;
+    expect_in(&line("gfx1030"), "-900 gone")?;
+    passed()
+}
+
+/// What --save writes compares like the file itself; another version, and damage, are errors.
+fn saved() -> Outcome {
+    let work = Work::new();
+    work.pack("old", &[amd("gfx90a", &[1; 4000]), amd("gfx942", &[2; 3000])])?;
+    work.pack("new", &[amd("gfx90a", &[1; 4500])])?;
+    told(&work, ["--save", "old.json", "old"])?;
+    for by in ["arch", "arch,part,section,container", "kernel"] {
+        let of_file = size(&work, ["--by", by, "--diff", "old", "new"])?;
+        std::fs::rename(work.path().join("old"), work.path().join("gone"))?;
+        let of_saved = size(&work, ["--by", by, "--diff", "old.json", "new"])?;
+        std::fs::rename(work.path().join("gone"), work.path().join("old"))?;
+        expect_equal(by, &of_file["total"].to_string(), &of_saved["total"].to_string())?;
+    }
+    let kept = std::fs::read_to_string(work.path().join("old.json"))?;
+    work.file("later.json", kept.replacen("\"schema\":1", "\"schema\":2", 1));
+    let (status, _, stderr) = told(&work, ["--diff", "later.json", "new"])?;
+    expect_equal("status", "2", &status.to_string())?;
+    expect_in(&stderr, "`later.json`: sizes of version 2, and this offld reads version 1")?;
+    work.file("cut.json", &kept[..kept.len() / 2]);
+    let (status, _, stderr) = told(&work, ["--diff", "cut.json", "new"])?;
+    expect_equal("status", "2", &status.to_string())?;
+    expect_in(&stderr, "`cut.json`")?;
+    passed()
+}
+
+/// Limits that are kept and broken, those that cannot be read, and what has no limit.
+fn budgets() -> Outcome {
+    let work = Work::new();
+    work.pack("old", &[amd("gfx90a:xnack+", &[1; 4000]), amd("gfx942", &[2; 3000])])?;
+    work.pack("new", &[amd("gfx90a:xnack+", &[1; 5000]), amd("gfx942", &[2; 3000])])?;
+    let total = std::fs::metadata(work.path().join("new"))?.len();
+    let fits = format!("total<={total}");
+    let (status, stdout, _) = told(&work, ["--budget", &fits, "--budget", "gfx90a<5K,gfx94*<3001,hip:gfx942<1M", "new"])?;
+    expect_equal("kept", "0", &status.to_string())?;
+    expect_in(&stdout, &format!("kept: {fits}"))?;
+    let broken = format!("total<{total},gfx90a<5000,growth<2%,growth<10K");
+    let (status, _, stderr) = told(&work, ["--budget", &broken, "--diff", "old", "new"])?;
+    expect_equal("broken", "3", &status.to_string())?;
+    expect_in(&stderr, &format!("over budget: total<{total}: it has {total} bytes"))?;
+    expect_in(&stderr, "over budget: gfx90a<5000: it has 5000 bytes")?;
+    expect_in(&stderr, "over budget: growth<2%: it grew by")?;
+    expect_not_in(&stderr, "growth<10K")?;
+    let json = run(work.command(offld()).args(["size", "--json", "--budget", "gfx942<3K", "new"]))?;
+    let json: serde_json::Value = serde_json::from_str(&json)?;
+    expect_equal("in the report", "true", &json["budgets"][0]["kept"].to_string())?;
+    for (budget, said) in [
+        ("growth<2%", "the budget `growth<2%` needs --diff"),
+        ("total", "`total` is no budget"),
+        ("total<5%", "only growth can be limited by a percentage"),
+        ("total<many", "`many` is no size"),
+    ] {
+        let (status, _, stderr) = told(&work, ["--budget", budget, "new"])?;
+        expect_equal(budget, "2", &status.to_string())?;
+        expect_in(&stderr, said)?;
+    }
+    // What cannot be read wins.
+    let whole = std::fs::read(work.path().join("new"))?;
+    work.file("cut", &whole[..whole.len() - 2000]);
+    let (status, _, _) = told(&work, ["--budget", "total<1", "cut"])?;
+    expect_equal("unreadable and over budget", "2", &status.to_string())?;
+    passed()
+}
+
+/// The same image twice, the same kernel in two images, and those that only look alike.
+fn duplicates() -> Outcome {
+    let work = Work::new();
+    let source = "__attribute__((amdgpu_kernel)) void same(int *p) { p[3] = 5; }\n\
+        __attribute__((amdgpu_kernel)) void other(int *p) { p[N] = N; }\n";
+    work.file("k.c", source);
+    for (n, image) in [("1", "one"), ("2", "two")] {
+        let mut compile = work.command(llvm("clang"));
+        compile.args(["--target=amdgcn-amd-amdhsa", "-mcpu=gfx90a", "-nogpulib", "-O1", "-fuse-ld=lld", "k.c"]);
+        run(compile.arg(format!("-DN={n}")).args(["-o", image]))?;
+    }
+    let (one, two) = (std::fs::read(work.path().join("one"))?, std::fs::read(work.path().join("two"))?);
+    work.pack("packed", &[amd("gfx90a", &one), amd("gfx90a:xnack+", &one), amd("gfx942", &two)])?;
+    work.pack("twice", &[amd("gfx90a", &one)])?;
+    let packed = [std::fs::read(work.path().join("twice"))?, std::fs::read(work.path().join("twice"))?].concat();
+    work.file("twice", packed);
+    work.pack("alike", &[amd("gfx90a", &one), amd("gfx90a", &two)])?;
+    // Images for different architectures are no duplicates, whatever their bytes are.
+    let json = size(&work, ["packed"])?;
+    expect_equal("nothing", "[] []", &format!("{} {}", json["duplicates"]["images"], json["duplicates"]["kernels"]))?;
+    let json = size(&work, ["twice"])?;
+    let image = &json["duplicates"]["images"][0];
+    expect_equal("copies", "2", &image["copies"].to_string())?;
+    expect_equal("wasted", &one.len().to_string(), &image["wasted_file"].to_string())?;
+    expect_equal("its kernels are not counted again", "[]", &json["duplicates"]["kernels"].to_string())?;
+    let json = size(&work, ["alike"])?;
+    let kernels = json["duplicates"]["kernels"].as_array().ok_or("no kernels")?;
+    expect_equal("one kernel", "1 \"same\"", &format!("{} {}", kernels.len(), kernels[0]["kernel"]))?;
+    expect_equal("wasted", &kernels[0]["size"].to_string(), &kernels[0]["wasted_file"].to_string())?;
+    passed()
+}
+
+/// What zstd would save is an estimate that is near what it does save.
+fn not_compressed() -> Outcome {
+    let work = Work::new();
+    let text: String = (0..60_000).map(|number| format!("{} ", number * 7919 % 10_007)).collect();
+    work.pack("plain", &[amd("gfx90a", text.as_bytes()), amd("gfx942", text.as_bytes())])?;
+    let json = size(&work, ["plain"])?;
+    let found = &json["duplicates"]["not_compressed"][0];
+    expect_equal("of", "\"offload-binary\"", &found["container"].to_string())?;
+    let saved = found["estimated_saving"].as_u64().ok_or("no estimate")?;
+    ensure(saved > text.len() as u64 / 2 && saved < 2 * text.len() as u64, || format!("{saved} of {}", 2 * text.len()))?;
+    work.file("one", &text);
+    work.file("host", "");
+    let bundle = |more: &[&str], out: &str| {
+        let mut command = work.command(llvm("clang-offload-bundler"));
+        command.args([
+            "-type=bc",
+            "-targets=host-x86_64-unknown-linux-gnu,hip-amdgcn-amd-amdhsa--gfx90a",
+            "-input=host",
+            "-input=one",
+        ]);
+        run(command.args(more).arg(format!("-output={out}")))
+    };
+    bundle(&[], "bundle")?;
+    bundle(&["-compress"], "ccob")?;
+    let json = size(&work, ["bundle"])?;
+    expect_equal("a bundle", "\"bundle\"", &json["duplicates"]["not_compressed"][0]["container"].to_string())?;
+    let json = size(&work, ["ccob"])?;
+    expect_equal("a compressed one", "[]", &json["duplicates"]["not_compressed"].to_string())?;
+    passed()
+}
+
+/// Markdown with nothing in it that is markup, stdin, folders, filters, inflated order.
+fn forms() -> Outcome {
+    let work = Work::new();
+    work.pack("a|b*", &[amd("gfx90a", &[1; 4000]), Image { triple: NVIDIA, arch: "sm_90", kind: "cuda", bytes: &[7; 100] }])?;
+    let (status, markdown, _) = told(&work, ["--markdown", "a|b*"])?;
+    expect_equal("status", "0", &status.to_string())?;
+    expect_in(&markdown, "**a\\|b\\***: offload-binary")?;
+    expect_in(&markdown, "| gfx90a | 1 |")?;
+    let mut command = work.command(offld());
+    command.args(["size", "--json", "-"]).stdin(std::fs::File::open(work.path().join("a|b*"))?);
+    let json: serde_json::Value = serde_json::from_str(&run(&mut command)?)?;
+    expect_equal("stdin", "4000", &bytes(row(&json["total"], "gfx90a")?).to_string())?;
+    std::fs::create_dir_all(work.path().join("folder/inner"))?;
+    std::fs::copy(work.path().join("a|b*"), work.path().join("folder/inner/one"))?;
+    work.file("folder/text", "no device code");
+    let json = size(&work, ["--by", "file,arch", "folder"])?;
+    expect_equal("files with device code", "1", &json["total"]["rows"].as_array().map_or(0, Vec::len).to_string())?;
+    let json = size(&work, ["--filter", "GFX9", "a|b*"])?;
+    expect_equal("filtered", "4000", &bytes(&json["total"]).to_string())?;
+    let (status, _, stderr) = told(&work, ["--filter", "(", "a|b*"])?;
+    expect_equal("a filter that is none", "2", &status.to_string())?;
+    expect_in(&stderr, "--filter")?;
+    work.pack("host", &[Image { triple: HOST, arch: "", kind: "openmp", bytes: b"x" }])?;
+    let json = size(&work, ["host"])?;
+    row(&json["total"], HOST)?;
+    passed()
+}
+
+/// A file that is not there, and one that is cut off: the others are counted all the same.
+fn unreadable() -> Outcome {
+    let work = Work::new();
+    work.pack("good", &[amd("gfx90a", &[1; 4000])])?;
+    let (status, stdout, stderr) = told(&work, ["good", "gone"])?;
+    expect_equal("status", "2", &status.to_string())?;
+    expect_in(&stdout, "gfx90a")?;
+    expect_in(&stderr, "'gone': No such file or directory")?;
+    let (status, _, stderr) = told(&work, ["--by", "everything", "good"])?;
+    expect_equal("a level that is none", "2", &status.to_string())?;
+    expect_in(&stderr, "everything")?;
+    passed()
+}
