@@ -23,7 +23,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("bin::offld-llvm", ""),
     (
         "cli",
-        "args contents error formats link::pipeline llvm model store sys tools::bundler tools::inspect tools::packager tools::wrapper",
+        "args contents error formats link::pipeline llvm model store sys tools::bundler tools::inspect tools::packager tools::size tools::wrapper",
     ),
     ("contents", "error formats io model sys"),
     ("error", ""),
@@ -55,6 +55,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("tools::bundler", "error formats io model sys"),
     ("tools::inspect", "contents formats io model sys"),
     ("tools::packager", "formats io model sys target"),
+    ("tools::size", "contents error formats io model sys target"),
     ("tools::wrapper", "error formats io llvm model registration sys"),
 ];
 

@@ -75,7 +75,7 @@ fn one(walk: &mut Walk<'_>, cursor: &Cursor, member: &ZipMember<'_>) -> Result<(
         walk.enter(&Cursor { piece, ..packed });
         return Ok(());
     }
-    let (zip, name, member) = (cursor.clone(), member.name.to_vec(), ZipMember { name: b"", ..member.clone() });
+    let (zip, name, member) = (cursor.clone(), member.name.to_vec(), ZipMember { name: b"", ..*member });
     walk.inflated(&packed.clone(), move |walk| {
         let member = ZipMember { name: &name, ..member };
         let piece = zip_member(&zip.piece, &member).map_err(|error| located(&zip, &member, error))?;
