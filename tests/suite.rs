@@ -70,6 +70,8 @@ mod releases;
 mod reproduce;
 #[path = "suite/size/mod.rs"]
 mod size;
+#[path = "suite/size_page/mod.rs"]
+mod size_page;
 #[path = "suite/support.rs"]
 mod support;
 #[path = "suite/without_llvm.rs"]
@@ -117,6 +119,7 @@ fn main() -> ExitCode {
     trials.extend(regressions::trials());
     trials.extend(releases::trials());
     trials.extend(reproduce::trials());
+    trials.extend(size_page::trials());
     trials.extend(without_llvm::trials());
     trials.extend(wrapper::trials());
     let conclusion = libtest_mimic::run(&arguments, effort::chosen(trials));

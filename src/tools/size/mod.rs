@@ -7,6 +7,11 @@ mod duplicates;
 mod items;
 pub(crate) mod json;
 pub(crate) mod markdown;
+#[cfg(test)]
+pub(crate) mod page;
+#[cfg(test)]
+#[path = "page/tests.rs"]
+mod page_tests;
 pub(crate) mod rows;
 mod saved;
 pub(crate) mod table;

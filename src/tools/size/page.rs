@@ -1,0 +1,266 @@
+//! One self-contained HTML page of sizes: a treemap that zooms and a table that is searched and sorted. Everything is in the one
+//! file, and its content security policy forbids the browser to load anything else. What is in the page is this file's; what it
+//! looks like and does is in `page/`.
+//!
+//! Names of kernels come from files that may be hostile. The data is base64, and scripts put names into the page as text only;
+//! what stands in the HTML itself (the title, the tables for browsers without scripts) is escaped.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use base64::write::EncoderWriter;
+use flate2::Compression;
+use flate2::write::DeflateEncoder;
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+const PAGE: &str = include_str!("page/page.html");
+const STYLE: &str = include_str!("page/page.css");
+const SCRIPT: &str = concat!(
+    include_str!("page/data.js"),
+    include_str!("page/treemap.js"),
+    include_str!("page/table.js"),
+    include_str!("page/page.js")
+);
+/// How many kernels a browser without scripts is shown.
+const WITHOUT_SCRIPTS: usize = 100;
+
+/// Some bytes of a file, and all that is known of whose they are.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PageRow {
+    /// `gfx90a`, `sm_80`, `compute_90 (PTX)`, `host`; empty for containers' own bytes.
+    pub arch: String,
+    /// The translation unit; empty if it is unknown.
+    pub unit: String,
+    /// The kernel's name without template arguments; empty for none.
+    pub template: String,
+    /// The kernel's demangled name; empty for none.
+    pub kernel: String,
+    /// What they are: code, constants, debug, headers, …
+    pub part: String,
+    /// How many bytes they take in the file; 0 if they are only in the old one.
+    pub file: u64,
+    /// How many bytes they are when nothing is compressed.
+    pub inflated: u64,
+    /// How many they were in the old file; none if there was no such row, or if no files are compared.
+    pub old_file: Option<u64>,
+    /// The same, when nothing is compressed.
+    pub old_inflated: Option<u64>,
+}
+
+impl PageRow {
+    fn key(&self) -> [&str; 5] {
+        [&self.arch, &self.unit, &self.template, &self.kernel, &self.part]
+    }
+}
+
+/// Sizes in bytes, now and before.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sizes {
+    file: u64,
+    inflated: u64,
+    /// File and inflated; none if there was nothing before.
+    old: Option<(u64, u64)>,
+}
+
+impl Sizes {
+    fn add(&mut self, row: &PageRow) {
+        self.file += row.file;
+        self.inflated += row.inflated;
+        if row.old_file.is_some() || row.old_inflated.is_some() {
+            let (file, inflated) = self.old.unwrap_or_default();
+            self.old = Some((file + row.old_file.unwrap_or(0), inflated + row.old_inflated.unwrap_or(0)));
+        }
+    }
+}
+
+/// Rows as `page/data.js` reads them: strings sorted, each as what it does not share with the one before, and columns of
+/// numbers. The columns of names hold differences between numbers of strings, `inflated` and the old sizes differences from
+/// what is in the file now: small numbers, which deflate well.
+#[derive(Debug, Serialize)]
+struct Data<'a> {
+    compared: bool,
+    /// How many UTF-16 units a string shares with the one before: JavaScript's unit.
+    shared: Vec<usize>,
+    rest: Vec<&'a str>,
+    arch: Vec<i64>,
+    unit: Vec<i64>,
+    template: Vec<i64>,
+    kernel: Vec<i64>,
+    part: Vec<i64>,
+    file: Vec<u64>,
+    inflated: Vec<i128>,
+    old_file: Vec<Option<i128>>,
+    old_inflated: Vec<Option<i128>>,
+}
+
+/// Writes the page.
+///
+/// `title` says what file it is, `generator` which program wrote the page. With `compared`, the old sizes of the rows are shown
+/// as well. Rows may come in any order; those with the same five names are added up.
+///
+/// # Errors
+/// Those of `out`.
+pub(crate) fn write(out: &mut impl Write, title: &str, generator: &str, compared: bool, rows: &[PageRow]) -> io::Result<()> {
+    let mut merged: BTreeMap<[&str; 5], Sizes> = BTreeMap::new();
+    for row in rows {
+        merged.entry(row.key()).or_default().add(row);
+    }
+    let mut page = PAGE;
+    while let Some((before, rest)) = page.split_once("{{") {
+        out.write_all(before.as_bytes())?;
+        let (name, after) = rest.split_once("}}").ok_or_else(|| io::Error::other("page.html: `{{` without `}}`"))?;
+        page = after;
+        match name {
+            "title" => out.write_all(escaped(title).as_bytes())?,
+            "generator" => out.write_all(escaped(generator).as_bytes())?,
+            "style" => out.write_all(STYLE.as_bytes())?,
+            "script" => out.write_all(SCRIPT.as_bytes())?,
+            "style-hash" => out.write_all(hash(STYLE).as_bytes())?,
+            "script-hash" => out.write_all(hash(SCRIPT).as_bytes())?,
+            "totals" => out.write_all(totals(&merged).as_bytes())?,
+            "tables" => tables(out, &merged, compared)?,
+            "data" => pack(out, &Data::of(&merged, compared))?,
+            _ => return Err(io::Error::other(format!("page.html: nothing is known of `{name}`"))),
+        }
+    }
+    out.write_all(page.as_bytes())
+}
+
+/// The data as base64 of deflated JSON: no letter of it means anything in HTML.
+fn pack(out: &mut impl Write, data: &Data<'_>) -> io::Result<()> {
+    let mut deflate = DeflateEncoder::new(EncoderWriter::new(out, &BASE64_STANDARD), Compression::best());
+    serde_json::to_writer(&mut deflate, data)?;
+    deflate.finish()?.finish()?;
+    Ok(())
+}
+
+impl<'a> Data<'a> {
+    fn of(rows: &BTreeMap<[&'a str; 5], Sizes>, compared: bool) -> Data<'a> {
+        let numbers: BTreeMap<&'a str, i64> = rows.keys().flatten().map(|name| (*name, 0)).collect();
+        let numbers: BTreeMap<&'a str, i64> = numbers.into_keys().zip(0..).collect();
+        let mut last = "";
+        let (shared, rest) = numbers
+            .keys()
+            .map(|name| {
+                let (units, rest) = after_shared(last, name);
+                last = name;
+                (units, rest)
+            })
+            .unzip();
+        let column = |level: usize| {
+            let mut before = 0;
+            let each = rows.keys().map(|key| numbers.get(key[level]).copied().unwrap_or(0));
+            each.map(|number| number - std::mem::replace(&mut before, number)).collect()
+        };
+        let old = |before: fn((u64, u64)) -> u64, now: fn(&Sizes) -> u64| {
+            let each = rows.values().filter(|_| compared);
+            each.map(|sizes| sizes.old.map(|old| i128::from(now(sizes)) - i128::from(before(old)))).collect()
+        };
+        Data {
+            compared,
+            shared,
+            rest,
+            arch: column(0),
+            unit: column(1),
+            template: column(2),
+            kernel: column(3),
+            part: column(4),
+            file: rows.values().map(|sizes| sizes.file).collect(),
+            inflated: rows.values().map(|sizes| i128::from(sizes.inflated) - i128::from(sizes.file)).collect(),
+            old_file: old(|(file, _)| file, |sizes| sizes.file),
+            old_inflated: old(|(_, inflated)| inflated, |sizes| sizes.inflated),
+        }
+    }
+}
+
+/// How many UTF-16 units `name` shares with `last`, and the rest of it.
+fn after_shared<'a>(last: &str, name: &'a str) -> (usize, &'a str) {
+    let same = last.chars().zip(name.chars()).take_while(|(one, other)| one == other);
+    let (bytes, units) = same.fold((0, 0), |(bytes, units), (c, _)| (bytes + c.len_utf8(), units + c.len_utf16()));
+    (units, name.get(bytes..).unwrap_or_default())
+}
+
+/// What the policy of the page knows its style and its script by.
+fn hash(text: &str) -> String {
+    BASE64_STANDARD.encode(Sha256::digest(text.as_bytes()))
+}
+
+/// A text that is only text wherever it stands in HTML.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            // A NUL is no character of HTML.
+            '\0' => out.push('\u{fffd}'),
+            _ => out.push(c),
+        }
+    }
+    out
+}
+
+fn totals(rows: &BTreeMap<[&str; 5], Sizes>) -> String {
+    let sum = |of: fn(&Sizes) -> u64| rows.values().map(of).sum::<u64>();
+    format!("{} bytes in the file, {} inflated", sum(|sizes| sizes.file), sum(|sizes| sizes.inflated))
+}
+
+/// What a browser without scripts shows: the architectures and the largest kernels.
+fn tables(out: &mut impl Write, rows: &BTreeMap<[&str; 5], Sizes>, compared: bool) -> io::Result<()> {
+    let mut archs: BTreeMap<[&str; 2], Sizes> = BTreeMap::new();
+    let mut kernels: BTreeMap<[&str; 2], Sizes> = BTreeMap::new();
+    for ([arch, _, _, kernel, _], sizes) in rows {
+        let row = PageRow {
+            file: sizes.file,
+            inflated: sizes.inflated,
+            old_file: sizes.old.map(|(file, _)| file),
+            old_inflated: sizes.old.map(|(_, inflated)| inflated),
+            ..PageRow::default()
+        };
+        let arch = if arch.is_empty() { "outside of images" } else { arch };
+        archs.entry([arch, ""]).or_default().add(&row);
+        if !kernel.is_empty() {
+            kernels.entry([kernel, arch]).or_default().add(&row);
+        }
+    }
+    table(out, "Architectures", &["Architecture"], archs, compared)?;
+    if !kernels.is_empty() {
+        table(out, "The largest kernels", &["Kernel", "Architecture"], kernels, compared)?;
+    }
+    Ok(())
+}
+
+fn table(
+    out: &mut impl Write,
+    caption: &str,
+    names: &[&str],
+    rows: BTreeMap<[&str; 2], Sizes>,
+    compared: bool,
+) -> io::Result<()> {
+    let mut rows: Vec<([&str; 2], Sizes)> = rows.into_iter().collect();
+    rows.sort_by_key(|(_, sizes)| std::cmp::Reverse(sizes.file));
+    let numbers: &[&str] = if compared { &["In file", "Inflated", "Before"] } else { &["In file", "Inflated"] };
+    write!(out, "  <table><caption>{caption}</caption><thead><tr>")?;
+    names.iter().try_for_each(|name| write!(out, "<th scope=\"col\">{name}</th>"))?;
+    numbers.iter().try_for_each(|name| write!(out, "<th scope=\"col\" class=\"number\">{name}</th>"))?;
+    writeln!(out, "</tr></thead><tbody>")?;
+    for (keys, sizes) in rows.iter().take(WITHOUT_SCRIPTS) {
+        write!(out, "  <tr><th scope=\"row\">{}</th>", escaped(keys[0]))?;
+        if names.len() > 1 {
+            write!(out, "<td>{}</td>", escaped(keys[1]))?;
+        }
+        write!(out, "<td class=\"number\">{}</td><td class=\"number\">{}</td>", sizes.file, sizes.inflated)?;
+        if compared {
+            let old = sizes.old.map_or_else(|| "not there".to_owned(), |(file, _)| file.to_string());
+            write!(out, "<td class=\"number\">{old}</td>")?;
+        }
+        writeln!(out, "</tr>")?;
+    }
+    writeln!(out, "  </tbody></table>")?;
+    Ok(())
+}

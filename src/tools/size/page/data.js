@@ -1,0 +1,182 @@
+"use strict";
+
+// The rows of the page: unpacked, and as a tree of architecture, translation unit, template, kernel and part.
+
+const OUTSIDE = "outside of images";
+const UNKNOWN_UNIT = "unknown unit";
+
+/** What the page holds: base64 of deflated JSON. */
+async function unpack(text) {
+  const packed = atob(text.trim());
+  const bytes = new Uint8Array(packed.length);
+  for (let i = 0; i < packed.length; i++) bytes[i] = packed.charCodeAt(i);
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+/** Every string shares its start with the one before it: this many UTF-16 units. */
+function strings(shared, rest) {
+  const all = new Array(rest.length);
+  let last = "";
+  for (let i = 0; i < rest.length; i++) all[i] = last = last.slice(0, shared[i]) + rest[i];
+  return all;
+}
+
+/** Numbers that are stored as differences from the one before. */
+function running(steps) {
+  let sum = 0;
+  return Int32Array.from(steps, (step) => (sum += step));
+}
+
+/** The columns of all rows. Strings are numbers of `text`, which is sorted; `was` says whether the old file has the row. */
+function columns(data) {
+  const count = data.file.length;
+  const rows = { count, text: strings(data.shared, data.rest), compared: data.compared };
+  for (const name of ["arch", "unit", "template", "kernel", "part"]) rows[name] = running(data[name]);
+  rows.file = Float64Array.from(data.file);
+  rows.inflated = Float64Array.from(data.file, (size, i) => size + data.inflated[i]);
+  rows.was = new Uint8Array(count);
+  rows.oldFile = new Float64Array(count);
+  rows.oldInflated = new Float64Array(count);
+  for (let i = 0; data.compared && i < count; i++) {
+    if (data.old_file[i] === null) continue;
+    rows.was[i] = 1;
+    rows.oldFile[i] = rows.file[i] - data.old_file[i];
+    rows.oldInflated[i] = rows.inflated[i] - data.old_inflated[i];
+  }
+  return rows;
+}
+
+function node(kind, name, parent, first) {
+  return {
+    kind, name, parent, children: [], first, end: first, part: "", kernels: 0,
+    file: 0, inflated: 0, oldFile: 0, oldInflated: 0, was: false, weight: 0, hits: 0,
+  };
+}
+
+/** The steps from the root to the part that row `i` is. Steps that say nothing are left out. */
+function path(rows, i, withUnits) {
+  const { text } = rows;
+  const [arch, unit, template, kernel] = [text[rows.arch[i]], text[rows.unit[i]], text[rows.template[i]], text[rows.kernel[i]]];
+  const steps = ["arch", arch || OUTSIDE];
+  if (unit) steps.push("unit", unit);
+  else if ((kernel || template) && withUnits.has(arch)) steps.push("unit", UNKNOWN_UNIT);
+  if (template && template !== kernel) steps.push("template", template);
+  if (kernel) steps.push("kernel", kernel);
+  steps.push("part", text[rows.part[i]]);
+  return steps;
+}
+
+/** The tree of all rows, which are sorted by their steps. */
+function tree(rows, title) {
+  const withUnits = new Set();
+  for (let i = 0; i < rows.count; i++) if (rows.text[rows.unit[i]]) withUnits.add(rows.text[rows.arch[i]]);
+  const root = node("root", title, null, 0);
+  const open = [root];
+  for (let i = 0; i < rows.count; i++) {
+    const steps = path(rows, i, withUnits);
+    let depth = 0;
+    while (depth + 1 < open.length && open[depth + 1].kind === steps[2 * depth] && open[depth + 1].name === steps[2 * depth + 1]) depth++;
+    open.length = depth + 1;
+    for (let at = 2 * depth; at < steps.length; at += 2) {
+      const parent = open[open.length - 1];
+      const child = node(steps[at], steps[at + 1], parent, i);
+      parent.children.push(child);
+      open.push(child);
+    }
+    open.forEach((each) => add(each, rows, i));
+  }
+  root.children.forEach(simplify);
+  return root;
+}
+
+function add(to, rows, i) {
+  to.end = i + 1;
+  to.file += rows.file[i];
+  to.inflated += rows.inflated[i];
+  to.oldFile += rows.oldFile[i];
+  to.oldInflated += rows.oldInflated[i];
+  to.was ||= rows.was[i] === 1;
+}
+
+/** A template of one kernel is shown as that kernel, and a kernel of one part as that part. Counts kernels. */
+function simplify(at) {
+  at.children = at.children.map((child) => (child.kind === "template" && child.children.length === 1 ? child.children[0] : child));
+  at.children.forEach((child) => (child.parent = at));
+  at.children.forEach(simplify);
+  at.kernels = at.children.reduce((sum, child) => sum + child.kernels, at.kind === "kernel" ? 1 : 0);
+  if (at.kind === "part") at.part = at.name;
+  if (at.kind === "kernel" && at.children.length === 1) {
+    at.part = at.children[0].name;
+    at.children = [];
+  }
+}
+
+/** What became of something since the old file: `same`, `grew`, `shrank`, `came` or `went`. */
+function fate(entry, measure) {
+  const now = entry.file > 0 || entry.inflated > 0;
+  const before = entry.oldFile > 0 || entry.oldInflated > 0;
+  if (now && !entry.was) return "came";
+  if (before && !now) return "went";
+  const change = changeOf(entry, measure);
+  return change === 0 ? "same" : change > 0 ? "grew" : "shrank";
+}
+
+function oldOf(entry, measure) {
+  return measure === "file" ? entry.oldFile : entry.oldInflated;
+}
+
+function changeOf(entry, measure) {
+  return entry[measure] - oldOf(entry, measure);
+}
+
+/** `12.3 MiB`: four digits at most. */
+function bytes(size) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+  let unit = 0;
+  let value = Math.abs(size);
+  while (value >= 1023.5 && unit + 1 < units.length) {
+    value /= 1024;
+    unit++;
+  }
+  const digits = unit === 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+  return `${size < 0 ? "−" : ""}${value.toFixed(digits)} ${units[unit]}`;
+}
+
+function signed(size) {
+  return size > 0 ? `+${bytes(size)}` : bytes(size);
+}
+
+function percent(part, whole) {
+  if (!(whole > 0)) return "–";
+  const value = (100 * part) / whole;
+  return value > 0 && value < 0.1 ? "< 0.1 %" : `${value.toFixed(value < 9.95 ? 1 : 0)} %`;
+}
+
+/** `+4.2 %`, where there is an old size to compare with. */
+function growth(entry, measure) {
+  const old = oldOf(entry, measure);
+  if (old === 0) return "";
+  const value = (100 * changeOf(entry, measure)) / old;
+  return `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(Math.abs(value) < 9.95 ? 1 : 0)} %`;
+}
+
+/** Changes have signs and words beside their colours. */
+function changeText(entry, measure) {
+  const what = fate(entry, measure);
+  const change = signed(changeOf(entry, measure));
+  if (what === "same") return "unchanged";
+  if (what === "came") return `${change}, new`;
+  if (what === "went") return `${change}, gone`;
+  return `${change} (${growth(entry, measure)})`;
+}
+
+const MARKS = { same: "", grew: "▲ ", shrank: "▼ ", came: "✚ ", went: "✖ " };
+
+/** An element with a class and a text; names of kernels are only ever put into the page as text. */
+function element(tag, className, text) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}

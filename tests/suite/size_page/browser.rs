@@ -1,0 +1,250 @@
+//! Chromium without a window, driven over its DevTools protocol: JSON messages, each with a NUL at its end, over two pipes
+//! (<https://chromedevtools.github.io/devtools-protocol/>). Clicks and keys are real ones: the browser finds what they meet.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use libtest_mimic::Failed;
+use serde_json::{Value, json};
+
+use crate::support::{Work, ensure};
+
+/// How long the browser may take for an answer, or a page for what is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether Chromium is here.
+pub(super) fn is_here() -> bool {
+    Command::new("chromium")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|ended| ended.success())
+}
+
+/// A browser with one page.
+pub(super) struct Browser {
+    child: Child,
+    to: File,
+    from: Receiver<Value>,
+    session: Option<String>,
+    sent: u64,
+    /// Errors that the page told the console, exceptions, and what it wanted to load.
+    trouble: Vec<String>,
+    /// The one address that it may load.
+    page: String,
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Browser {
+    /// Starts Chromium with everything it writes below `work`.
+    pub(super) fn start(work: &Work) -> Result<Browser, Failed> {
+        let (to, from) = (work.path().join("to"), work.path().join("from"));
+        crate::support::run(work.command("mkfifo").args([&to, &from]))?;
+        // The descriptors 3 and 4 are the protocol's. The page is ours, and as root Chromium has no sandbox.
+        let script = "exec chromium --headless --remote-debugging-pipe --no-sandbox --disable-gpu --disable-dev-shm-usage \
+            --no-first-run --user-data-dir=profile --force-color-profile=srgb --hide-scrollbars about:blank 3<to 4>from";
+        let mut command = work.command("sh");
+        command.args(["-c", script]).env("HOME", work.path()).stdin(Stdio::null()).stdout(Stdio::null());
+        let child = command.stderr(File::create(work.path().join("chromium.log"))?).spawn()?;
+        let to = File::options().write(true).open(to)?;
+        let mut reader = BufReader::new(File::open(from)?);
+        let (send, receive) = channel();
+        std::thread::spawn(move || {
+            let mut message = Vec::new();
+            while reader.read_until(0, &mut message).is_ok_and(|length| length > 0) {
+                let value = serde_json::from_slice(message.strip_suffix(b"\0").unwrap_or(&message));
+                if value.is_ok_and(|value| send.send(value).is_err()) {
+                    break;
+                }
+                message.clear();
+            }
+        });
+        let (trouble, page) = (Vec::new(), String::new());
+        let mut browser = Browser { child, to, from: receive, session: None, sent: 0, trouble, page };
+        let target = browser.ask("Target.createTarget", json!({"url": "about:blank"}))?;
+        let attach = json!({"targetId": target["targetId"], "flatten": true});
+        browser.session = browser.ask("Target.attachToTarget", attach)?["sessionId"].as_str().map(str::to_owned);
+        for domain in ["Page", "Runtime", "Log", "Network"] {
+            browser.ask(&format!("{domain}.enable"), json!({}))?;
+        }
+        browser.size(1280, 900)?;
+        Ok(browser)
+    }
+
+    /// Sends a command, and waits for its answer. Events that come meanwhile are noted.
+    pub(super) fn ask(&mut self, method: &str, params: Value) -> Result<Value, Failed> {
+        self.sent += 1;
+        let id = self.sent;
+        let mut message = json!({"id": id, "method": method, "params": params});
+        if let Some(session) = &self.session {
+            message["sessionId"] = json!(session);
+        }
+        self.to.write_all(format!("{message}\0").as_bytes())?;
+        loop {
+            let answer = self.from.recv_timeout(PATIENCE).map_err(|_| format!("Chromium does not answer {method}"))?;
+            if answer["id"] == json!(id) {
+                return match answer.get("error") {
+                    Some(error) => Err(format!("{method}: {error}").into()),
+                    None => Ok(answer["result"].clone()),
+                };
+            }
+            self.note(&answer);
+        }
+    }
+
+    fn note(&mut self, event: &Value) {
+        let params = &event["params"];
+        match event["method"].as_str().unwrap_or_default() {
+            "Runtime.exceptionThrown" => self.trouble.push(params["exceptionDetails"].to_string()),
+            "Runtime.consoleAPICalled" => self.trouble.push(format!("console: {params}")),
+            "Log.entryAdded" => self.trouble.push(format!("log: {}", params["entry"])),
+            "Page.javascriptDialogOpening" => self.trouble.push(format!("dialog: {params}")),
+            "Network.requestWillBeSent" if params["request"]["url"] != json!(self.page) => {
+                self.trouble.push(format!("request: {}", params["request"]["url"]));
+            }
+            _ => {}
+        }
+    }
+
+    /// Opens a page, and waits until its script has drawn it; after how many milliseconds, by the page's own clock.
+    pub(super) fn open(&mut self, file: &Path) -> Result<f64, Failed> {
+        self.load(file)?;
+        self.wait("document.documentElement.dataset.ready !== undefined")?;
+        // The first frame with it on the screen.
+        let drawn = "new Promise(done => requestAnimationFrame(() => setTimeout(() => done(performance.now()))))";
+        let milliseconds = self.eval(drawn)?.as_f64().ok_or("the page has no clock")?;
+        Ok(milliseconds)
+    }
+
+    /// Opens a page that may have no scripts.
+    pub(super) fn load(&mut self, file: &Path) -> Result<(), Failed> {
+        self.page = format!("file://{}", file.display());
+        self.ask("Page.navigate", json!({"url": self.page}))?;
+        Ok(())
+    }
+
+    /// The value of an expression of the page.
+    pub(super) fn eval(&mut self, expression: &str) -> Result<Value, Failed> {
+        // Where scripts are off, nothing keeps a promise.
+        let waits = expression.starts_with("new Promise");
+        let asked = json!({"expression": expression, "awaitPromise": waits, "returnByValue": true});
+        let answer = self.ask("Runtime.evaluate", asked)?;
+        match answer.get("exceptionDetails") {
+            Some(details) => Err(format!("{expression}: {details}").into()),
+            None => Ok(answer["result"]["value"].clone()),
+        }
+    }
+
+    /// The text that an expression gives.
+    pub(super) fn text(&mut self, expression: &str) -> Result<String, Failed> {
+        Ok(self.eval(expression)?.as_str().map(str::to_owned).ok_or_else(|| format!("{expression}: no text"))?)
+    }
+
+    /// A failure unless an expression becomes true.
+    pub(super) fn wait(&mut self, expression: &str) -> Result<(), Failed> {
+        let start = Instant::now();
+        // While a page is loaded there may be nothing to ask.
+        while !self.eval(expression).is_ok_and(|value| value == json!(true)) {
+            if start.elapsed() > PATIENCE / 4 {
+                let page = self.eval("document.body.innerText.slice(0, 3000)")?;
+                return Err(format!("never true: {expression}\n{page:#}\n{:?}", self.trouble).into());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    /// Clicks on the middle of what a selector finds, or near its upper left corner, where an opened tile has its title.
+    pub(super) fn click(&mut self, selector: &str, corner: bool) -> Result<(), Failed> {
+        let place = format!(
+            "(() => {{ const found = document.querySelector({0}); found.scrollIntoView({{block: 'nearest'}});
+                const box = found.getBoundingClientRect();
+                return [box.x + ({1} ? 12 : box.width / 2), box.y + ({1} ? 8 : box.height / 2)]; }})()",
+            json!(selector),
+            corner
+        );
+        let place = self.eval(&place)?;
+        for (kind, buttons) in [("mouseMoved", 0), ("mousePressed", 1), ("mouseReleased", 0)] {
+            let button = if kind == "mouseMoved" { "none" } else { "left" };
+            let event =
+                json!({"type": kind, "x": place[0], "y": place[1], "button": button, "buttons": buttons, "clickCount": 1});
+            self.ask("Input.dispatchMouseEvent", event)?;
+        }
+        Ok(())
+    }
+
+    /// Presses a key by its name: `Enter`, `ArrowRight`, `/`.
+    pub(super) fn key(&mut self, key: &str) -> Result<(), Failed> {
+        let (code, text) = match key {
+            "Enter" => (13, "\r"),
+            "Escape" => (27, ""),
+            "Backspace" => (8, ""),
+            "Tab" => (9, ""),
+            "End" => (35, ""),
+            "Home" => (36, ""),
+            "ArrowLeft" => (37, ""),
+            "ArrowUp" => (38, ""),
+            "ArrowRight" => (39, ""),
+            "ArrowDown" => (40, ""),
+            other => (0, other),
+        };
+        let down = if text.is_empty() { "rawKeyDown" } else { "keyDown" };
+        for kind in [down, "keyUp"] {
+            let mut event = json!({"type": kind, "key": key, "windowsVirtualKeyCode": code});
+            if !text.is_empty() && kind == "keyDown" {
+                event["text"] = json!(text);
+            }
+            self.ask("Input.dispatchKeyEvent", event)?;
+        }
+        Ok(())
+    }
+
+    /// Types a text where the focus is.
+    pub(super) fn write(&mut self, text: &str) -> Result<(), Failed> {
+        self.ask("Input.insertText", json!({"text": text})).map(drop)
+    }
+
+    /// The window's size.
+    pub(super) fn size(&mut self, width: u32, height: u32) -> Result<(), Failed> {
+        let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
+        self.ask("Emulation.setDeviceMetricsOverride", size).map(drop)
+    }
+
+    /// What the system prefers: `light` or `dark`.
+    pub(super) fn prefers(&mut self, scheme: &str) -> Result<(), Failed> {
+        let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
+        self.ask("Emulation.setEmulatedMedia", json!({"features": features})).map(drop)
+    }
+
+    /// Whether pages may run scripts.
+    pub(super) fn scripts(&mut self, allowed: bool) -> Result<(), Failed> {
+        self.ask("Emulation.setScriptExecutionDisabled", json!({"value": !allowed})).map(drop)
+    }
+
+    /// Writes a picture of the window.
+    pub(super) fn picture(&mut self, file: &Path) -> Result<(), Failed> {
+        let picture = self.ask("Page.captureScreenshot", json!({"format": "png"}))?;
+        let bytes = BASE64_STANDARD.decode(picture["data"].as_str().unwrap_or_default())?;
+        ensure(bytes.starts_with(b"\x89PNG"), || "the picture is no PNG")?;
+        Ok(std::fs::write(file, bytes)?)
+    }
+
+    /// A failure if the page told the console anything, threw something, or wanted to load anything.
+    pub(super) fn expect_no_trouble(&mut self) -> Result<(), Failed> {
+        // What has happened is told before the answer to this.
+        self.eval("new Promise(done => setTimeout(done, 50))")?;
+        ensure(self.trouble.is_empty(), || self.trouble.join("\n"))
+    }
+}

@@ -1,0 +1,135 @@
+//! The table: searched, sorted, and put together by other names.
+
+use libtest_mimic::{Failed, Trial};
+use serde_json::json;
+
+use super::browser::Browser;
+use super::{in_chromium, kernel, rows, small, written};
+use crate::support::{Work, ensure, expect_equal, expect_in, expect_not_in};
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        in_chromium("the_table_is_searched_and_sorted", search_and_sort),
+        in_chromium("the_table_sums_up_to_the_file", sums),
+        in_chromium("the_table_shows_the_first_rows_and_more", more),
+        in_chromium("hostile_names_stay_text", hostile),
+        in_chromium("without_scripts_there_are_tables", without_scripts),
+    ]
+}
+
+/// The names in the table, from its top.
+const NAMES: &str = "[...document.querySelectorAll('#body .name')].map(at => at.textContent).join(' | ')";
+const COUNT: &str = "document.querySelector('#count').textContent";
+const SUM: &str = "document.querySelector('#foot td.number').textContent";
+
+fn expect(browser: &mut Browser, expression: &str, expected: &str) -> Result<(), Failed> {
+    let actual = browser.text(expression)?;
+    expect_equal(expression, expected, &actual)
+}
+
+/// Which column is sorted, and how.
+const SORTED: &str = "[...document.querySelectorAll('#head th')].filter(at => at.ariaSort !== 'none')\
+    .map(at => at.querySelector('button').dataset.key + ' ' + at.ariaSort).join()";
+
+fn search_and_sort(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
+    browser.open(&written(work, "libsmall.so", false, &small())?)?;
+    expect(browser, SORTED, "file descending")?;
+    expect(browser, NAMES, "scale<float> | code | scale<float> | sum | scale<double> | lonely | padding | headers")?;
+    browser.click("#head button[data-key=name]", false)?;
+    expect(browser, SORTED, "name ascending")?;
+    expect(browser, NAMES, "code | headers | lonely | padding | scale<double> | scale<float> | scale<float> | sum")?;
+    // By its own key as well: the focus stays on the title.
+    browser.key("Enter")?;
+    expect(browser, SORTED, "name descending")?;
+    // Every word, in any column, in any case.
+    browser.click("#search", false)?;
+    browser.write("SCALE gfx")?;
+    browser.wait(&format!("{COUNT} === '2 rows found'"))?;
+    expect(browser, NAMES, "scale<float> | scale<double>")?;
+    expect(browser, SUM, "684 KiB")?;
+    // What holds nothing of it is dimmed in the treemap.
+    let dim = "[...document.querySelectorAll('button.tile.dim')].map(at => at.ariaLabel.split(', ')[0]).join(' | ')";
+    expect(browser, dim, "sm_80 | host | outside of images")?;
+    browser.write(" nothing-like-it")?;
+    browser.wait(&format!("{COUNT} === '0 rows found'"))?;
+    browser.eval("document.querySelector('#search').select()")?;
+    browser.key("Backspace")?;
+    browser.wait(&format!("{COUNT} === '8 rows'"))?;
+    expect(browser, dim, "")?;
+    // A name leads to its place in the treemap.
+    browser.eval("[...document.querySelectorAll('#body .name')].find(at => at.textContent === 'sum').id = 'sum'")?;
+    browser.click("#sum", false)?;
+    expect(
+        browser,
+        "[...document.querySelectorAll('#crumbs button')].map(at => at.title).join(' > ')",
+        "libsmall.so > gfx90a > sum.cu",
+    )?;
+    expect_in(&browser.text("document.querySelector('#caption').textContent")?, "Sizes in sum.cu")
+}
+
+/// However the rows are put together, they are all bytes.
+fn sums(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
+    browser.open(&written(work, "libsmall.so", false, &small())?)?;
+    let by = [
+        ("arch", "gfx90a | sm_80 | host | outside of images"),
+        ("unit", "scale.cu | code | scale.cu | sum.cu | unknown unit | padding | headers"),
+        ("template", "scale | code | scale | sum | lonely | padding | headers"),
+        ("all", "scale<float> | code | scale<float> | sum | scale<double> | lonely | scale<float> | padding | headers"),
+        ("part", "code | debug | padding | headers"),
+    ];
+    for (level, expected) in by {
+        let choose =
+            "(() => { const at = document.querySelector('#rows'); at.value = '{}'; at.dispatchEvent(new Event('change')); })()";
+        browser.eval(&choose.replace("{}", level))?;
+        expect(browser, NAMES, expected)?;
+        expect(browser, SUM, "1.91 MiB")?;
+    }
+    expect(browser, "document.querySelector('#body td.number').textContent", "1.72 MiB")
+}
+
+fn more(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
+    browser.open(&written(work, "liblarge.so", false, &rows::library(6_000, 300 << 20, false))?)?;
+    expect_in(&browser.text(COUNT)?, "the first 500 of 6,0")?;
+    let rows = "String(document.querySelectorAll('#body tr').length)";
+    expect(browser, rows, "500")?;
+    browser.click("#more", false)?;
+    expect(browser, rows, "1000")?;
+    let focused = "[...document.querySelectorAll('#body tr')].indexOf(document.activeElement.closest('tr'))";
+    ensure(browser.eval(focused)? == json!(500), || "the focus is not on the first of the new rows")?;
+    browser.click("#search", false)?;
+    browser.write("flash_bwd sm_90a")?;
+    browser.wait(&format!("/^[0-9]+ rows found$/.test({COUNT})"))?;
+    ensure(browser.eval("document.querySelector('#more').hidden")? == json!(true), || "more rows are offered than there are")
+}
+
+fn hostile(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
+    let name = "</script><img src=x onerror=\"alert(1)\"><b>'\u{2028}\u{202e}${alert(2)}";
+    let rows = [kernel("<i>gfx90a</i>", "</style><img src=y>", name, "<u>code</u>", 10), kernel("sm_80", "a", name, "code", 20)];
+    browser.open(&written(work, name, false, &rows)?)?;
+    expect(browser, "document.querySelector('#title').textContent", name)?;
+    for _ in 0..4 {
+        browser.click("button.tile", true)?;
+        for selector in ["img", "b", "i", "u"] {
+            let count = browser.eval(&format!("document.querySelectorAll('{selector}').length"))?;
+            ensure(count == json!(0), || format!("a name has become an element: {selector}"))?;
+        }
+    }
+    browser.eval("document.querySelector('#crumbs button').click()")?;
+    expect_in(&browser.text(NAMES)?, name)?;
+    let style = browser.text("document.querySelector('meta[http-equiv]').content")?;
+    expect_in(&style, "default-src 'none'")?;
+    expect_not_in(&style, "unsafe")
+}
+
+fn without_scripts(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
+    browser.scripts(false)?;
+    browser.load(&written(work, "libsmall.so", false, &small())?)?;
+    browser.wait("document.readyState === 'complete' && document.querySelector('noscript') !== null")?;
+    let text = browser.text("document.body.innerText")?;
+    for part in
+        ["2000000 bytes in the file, ", "need JavaScript", "gfx90a\t1050000\t2100000", "scale<float>\tgfx90a\t500000\t1000000"]
+    {
+        expect_in(&text, part)?;
+    }
+    browser.scripts(true)
+}

@@ -1,0 +1,170 @@
+//! The treemap: into tiles and out of them, with the mouse, with keys and with the browser's own buttons.
+
+use libtest_mimic::{Failed, Trial};
+use serde_json::json;
+
+use super::browser::Browser;
+use super::page::PageRow;
+use super::{in_chromium, kernel, small, written};
+use crate::support::{Work, ensure, expect_equal, expect_in};
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        in_chromium("tiles_open_by_clicks", clicks),
+        in_chromium("tiles_open_by_keys", keys),
+        in_chromium("the_browser_goes_back", back),
+        in_chromium("tiles_are_as_large_as_their_bytes", areas),
+        in_chromium("small_tiles_are_put_together", others),
+    ]
+}
+
+/// The names and sizes in the breadcrumb.
+const CRUMBS: &str = "[...document.querySelectorAll('#crumbs button')].map(at => at.title).join(' > ')";
+/// The labels of the tiles that keys reach, the largest first.
+const TILES: &str = "[...document.querySelectorAll('button.tile')].map(at => at.ariaLabel.split(', ')[0]).join(' | ')";
+
+fn expect(browser: &mut Browser, expression: &str, expected: &str) -> Result<(), Failed> {
+    let actual = browser.text(expression)?;
+    expect_equal(expression, expected, &actual)
+}
+
+fn tile(name: &str) -> String {
+    format!("button.tile[aria-label^='{name},']")
+}
+
+fn clicks(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
+    browser.open(&written(work, "libsmall.so", false, &small())?)?;
+    expect(browser, TILES, "gfx90a | sm_80 | host | outside of images")?;
+    expect(browser, "document.title", "libsmall.so: sizes")?;
+    expect_in(&browser.text("document.querySelector('#totals').textContent")?, "1.91 MiB in file")?;
+    browser.click(&tile("gfx90a"), true)?;
+    expect(browser, CRUMBS, "libsmall.so > gfx90a")?;
+    expect(browser, TILES, "scale.cu | sum.cu | headers")?;
+    browser.click(&tile("scale.cu"), true)?;
+    // A unit of one template: its instances are shown at once.
+    expect(browser, CRUMBS, "libsmall.so > gfx90a > scale.cu > scale")?;
+    expect(browser, TILES, "scale<float> | scale<double>")?;
+    browser.click("#crumbs li:nth-child(2) button", false)?;
+    // A click into what is drawn inside of a tile leads to that.
+    let inner = "[...document.querySelectorAll('div.tile.opens')].findIndex(at => at.textContent.startsWith('<float>'))";
+    ensure(browser.eval(inner)? != json!(-1), || "the instance is not drawn inside of its template")?;
+    let mark = format!("document.querySelectorAll('div.tile.opens')[{inner}].id = 'inner'");
+    browser.eval(&mark)?;
+    browser.click("#inner", true)?;
+    expect(browser, CRUMBS, "libsmall.so > gfx90a > scale.cu > scale > scale<float>")?;
+    expect(browser, TILES, "code | debug")?;
+    // The table shows what the treemap shows.
+    expect_in(&browser.text("document.querySelector('#count').textContent")?, "1 row in scale<float>")?;
+    // The mouse over a tile says all about it.
+    browser.click(&tile("code"), false)?;
+    let tip = "new Promise(done => setTimeout(() => done(document.querySelector('#tip').innerText), 50))";
+    browser.ask("Input.dispatchMouseEvent", json!({"type": "mouseMoved", "x": 300, "y": 400}))?;
+    let tip = browser.text(tip)?;
+    for part in ["gfx90a › scale.cu › scale › scale<float>", "391 KiB (400,000 bytes), 20 %", "781 KiB (800,000 bytes)"] {
+        expect_in(&tip, part)?;
+    }
+    browser.click("#crumbs li:nth-child(2) button", false)?;
+    expect(browser, CRUMBS, "libsmall.so > gfx90a")?;
+    // Nothing has a second meaning: sizes when inflated are other sizes.
+    browser.click("#measure label:nth-of-type(2)", false)?;
+    expect_in(&browser.text(&format!("document.querySelector(\"{}\").ariaLabel", tile("sum.cu")))?, "586 KiB")
+}
+
+fn keys(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
+    let focused = "document.activeElement.ariaLabel?.split(', ')[0] ?? document.activeElement.id";
+    browser.open(&written(work, "libsmall.so", false, &small())?)?;
+    // From the top of the page to the treemap with the tabulator alone: one stop for all tiles.
+    for _ in 0..30 {
+        browser.key("Tab")?;
+        if browser.eval("document.activeElement.matches('button.tile')")? == json!(true) {
+            break;
+        }
+    }
+    expect(browser, focused, "gfx90a")?;
+    let ring = "getComputedStyle(document.activeElement).outlineStyle + getComputedStyle(document.activeElement).outlineWidth";
+    expect(browser, ring, "solid3px")?;
+    ensure(browser.eval("!document.querySelector('#tip').hidden")? == json!(true), || "no tooltip for the tile in focus")?;
+    expect_equal("stops", "1", &browser.text("String(document.querySelectorAll('.tile[tabindex=\"0\"]').length)")?)?;
+    browser.key("ArrowRight")?;
+    let right = browser.text(focused)?;
+    ensure(right != "gfx90a", || "the arrow moves nothing")?;
+    browser.key("ArrowLeft")?;
+    expect(browser, focused, "gfx90a")?;
+    browser.key("End")?;
+    expect(browser, focused, "outside of images")?;
+    browser.key("Home")?;
+    browser.key("Enter")?;
+    expect(browser, CRUMBS, "libsmall.so > gfx90a")?;
+    expect(browser, focused, "scale.cu")?;
+    browser.key("Enter")?;
+    expect(browser, CRUMBS, "libsmall.so > gfx90a > scale.cu > scale")?;
+    browser.key("Escape")?;
+    expect(browser, CRUMBS, "libsmall.so > gfx90a")?;
+    // Where one comes out is where one went in.
+    expect(browser, focused, "scale.cu")?;
+    browser.key("Backspace")?;
+    expect(browser, CRUMBS, "libsmall.so")?;
+    expect(browser, focused, "gfx90a")?;
+    expect_in(&browser.text("document.querySelector('#said').textContent")?, "libsmall.so, 1.91 MiB")?;
+    browser.key("/")?;
+    expect(browser, focused, "search")?;
+    // In the search the same keys edit.
+    browser.write("sum")?;
+    browser.key("Backspace")?;
+    expect(browser, "document.activeElement.value", "su")
+}
+
+fn back(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
+    let page = written(work, "libsmall.so", false, &small())?;
+    browser.open(&page)?;
+    browser.click(&tile("gfx90a"), true)?;
+    browser.click(&tile("scale.cu"), true)?;
+    browser.eval("history.back()")?;
+    browser.wait(&format!("{CRUMBS} === 'libsmall.so > gfx90a'"))?;
+    browser.eval("history.back()")?;
+    browser.wait(&format!("{CRUMBS} === 'libsmall.so'"))?;
+    browser.eval("history.forward()")?;
+    browser.wait(&format!("{CRUMBS} === 'libsmall.so > gfx90a'"))
+}
+
+fn areas(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
+    browser.open(&written(work, "libsmall.so", false, &small())?)?;
+    let area = |name: &str| {
+        format!(
+            "(() => {{ const box = document.querySelector(\"{}\").getBoundingClientRect(); return box.width * box.height; }})()",
+            tile(name)
+        )
+    };
+    let mut of = |name: &str| -> Result<f64, Failed> { Ok(browser.eval(&area(name))?.as_f64().ok_or("no area")?) };
+    let all = [("gfx90a", 1_050_000.0), ("sm_80", 500_000.0), ("host", 400_000.0), ("outside of images", 50_000.0)];
+    let unit = of("gfx90a")? / 1_050_000.0;
+    for (name, bytes) in all {
+        let off = of(name)? / (bytes * unit);
+        ensure((0.98..1.02).contains(&off), || format!("{name} has {off} of the area that it should have"))?;
+    }
+    // They fill the treemap and lie beside each other.
+    let map = browser.eval("document.querySelector('#map').clientWidth * document.querySelector('#map').clientHeight")?;
+    let filled = unit * 2_000_000.0 / map.as_f64().unwrap_or(1.0);
+    ensure((0.98..1.02).contains(&filled), || format!("{filled} of the treemap is filled"))
+}
+
+fn others(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
+    let kernels: Vec<PageRow> =
+        (0..9_000).map(|i| kernel("sm_80", "many.cu", &format!("many<{i}>"), "code", 1_000 + i % 7)).collect();
+    browser.open(&written(work, "libmany.so", false, &kernels)?)?;
+    browser.click("button.tile", true)?;
+    let count = browser.eval("document.querySelectorAll('.tile').length")?.as_u64().unwrap_or(u64::MAX);
+    ensure((20..3000).contains(&count), || format!("{count} tiles"))?;
+    // Into the others as often as there are any: whatever is small can be reached.
+    let there = "[...document.querySelectorAll('button.tile')].some(at => / others, /.test(at.ariaLabel))";
+    let mark = "[...document.querySelectorAll('button.tile')].find(at => / others, /.test(at.ariaLabel)).id = 'others'";
+    let mut opened = 0;
+    while browser.eval(there)? == json!(true) && opened < 40 {
+        browser.eval(mark)?;
+        browser.click("#others", true)?;
+        opened += 1;
+    }
+    ensure(opened > 0 && opened < 40, || format!("others in others: {opened}"))?;
+    let smallest = "[...document.querySelectorAll('button.tile')].pop().ariaLabel";
+    expect_in(&browser.text(smallest)?, "1000 B")
+}
