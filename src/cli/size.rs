@@ -19,7 +19,7 @@ use crate::sys::table::Style;
 use crate::tools::size::budget::{Budget, Outcome};
 use crate::tools::size::rows::{View, tree};
 use crate::tools::size::table::{self, Look};
-use crate::tools::size::{Level, Sizes, json, markdown, measure, measure_old, save};
+use crate::tools::size::{Level, Sizes, html, json, markdown, measure, measure_old, save};
 
 /// The exit status when a file, or part of one, could not be read.
 const UNREADABLE: u8 = 2;
@@ -69,6 +69,9 @@ pub(super) struct Options {
     /// Write the report as Markdown
     #[arg(long)]
     markdown: bool,
+    /// Write a page for browsers as well, which needs nothing but itself: a treemap that zooms, and a table to search and sort
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Show sizes in bytes
     #[arg(long)]
     bytes: bool,
@@ -139,6 +142,9 @@ fn report(options: &Options, session: &Session) -> Result<(Sizes, Vec<Outcome>, 
         let filter = RegexBuilder::new(filter).case_insensitive(true).build().context("--filter")?;
         sizes.items.keep(|text| filter.is_match(text));
         old.iter_mut().for_each(|old| old.items.keep(|text| filter.is_match(text)));
+    }
+    if let Some(path) = &options.html {
+        html::save(&sizes, old.as_ref(), path)?;
     }
     let text = text(options, &sizes, old.as_ref(), &outcomes)?;
     Ok((sizes, outcomes, text))

@@ -1,14 +1,14 @@
 //! Where the bytes of files are: `items` has every byte once, by what it belongs to; `rows` adds them up as one wants to see them;
 //! `duplicates` finds what is there twice or for nothing; `budget` compares with limits; `saved` keeps it all for a later
-//! comparison. `table`, `markdown` and `json` show it.
+//! comparison. `table`, `markdown`, `json` and `html` (with `page`) show it.
 
 pub(crate) mod budget;
 mod duplicates;
+pub(crate) mod html;
 mod items;
 pub(crate) mod json;
 pub(crate) mod markdown;
-#[cfg(test)]
-pub(crate) mod page;
+mod page;
 #[cfg(test)]
 #[path = "page/tests.rs"]
 mod page_tests;

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use base64::write::EncoderWriter;
@@ -29,16 +30,18 @@ const WITHOUT_SCRIPTS: usize = 100;
 /// Some bytes of a file, and all that is known of whose they are.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PageRow {
-    /// `gfx90a`, `sm_80`, `compute_90 (PTX)`, `host`; empty for containers' own bytes.
-    pub arch: String,
+    /// The file that they are in, of several; empty where there is one.
+    pub input: Arc<str>,
+    /// `gfx90a`, `sm_80`, `host`; empty for containers' own bytes.
+    pub arch: Arc<str>,
     /// The translation unit; empty if it is unknown.
-    pub unit: String,
+    pub unit: Arc<str>,
     /// The kernel's name without template arguments; empty for none.
-    pub template: String,
+    pub template: Arc<str>,
     /// The kernel's demangled name; empty for none.
-    pub kernel: String,
+    pub kernel: Arc<str>,
     /// What they are: code, constants, debug, headers, …
-    pub part: String,
+    pub part: Arc<str>,
     /// How many bytes they take in the file; 0 if they are only in the old one.
     pub file: u64,
     /// How many bytes they are when nothing is compressed.
@@ -50,10 +53,13 @@ pub(crate) struct PageRow {
 }
 
 impl PageRow {
-    fn key(&self) -> [&str; 5] {
-        [&self.arch, &self.unit, &self.template, &self.kernel, &self.part]
+    fn key(&self) -> Key<'_> {
+        [&self.input, &self.arch, &self.unit, &self.template, &self.kernel, &self.part]
     }
 }
+
+/// The names of a row: file, architecture, translation unit, template, kernel and part.
+type Key<'a> = [&'a str; 6];
 
 /// Sizes in bytes, now and before.
 #[derive(Debug, Clone, Copy, Default)]
@@ -84,6 +90,7 @@ struct Data<'a> {
     /// How many UTF-16 units a string shares with the one before: JavaScript's unit.
     shared: Vec<usize>,
     rest: Vec<&'a str>,
+    input: Vec<i64>,
     arch: Vec<i64>,
     unit: Vec<i64>,
     template: Vec<i64>,
@@ -98,12 +105,12 @@ struct Data<'a> {
 /// Writes the page.
 ///
 /// `title` says what file it is, `generator` which program wrote the page. With `compared`, the old sizes of the rows are shown
-/// as well. Rows may come in any order; those with the same five names are added up.
+/// as well. Rows may come in any order; those with the same names are added up.
 ///
 /// # Errors
 /// Those of `out`.
 pub(crate) fn write(out: &mut impl Write, title: &str, generator: &str, compared: bool, rows: &[PageRow]) -> io::Result<()> {
-    let mut merged: BTreeMap<[&str; 5], Sizes> = BTreeMap::new();
+    let mut merged: BTreeMap<Key<'_>, Sizes> = BTreeMap::new();
     for row in rows {
         merged.entry(row.key()).or_default().add(row);
     }
@@ -137,7 +144,7 @@ fn pack(out: &mut impl Write, data: &Data<'_>) -> io::Result<()> {
 }
 
 impl<'a> Data<'a> {
-    fn of(rows: &BTreeMap<[&'a str; 5], Sizes>, compared: bool) -> Data<'a> {
+    fn of(rows: &BTreeMap<Key<'a>, Sizes>, compared: bool) -> Data<'a> {
         let numbers: BTreeMap<&'a str, i64> = rows.keys().flatten().map(|name| (*name, 0)).collect();
         let numbers: BTreeMap<&'a str, i64> = numbers.into_keys().zip(0..).collect();
         let mut last = "";
@@ -162,11 +169,12 @@ impl<'a> Data<'a> {
             compared,
             shared,
             rest,
-            arch: column(0),
-            unit: column(1),
-            template: column(2),
-            kernel: column(3),
-            part: column(4),
+            input: column(0),
+            arch: column(1),
+            unit: column(2),
+            template: column(3),
+            kernel: column(4),
+            part: column(5),
             file: rows.values().map(|sizes| sizes.file).collect(),
             inflated: rows.values().map(|sizes| i128::from(sizes.inflated) - i128::from(sizes.file)).collect(),
             old_file: old(|(file, _)| file, |sizes| sizes.file),
@@ -205,16 +213,16 @@ fn escaped(text: &str) -> String {
     out
 }
 
-fn totals(rows: &BTreeMap<[&str; 5], Sizes>) -> String {
+fn totals(rows: &BTreeMap<Key<'_>, Sizes>) -> String {
     let sum = |of: fn(&Sizes) -> u64| rows.values().map(of).sum::<u64>();
     format!("{} bytes in the file, {} inflated", sum(|sizes| sizes.file), sum(|sizes| sizes.inflated))
 }
 
 /// What a browser without scripts shows: the architectures and the largest kernels.
-fn tables(out: &mut impl Write, rows: &BTreeMap<[&str; 5], Sizes>, compared: bool) -> io::Result<()> {
+fn tables(out: &mut impl Write, rows: &BTreeMap<Key<'_>, Sizes>, compared: bool) -> io::Result<()> {
     let mut archs: BTreeMap<[&str; 2], Sizes> = BTreeMap::new();
     let mut kernels: BTreeMap<[&str; 2], Sizes> = BTreeMap::new();
-    for ([arch, _, _, kernel, _], sizes) in rows {
+    for ([_, arch, _, _, kernel, _], sizes) in rows {
         let row = PageRow {
             file: sizes.file,
             inflated: sizes.inflated,
@@ -222,7 +230,7 @@ fn tables(out: &mut impl Write, rows: &BTreeMap<[&str; 5], Sizes>, compared: boo
             old_inflated: sizes.old.map(|(_, inflated)| inflated),
             ..PageRow::default()
         };
-        let arch = if arch.is_empty() { "outside of images" } else { arch };
+        let arch = if arch.is_empty() { "containers" } else { arch };
         archs.entry([arch, ""]).or_default().add(&row);
         if !kernel.is_empty() {
             kernels.entry([kernel, arch]).or_default().add(&row);

@@ -1,6 +1,7 @@
 //! The page of `offld size --html` in Chromium: clicked, typed into, and looked at. Pictures of it stay in `target/size-page`.
 
 mod browser;
+mod command;
 mod compared;
 mod looks;
 #[path = "../../../src/tools/size/page.rs"]
@@ -23,6 +24,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(table::trials());
     trials.extend(compared::trials());
     trials.extend(looks::trials());
+    trials.extend(command::trials());
     trials
 }
 
@@ -59,7 +61,7 @@ fn pictures() -> Result<PathBuf, Failed> {
 /// A row of a kernel's code; `kernel` may be an instance of a template.
 fn kernel(arch: &str, unit: &str, kernel: &str, part: &str, file: u64) -> PageRow {
     let template = kernel.split('<').next().unwrap_or_default();
-    let [arch, unit, template, kernel, part] = [arch, unit, template, kernel, part].map(str::to_owned);
+    let [arch, unit, template, kernel, part] = [arch, unit, template, kernel, part].map(Into::into);
     PageRow { arch, unit, template, kernel, part, file, inflated: 2 * file, ..PageRow::default() }
 }
 

@@ -109,11 +109,11 @@ pub(super) fn library(kernels: usize, total: u64, compared: bool) -> Vec<PageRow
         for (number, arch) in ARCHITECTURES.iter().enumerate() {
             let bytes = mean * weight / 10 * (6 + number as u64) / 8 + random.below(900);
             let mut row = PageRow {
-                arch: (*arch).to_owned(),
-                unit: unit.to_owned(),
-                template: template.to_owned(),
-                kernel: kernel.clone(),
-                part: "code".to_owned(),
+                arch: (*arch).into(),
+                unit: unit.into(),
+                template: template.into(),
+                kernel: kernel.as_str().into(),
+                part: "code".into(),
                 file: bytes * 2 / 5,
                 inflated: bytes,
                 ..PageRow::default()
@@ -139,7 +139,7 @@ fn around(total: u64, compared: bool) -> Vec<PageRow> {
     let mut push = |arch: &str, part: &str, thousandth: u64| {
         let bytes = total * thousandth / 1000;
         let old = compared.then_some(bytes - bytes / 50 * (thousandth % 3));
-        let [arch, part] = [arch, part].map(str::to_owned);
+        let [arch, part] = [arch, part].map(Into::into);
         rows.push(PageRow { arch, part, file: bytes, inflated: bytes, old_file: old, old_inflated: old, ..PageRow::default() });
     };
     for (part, thousandth) in

@@ -49,7 +49,7 @@ fn search_and_sort(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     expect(browser, SUM, "684 KiB")?;
     // What holds nothing of it is dimmed in the treemap.
     let dim = "[...document.querySelectorAll('button.tile.dim')].map(at => at.ariaLabel.split(', ')[0]).join(' | ')";
-    expect(browser, dim, "sm_80 | host | outside of images")?;
+    expect(browser, dim, "sm_80 | host | containers")?;
     browser.write(" nothing-like-it")?;
     browser.wait(&format!("{COUNT} === '0 rows found'"))?;
     browser.eval("document.querySelector('#search').select()")?;
@@ -71,8 +71,8 @@ fn search_and_sort(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
 fn sums(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     browser.open(&written(work, "libsmall.so", false, &small())?)?;
     let by = [
-        ("arch", "gfx90a | sm_80 | host | outside of images"),
-        ("unit", "scale.cu | code | scale.cu | sum.cu | unknown unit | padding | headers"),
+        ("arch", "gfx90a | sm_80 | host | containers"),
+        ("unit", "scale.cu | code | scale.cu | sum.cu | unit unknown | padding | headers"),
         ("template", "scale | code | scale | sum | lonely | padding | headers"),
         ("all", "scale<float> | code | scale<float> | sum | scale<double> | lonely | scale<float> | padding | headers"),
         ("part", "code | debug | padding | headers"),

@@ -34,7 +34,7 @@ fn tile(name: &str) -> String {
 
 fn clicks(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     browser.open(&written(work, "libsmall.so", false, &small())?)?;
-    expect(browser, TILES, "gfx90a | sm_80 | host | outside of images")?;
+    expect(browser, TILES, "gfx90a | sm_80 | host | containers")?;
     expect(browser, "document.title", "libsmall.so: sizes")?;
     expect_in(&browser.text("document.querySelector('#totals').textContent")?, "1.91 MiB in file")?;
     browser.click(&tile("gfx90a"), true)?;
@@ -91,7 +91,7 @@ fn keys(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     browser.key("ArrowLeft")?;
     expect(browser, focused, "gfx90a")?;
     browser.key("End")?;
-    expect(browser, focused, "outside of images")?;
+    expect(browser, focused, "containers")?;
     browser.key("Home")?;
     browser.key("Enter")?;
     expect(browser, CRUMBS, "libsmall.so > gfx90a")?;
@@ -136,7 +136,7 @@ fn areas(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
         )
     };
     let mut of = |name: &str| -> Result<f64, Failed> { Ok(browser.eval(&area(name))?.as_f64().ok_or("no area")?) };
-    let all = [("gfx90a", 1_050_000.0), ("sm_80", 500_000.0), ("host", 400_000.0), ("outside of images", 50_000.0)];
+    let all = [("gfx90a", 1_050_000.0), ("sm_80", 500_000.0), ("host", 400_000.0), ("containers", 50_000.0)];
     let unit = of("gfx90a")? / 1_050_000.0;
     for (name, bytes) in all {
         let off = of(name)? / (bytes * unit);

@@ -1,9 +1,9 @@
 "use strict";
 
-// The rows of the page: unpacked, and as a tree of architecture, translation unit, template, kernel and part.
+// The rows of the page: unpacked, and as a tree of file (of several), architecture, translation unit, template, kernel and part.
 
-const OUTSIDE = "outside of images";
-const UNKNOWN_UNIT = "unknown unit";
+const CONTAINERS = "containers";
+const UNKNOWN_UNIT = "unit unknown";
 
 /** What the page holds: base64 of deflated JSON. */
 async function unpack(text) {
@@ -32,7 +32,9 @@ function running(steps) {
 function columns(data) {
   const count = data.file.length;
   const rows = { count, text: strings(data.shared, data.rest), compared: data.compared };
-  for (const name of ["arch", "unit", "template", "kernel", "part"]) rows[name] = running(data[name]);
+  for (const name of ["input", "arch", "unit", "template", "kernel", "part"]) rows[name] = running(data[name]);
+  // Of several files each is a level of its own.
+  rows.several = rows.input.some((input) => rows.text[input] !== "");
   rows.file = Float64Array.from(data.file);
   rows.inflated = Float64Array.from(data.file, (size, i) => size + data.inflated[i]);
   rows.was = new Uint8Array(count);
@@ -58,7 +60,8 @@ function node(kind, name, parent, first) {
 function path(rows, i, withUnits) {
   const { text } = rows;
   const [arch, unit, template, kernel] = [text[rows.arch[i]], text[rows.unit[i]], text[rows.template[i]], text[rows.kernel[i]]];
-  const steps = ["arch", arch || OUTSIDE];
+  const steps = rows.several ? ["input", text[rows.input[i]]] : [];
+  steps.push("arch", arch || CONTAINERS);
   if (unit) steps.push("unit", unit);
   else if ((kernel || template) && withUnits.has(arch)) steps.push("unit", UNKNOWN_UNIT);
   if (template && template !== kernel) steps.push("template", template);

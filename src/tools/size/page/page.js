@@ -4,8 +4,8 @@
 
 /** The innermost node that a row of the table stands for: the kernel, unit or architecture. */
 function nodeOfRow(page, row) {
-  const kind = { arch: 1, unit: 2, template: 3, kernel: 4, all: 5, part: 0 }[page.level];
-  const depth = { arch: 1, unit: 2, template: 3, kernel: 4, part: 5 };
+  const kind = { part: 0, input: 1, arch: 2, unit: 3, template: 4, kernel: 5, all: 6 }[page.level];
+  const depth = { input: 1, arch: 2, unit: 3, template: 4, kernel: 5, part: 6 };
   let at = page.root;
   for (;;) {
     const next = at.children.find((child) => child.first <= row && row < child.end);
@@ -75,12 +75,20 @@ function drawLegend(page) {
 
 function drawTotals(page) {
   const { root, rows } = page;
-  const words = [`${bytes(root.file)} in file`, `${bytes(root.inflated)} inflated`];
+  const words = rows.several ? [`${root.children.length} files`] : [];
+  words.push(`${bytes(root.file)} in file`, `${bytes(root.inflated)} inflated`);
   if (page.compared) words.push(`${MARKS[fate(root, page.measure)]}${changeText(root, page.measure)}`);
-  words.push(`${root.kernels.toLocaleString("en")} ${root.kernels === 1 ? "kernel" : "kernels"}`);
-  const archs = new Set(rows.arch);
-  const count = [...archs].filter((arch) => rows.text[arch] && rows.text[arch] !== "host").length;
-  words.push(`${count} ${count === 1 ? "architecture" : "architectures"}`);
+  const archs = new Set();
+  const kernels = new Set();
+  for (let i = 0; i < rows.count; i++) {
+    if (rows.file[i] === 0 && rows.inflated[i] === 0) continue;
+    archs.add(rows.text[rows.arch[i]]);
+    if (rows.text[rows.kernel[i]]) kernels.add(rows.kernel[i]);
+  }
+  archs.delete("");
+  archs.delete("host");
+  const count = (number, what) => `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
+  words.push(count(kernels.size, "kernel"), count(archs.size, "architecture"));
   document.getElementById("totals").textContent = words.join(" · ");
 }
 
@@ -249,6 +257,7 @@ async function start() {
   const page = new Page(columns(data), document.getElementById("title").textContent);
   document.getElementById("app").hidden = false;
   document.getElementById("status").hidden = true;
+  document.querySelector('#rows option[value="input"]').hidden = !page.rows.several;
   for (const id of ["area", "colour-change"]) document.getElementById(id).hidden = !page.compared;
   document.querySelector(`#colour input[value="${page.colour}"]`).checked = true;
   page.weigh();

@@ -6,11 +6,12 @@ const STEP = 500;
 
 /** What the rows are of: the columns that tell them apart. */
 const LEVELS = {
-  arch: ["arch"],
-  unit: ["arch", "unit"],
-  template: ["arch", "unit", "template"],
-  kernel: ["arch", "unit", "template", "kernel"],
-  all: ["arch", "unit", "template", "kernel", "part"],
+  input: ["input"],
+  arch: ["input", "arch"],
+  unit: ["input", "arch", "unit"],
+  template: ["input", "arch", "unit", "template"],
+  kernel: ["input", "arch", "unit", "template", "kernel"],
+  all: ["input", "arch", "unit", "template", "kernel", "part"],
   part: ["part"],
 };
 
@@ -18,7 +19,8 @@ const LEVELS = {
 function entryName(rows, i, level) {
   const text = (column) => rows.text[rows[column][i]];
   if (level === "part") return text("part");
-  if (level === "arch") return text("arch") || OUTSIDE;
+  if (level === "input") return text("input");
+  if (level === "arch") return text("arch") || CONTAINERS;
   const inKernel = text("kernel") || text("template");
   if (level === "unit") return text("unit") || (inKernel ? UNKNOWN_UNIT : text("part"));
   if (level === "template") return text("template") || text("kernel") || text("part");
@@ -33,7 +35,7 @@ function entriesOf(page) {
   const entries = [];
   let last = null;
   const same = (i) =>
-    last !== null && keys.every((key) => key[i] === key[last.row]) && (level === "arch" || last.name === entryName(rows, i, level));
+    last !== null && keys.every((key) => key[i] === key[last.row]) && (level === "input" || level === "arch" || last.name === entryName(rows, i, level));
   const start = (i) => {
     last = { row: i, name: entryName(rows, i, level), file: 0, inflated: 0, oldFile: 0, oldInflated: 0, was: false, end: 0 };
     entries.push(last);
@@ -85,9 +87,10 @@ function columnsOf(page) {
   const text = (name) => (entry) => page.rows.text[page.rows[name][entry.row]];
   const list = [{ key: "name", title: TITLES[page.level], name: true }];
   const keys = LEVELS[page.level];
-  if (keys.length > 1) list.push({ key: "arch", title: "Architecture", text: text("arch") });
-  if (keys.length > 2) list.push({ key: "unit", title: "Unit", text: text("unit") });
-  if (keys.length > 4) list.push({ key: "part", title: "Part", text: text("part") });
+  if (keys.length > 1 && page.rows.several) list.push({ key: "input", title: "File", text: text("input") });
+  if (keys.length > 2) list.push({ key: "arch", title: "Architecture", text: text("arch") });
+  if (keys.length > 3) list.push({ key: "unit", title: "Unit", text: text("unit") });
+  if (keys.length > 5) list.push({ key: "part", title: "Part", text: text("part") });
   list.push({ key: "file", title: "In file", number: true, text: (entry) => bytes(entry.file) });
   list.push({ key: "inflated", title: "Inflated", number: true, text: (entry) => bytes(entry.inflated) });
   if (page.compared) list.push({ key: "change", title: "Change", number: true, change: true });
@@ -95,7 +98,9 @@ function columnsOf(page) {
   return list;
 }
 
-const TITLES = { arch: "Architecture", unit: "Translation unit", template: "Template", kernel: "Kernel", all: "Kernel", part: "Part" };
+const TITLES = {
+  input: "File", arch: "Architecture", unit: "Translation unit", template: "Template", kernel: "Kernel", all: "Kernel", part: "Part",
+};
 
 /** What a column is sorted by. */
 function sorter(page, key) {
@@ -141,7 +146,7 @@ function drawRow(page, list, entry) {
       cell.scope = "row";
       // Bytes that belong to no kernel look different from a kernel of that name.
       const { kernel, template } = page.rows;
-      const named = page.rows.text[kernel[entry.row]] || page.rows.text[template[entry.row]] || ["arch", "part"].includes(page.level);
+      const named = page.rows.text[kernel[entry.row]] || page.rows.text[template[entry.row]] || ["input", "arch", "part"].includes(page.level);
       const button = element("button", named ? "name" : "name rest", entry.name);
       button.type = "button";
       button.dataset.row = entry.row;
@@ -158,8 +163,8 @@ function drawRow(page, list, entry) {
       cell.classList.add("change");
     } else {
       cell.textContent = column.text(entry);
-      if (column.key === "unit") {
-        cell.className = "unit";
+      if (["input", "unit"].includes(column.key)) {
+        cell.className = "long";
         cell.title = cell.textContent;
       }
     }
@@ -212,7 +217,7 @@ function listenToTable(page) {
     const key = event.target.closest("button")?.dataset.key;
     if (!key) return;
     // Names start at A, sizes at the largest.
-    const first = !["name", "arch", "unit", "part"].includes(key);
+    const first = !["name", "input", "arch", "unit", "part"].includes(key);
     page.sort = { key, down: page.sort.key === key ? !page.sort.down : first };
     page.shown = STEP;
     drawTable(page);

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::page::{PageRow, write};
 
 fn row(arch: &str, kernel: &str, part: &str, file: u64) -> PageRow {
-    let [arch, kernel, part] = [arch, kernel, part].map(str::to_owned);
+    let [arch, kernel, part] = [arch, kernel, part].map(Into::into);
     PageRow { arch, kernel, part, file, inflated: 3 * file, ..PageRow::default() }
 }
 
@@ -18,7 +18,7 @@ fn page(title: &str, compared: bool, rows: &[PageRow]) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// Five names, the sizes in the file and inflated, and both in the old file.
+/// Six names, the sizes in the file and inflated, and both in the old file.
 type Row = (Vec<String>, i64, i64, Option<i64>, Option<i64>);
 
 /// The rows of a page, read as its script does.
@@ -34,8 +34,8 @@ fn rows_of(page: &str) -> Vec<Row> {
         let start = &last[..usize::try_from(shared.as_u64().unwrap()).unwrap()];
         strings.push([start, &rest.as_str().unwrap().encode_utf16().collect::<Vec<u16>>()].concat());
     }
-    let mut at = [0; 5];
-    let columns = ["arch", "unit", "template", "kernel", "part"].map(list);
+    let mut at = [0; 6];
+    let columns = ["input", "arch", "unit", "template", "kernel", "part"].map(list);
     let [file, inflated, old_file, old_inflated] = ["file", "inflated", "old_file", "old_inflated"].map(list);
     let row = |i: usize| {
         let names = columns.iter().zip(&mut at).map(|(column, at)| {
@@ -56,11 +56,11 @@ fn rows_of_the_same_names_are_added_up() {
     let mut old = row("sm_80", "b", "code", 7);
     (old.old_file, old.old_inflated) = (Some(9), Some(5));
     let rows = [row("sm_80", "b", "code", 1), row("sm_80", "a", "code", 2), old.clone(), row("", "", "padding", 4)];
-    let names = |of: [&str; 5]| of.map(str::to_owned).to_vec();
+    let names = |of: [&str; 6]| of.map(str::to_owned).to_vec();
     let plain = rows_of(&page("t", false, &rows));
-    assert_eq!(plain[0], (names(["", "", "", "", "padding"]), 4, 12, None, None));
-    assert_eq!(plain[1], (names(["sm_80", "", "", "a", "code"]), 2, 6, None, None));
-    assert_eq!(plain[2], (names(["sm_80", "", "", "b", "code"]), 8, 24, None, None));
+    assert_eq!(plain[0], (names(["", "", "", "", "", "padding"]), 4, 12, None, None));
+    assert_eq!(plain[1], (names(["", "sm_80", "", "", "a", "code"]), 2, 6, None, None));
+    assert_eq!(plain[2], (names(["", "sm_80", "", "", "b", "code"]), 8, 24, None, None));
     assert_eq!(plain.len(), 3);
     let compared = rows_of(&page("t", true, &rows));
     assert_eq!(compared[1].3, None, "what is new has no old size");
@@ -80,7 +80,7 @@ fn any_name_comes_back_as_it_was() {
         "{{title}}",
     ];
     let rows: Vec<PageRow> = kernels.iter().map(|kernel| row("gfx90a", kernel, "code", 1)).collect();
-    let mut found: Vec<String> = rows_of(&page("t", false, &rows)).into_iter().map(|(names, ..)| names[3].clone()).collect();
+    let mut found: Vec<String> = rows_of(&page("t", false, &rows)).into_iter().map(|(names, ..)| names[4].clone()).collect();
     found.sort();
     let mut expected = kernels.map(str::to_owned);
     expected.sort();

@@ -4,7 +4,8 @@
 
 const HUES = [255, 165, 70, 310, 215, 30, 120, 345, 190, 285];
 const PARTS = {
-  code: 255, constants: 165, data: 130, symbols: 305, debug: 75, relocations: 345, notes: 210, registration: 30,
+  code: 255, mercury: 235, ptx: 280, bitcode: 290, spirv: 270, constants: 165, data: 130, attributes: 190, symbols: 310, debug: 75,
+  relocations: 345, notes: 210, registration: 30, image: 100, files: 50,
 };
 const MOST_TILES = 1500;
 const FEWEST_TILES = 300;
@@ -96,8 +97,10 @@ function tilesOf(at, width, height) {
       const tile = { node: item, inner: branching(item), x: left, y: up, w: wide, h: high, depth, top: depth === 0 ? tiles.length : top, group: false };
       tiles.push(tile);
       const [across, down] = [wide - 6, high - HEADER - 3];
-      if (depth >= 3 || item.children.length === 0 || across < 58 || down < 25 || tiles.length > MOST_TILES) return;
-      const inside = visible(tile.inner, least / (across * down), 1);
+      // The deeper, the larger: what is opened by a click is better read then.
+      const room = item.children.length > 0 && depth < 3 && across > 60 + 25 * depth && down > 30 + 15 * depth;
+      if (!room || tiles.length > MOST_TILES) return;
+      const inside = visible(tile.inner, ((1 + depth) * least) / (across * down), 1);
       tile.group = worthShowing(inside);
       if (tile.group) fill(inside, tile.top, left + 3, up + HEADER, across, down, depth + 1);
     });
@@ -115,7 +118,7 @@ function label(at) {
     const rest = from < 0 ? "" : at.name.slice(from + at.parent.name.length);
     if (rest) return rest;
   }
-  if (at.kind === "unit") return at.name.slice(at.name.lastIndexOf("/") + 1) || at.name;
+  if (at.kind === "unit" || at.kind === "input") return at.name.slice(at.name.lastIndexOf("/") + 1) || at.name;
   if (at.kind === "kernel" || at.kind === "template") return at.name.replace(/^(?:void|auto) /, "");
   return at.name;
 }
@@ -173,7 +176,7 @@ function paint(tile, page) {
     return hue === undefined ? [0, 0] : [hue, 1];
   }
   const top = page.tiles[tile.top].node;
-  if (top.kind === "others" || top.name === OUTSIDE) return [0, 0];
+  if (top.kind === "others" || top.name === CONTAINERS) return [0, 0];
   return [HUES[order % HUES.length], order < HUES.length ? 1 : 0.6];
 }
 
@@ -210,10 +213,12 @@ function drawTile(tile, index, page, width, height) {
   made.dataset.index = index;
   if (page.compared) made.classList.add(fate(at, page.measure));
   if (page.found && at.hits === 0) made.classList.add("dim");
-  if (w > 34 && h > 15) {
+  const withSize = group && w > 150;
+  const name = tileLabel(tile, w - (withSize ? 80 : 12));
+  // The start of a name tells something from five letters on.
+  if (h > 15 && (w > 52 || name.length * 6.8 < w - 10)) {
     const text = element("span", "text");
-    const withSize = group && w > 150;
-    text.append(element("span", "label", tileLabel(tile, w - (withSize ? 80 : 12))));
+    text.append(element("span", "label", name));
     // A short name stands beside its size; else the size goes below, if there is room.
     if (group ? withSize : h > 34) text.append(element("span", "size", sizeText(at, page, w - 12)));
     made.append(text);
@@ -281,7 +286,7 @@ function tipText(at, page) {
   return tip;
 }
 
-const KINDS = { arch: "architecture", unit: "unit", template: "template", kernel: "kernel" };
+const KINDS = { input: "file", arch: "architecture", unit: "unit", template: "template", kernel: "kernel" };
 
 function showTip(at, page, x, y) {
   const tip = document.getElementById("tip");
