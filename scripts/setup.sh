@@ -16,6 +16,8 @@ build=(
 tests=(
     # the tools that offld is compared with
     clang-tools-22
+    # the programs whose files `offld inspect` opens, beside tar, gzip and dpkg-deb
+    xz-utils zstd bzip2
     # lint and bench, and what shows which programs a link starts
     shellcheck jq hyperfine time strace
     # one of the host linkers that tests link with
@@ -46,6 +48,16 @@ fetch_wheel() {
     python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: --platform manylinux2014_x86_64 --dest "$folder" \
         "nvidia-cuda-runtime-cu12==$cuda_runtime_wheel" >&2 || shortfall "could not download the PyPI wheel of CUDA's runtime $cuda_runtime_wheel"
 }
+# A Debian package with device code, which `offld inspect` is tested with: 8 MB of HIP code in Debian 12 and 13.
+fetch_package() {
+    local folder
+    folder=$(cd "$(dirname "$0")/.." && pwd)/target/debs
+    if compgen -G "$folder/librocrand1_*.deb" >/dev/null; then return; fi
+    say 'downloading the Debian package librocrand1'
+    mkdir -p "$folder"
+    # As it is downloaded by the user, apt warns that it could not use one with fewer rights.
+    (cd "$folder" && apt-get download -qq librocrand1 >/dev/null 2>&1) || shortfall 'could not download the Debian package librocrand1 (apt-get download)'
+}
 if [ "${1:-}" = --demo ]; then
     shift
     NEEDS_ALL=1
@@ -56,6 +68,7 @@ else
     install_servers redis-server nginx-light openssl
     fetch_cmake
     fetch_wheel
+    fetch_package
 fi
 
 if ! command -v cargo >/dev/null; then

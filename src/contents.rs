@@ -2,13 +2,16 @@
 //! is noted as an error, and the rest of the file is gone through all the same. Images are read in chunks, so memory use does not
 //! depend on their size.
 //!
-//! `walk` does the recursion; `what` recognizes formats; `containers`, `objects`, `archive`, `zip` and `bitcode` each read one
-//! family of formats; `image` describes an image. `registers` and `libraries` find the runtimes that a file registers with;
-//! `report` is the result as data; `folders` finds the files below a folder.
+//! `walk` does the recursion; `what` recognizes formats; `containers`, `objects`, `archive`, `zip`, `tar`, `compressed` and
+//! `bitcode` each read one family of formats; `allowance` holds them to a limit of what may come out of a small file; `image`
+//! describes an image. `registers` and `libraries` find the runtimes that a file registers with; `report` is the result as data;
+//! `folders` finds the files below a folder.
 
+mod allowance;
 mod archive;
 mod bitcode;
 pub(crate) mod bytes_of;
+mod compressed;
 mod containers;
 pub(crate) mod folders;
 mod image;
@@ -18,6 +21,7 @@ mod libraries;
 mod objects;
 mod registers;
 pub mod report;
+mod tar;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -30,7 +34,7 @@ use std::sync::{Arc, Mutex};
 use anyhow::{Context, Result};
 use object::elf::{ET_DYN, ET_EXEC, ET_REL};
 
-use crate::formats::{bundle, compressed, dynamic, fatbin, magic, offload_binary};
+use crate::formats::{bundle, compressed as compressed_bundle, dynamic, fatbin, magic, offload_binary};
 use crate::io::piece::{Piece, Spool};
 use crate::sys::session::Session;
 use image::ImageMetadata;
@@ -40,7 +44,7 @@ use walk::{Cursor, Walk};
 use what::{ByteKind, byte_kind};
 
 /// What is wanted of each file.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Options {
     /// Whether to list the kernels of images.
     pub kernels: bool,
@@ -51,6 +55,14 @@ pub(crate) struct Options {
     /// Whether to find out what each byte belongs to ([`Reader::footprint`]), with names in here. Then images are not hashed, and
     /// registrations are not looked for.
     pub sizes: Option<Arc<Names>>,
+    /// How many bytes may come out of what is compressed in a file, at the most; 1000 times its size is a limit, too.
+    pub max_unpacked: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { kernels: false, headers_only: false, keep_bytes: false, max_unpacked: allowance::MAX_UNPACKED, sizes: None }
+    }
 }
 
 /// Goes into files.
@@ -125,7 +137,7 @@ fn kind(data: &[u8]) -> &'static str {
     match byte_kind(data, true) {
         ByteKind::Containers if offload_binary::is_offload_binary(data) => "offload-binary",
         ByteKind::Containers if bundle::is_bundle(data) => "bundle",
-        ByteKind::Containers if compressed::is_compressed(data) => "compressed-bundle",
+        ByteKind::Containers if compressed_bundle::is_compressed(data) => "compressed-bundle",
         ByteKind::Containers => {
             debug_assert!(fatbin::is_fatbin(data));
             "fatbinary"
@@ -134,6 +146,8 @@ fn kind(data: &[u8]) -> &'static str {
         ByteKind::Archive if data.starts_with(&magic::THIN_ARCHIVE) => "thin-archive",
         ByteKind::Archive => "archive",
         ByteKind::Zip => "zip",
+        ByteKind::Tar => "tar",
+        ByteKind::Compressed(compression) => compression.name(),
         ByteKind::Object(FileKind::Elf32 | FileKind::Elf64) => elf_kind(data),
         ByteKind::Object(FileKind::Coff | FileKind::CoffBig) => "coff-object",
         ByteKind::Object(FileKind::Pe32 | FileKind::Pe64) => "pe",

@@ -1,5 +1,6 @@
 //! `offld inspect FILE…`: lists the device code in files, as a table or as JSON. The exit status says whether there is any.
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use clap::Args;
 use crate::contents;
 use crate::contents::report::Report;
 use crate::error::{self, Silent, StepFailed};
+use crate::store::settings;
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::Shell;
 use crate::sys::table::Style;
@@ -29,8 +31,8 @@ pub(super) const AFTER_HELP: &str = "Exit status: 0 where there is device code, 
 /// The options of `offld inspect`.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// Objects, libraries, programs, archives, wheels and other zip files, bundles, device code by itself; folders, for all that is
-    /// in them; - is stdin
+    /// Objects, libraries, programs, archives, wheels and other zip files, tar archives, packages (.deb), bundles, device code by
+    /// itself, and whatever of this gzip, xz, zstd or bzip2 has compressed; folders, for all that is in them; - is stdin
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Show the kernels of ELF images: registers, shared memory, scratch memory, size of the code
@@ -45,9 +47,13 @@ pub(super) struct Options {
     /// Write each image to a file in DIR; all of them or none, and never over a file that is there
     #[arg(long, value_name = "DIR")]
     extract: Option<PathBuf>,
-    /// Read headers alone: no hashes, and nothing is inflated but members of zip files and the heads of compressed bundles
+    /// Read headers alone: no hashes, and nothing is unpacked but compressed files, members of archives and the heads of compressed
+    /// bundles
     #[arg(long, conflicts_with_all = ["kernels", "extract"])]
     headers_only: bool,
+    /// The most that may come out of what is compressed in a file, such as 500M or 2G; 64G by default, and 1000 times its size
+    #[arg(long, value_name = "SIZE")]
+    max_unpacked: Option<OsString>,
     /// Show sizes in bytes
     #[arg(long)]
     bytes: bool,
@@ -58,9 +64,11 @@ pub(super) struct Options {
 
 /// Runs `offld inspect`.
 pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
-    let Options { files, kernels, no_demangle, json, extract, headers_only, bytes, summary } = options;
+    let Options { files, kernels, no_demangle, json, extract, headers_only, max_unpacked, bytes, summary } = options;
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
-    let options = contents::Options { kernels, headers_only, keep_bytes: false, sizes: None };
+    let size = max_unpacked.map(|size| settings::parse_size(&size).context("--max-unpacked")).transpose().map_err(with_status)?;
+    let max_unpacked = size.unwrap_or(contents::Options::default().max_unpacked);
+    let options = contents::Options { kernels, headers_only, max_unpacked, ..contents::Options::default() };
     let request = Request { files, options, extract };
     let report = inspect(&request, &session).map_err(with_status)?;
     let text = if json {

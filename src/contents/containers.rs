@@ -342,7 +342,7 @@ fn shifted(error: anyhow::Error, base: u64) -> anyhow::Error {
 }
 
 /// The format error that an error of a reader wraps, if it is one.
-fn unwrapped(error: anyhow::Error) -> anyhow::Error {
+pub(super) fn unwrapped(error: anyhow::Error) -> anyhow::Error {
     match error.downcast::<std::io::Error>() {
         Ok(error) => Malformed::or_io(error),
         Err(error) => error,

@@ -143,6 +143,8 @@ fn format(data: &[u8]) -> (&'static str, Option<elf::Machine>) {
         ByteKind::TileIr => "tile-ir",
         ByteKind::Archive => "archive",
         ByteKind::Zip => "zip",
+        ByteKind::Tar => "tar",
+        ByteKind::Compressed(compression) => compression.name(),
         ByteKind::Containers | ByteKind::TextBundle(_) => "container",
         ByteKind::Empty => "empty",
         ByteKind::Zstd => "zstd",

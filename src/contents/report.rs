@@ -126,7 +126,7 @@ impl Image {
 #[serde(tag = "in", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Step {
-    /// A member of an archive or of a zip file.
+    /// A member of an archive, a zip file or a tar archive.
     Member {
         /// Its name.
         name: String,
@@ -136,9 +136,20 @@ pub enum Step {
         offset: Option<u64>,
         /// Its size as stored, which may be compressed.
         size: u64,
-        /// The compression method of a member of a zip file.
+        /// The compression method of a member of a zip file; `sparse` where a tar archive leaves out zeros.
         compression: Option<&'static str>,
         /// Its decompressed size, if it is compressed.
+        plain_size: Option<u64>,
+    },
+    /// A file that is compressed as a whole.
+    Compressed {
+        /// What compressed it: `gzip`, `xz`, `zstd`, `bzip2`.
+        name: &'static str,
+        /// Where it starts.
+        offset: Option<u64>,
+        /// Its size as stored.
+        size: u64,
+        /// Its decompressed size; none of a tar archive, of which not all is kept.
         plain_size: Option<u64>,
     },
     /// A section of an object or program.
@@ -268,7 +279,7 @@ impl Place {
 
     /// Whether a container that it is in is compressed.
     pub(super) fn is_compressed(&self) -> bool {
-        self.steps.iter().any(|step| matches!(step, Step::Container { compression: Some(_), .. }))
+        self.steps.iter().any(|step| matches!(step, Step::Compressed { .. } | Step::Container { compression: Some(_), .. }))
     }
 
     /// The innermost container.
@@ -295,6 +306,7 @@ impl fmt::Display for Place {
             match step {
                 Step::Member { name, .. } => write!(f, "({name})")?,
                 Step::Section { name, .. } | Step::Symbol { name, .. } => write!(f, ": {name}")?,
+                Step::Compressed { .. } => {}
                 Step::Container { name, within, .. } => write!(f, ": {name} at {within:#x}")?,
             }
         }

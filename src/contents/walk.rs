@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context, Error, Result, bail};
 use object::FileKind;
 
+use super::allowance::Allowance;
 use super::image::ImageMetadata;
 use super::layout::{Fill, Layout, Part, Spot};
 use super::report::{Entries, FileReport, Image, Linker, Place, Registration};
 use super::what::{ByteKind, byte_kind};
-use super::{Options, Reader, archive, bitcode, bytes_of, containers, image, objects, registers, zip};
+use super::{Options, Reader, archive, bitcode, bytes_of, compressed, containers, image, objects, registers, tar, zip};
 use crate::error;
 use crate::formats::archive::MAX_NESTING;
 use crate::formats::elf::link_note::{self, LinkedBy};
@@ -40,8 +41,8 @@ pub(super) struct Walk<'r> {
     pub(super) layout: Option<Layout>,
     /// How many more members, sections and containers may be opened.
     left: Arc<AtomicU64>,
-    /// How many more bytes may be inflated of members of zip files.
-    pub(super) inflatable: u64,
+    /// How many more bytes may be unpacked of what is compressed as a file or as a member.
+    pub(super) allowance: Allowance,
     spool: &'r Mutex<Spool>,
     reader: &'r Reader<'r>,
 }
@@ -50,7 +51,7 @@ pub(super) struct Walk<'r> {
 pub(super) struct Limits<'r> {
     reader: &'r Reader<'r>,
     left: Arc<AtomicU64>,
-    inflatable: u64,
+    allowance: Allowance,
 }
 
 /// Bytes to be inspected, with their place and what the enclosing containers say about them.
@@ -88,19 +89,19 @@ impl<'r> Walk<'r> {
         let left = Arc::new(AtomicU64::new(FEW + size / BYTES_EACH));
         let (images, registrations, entries) = (Vec::new(), Vec::new(), Vec::new());
         let (linked_by, errors) = (Vec::new(), Vec::new());
-        let inflatable = zip::most_inflated(size);
+        let allowance = Allowance::new(size, options.max_unpacked, &signals);
         let layout = options.sizes.as_ref().map(Layout::new);
-        Walk { options, signals, images, registrations, entries, linked_by, errors, layout, left, inflatable, spool, reader }
+        Walk { options, signals, images, registrations, entries, linked_by, errors, layout, left, allowance, spool, reader }
     }
 
     /// A walk through something that another one has met.
     pub(super) fn within(limits: &Limits<'r>) -> Walk<'r> {
-        Walk { left: Arc::clone(&limits.left), inflatable: limits.inflatable, ..Walk::new(limits.reader, 0) }
+        Walk { left: Arc::clone(&limits.left), allowance: limits.allowance.clone(), ..Walk::new(limits.reader, 0) }
     }
 
     /// What a walk through something in here is limited by.
     pub(super) fn limits(&self) -> Limits<'r> {
-        Limits { reader: self.reader, left: Arc::clone(&self.left), inflatable: self.inflatable }
+        Limits { reader: self.reader, left: Arc::clone(&self.left), allowance: self.allowance.clone() }
     }
 
     /// The bytes of an image, for whoever writes them when the walk is over. What was inflated is in a file of its own, with all
@@ -152,6 +153,8 @@ impl<'r> Walk<'r> {
             ByteKind::TextBundle(comment) => containers::text_bundle(self, cursor, comment),
             ByteKind::Archive => archive::members(self, cursor),
             ByteKind::Zip => zip::members(self, cursor),
+            ByteKind::Tar => tar::members(self, cursor),
+            ByteKind::Compressed(compression) => compressed::file(self, cursor, compression),
             ByteKind::Zstd if !self.options.headers_only => containers::zstd_frame(self, cursor),
             ByteKind::Object(kind) if cursor.inside => self.device_object(cursor, kind),
             ByteKind::Object(kind) => self.host_object(cursor, kind),

@@ -3,10 +3,11 @@
 use object::FileKind;
 use object::read::coff::CoffFile;
 
-use crate::formats::{bundle, compressed, fatbin, magic, offload_binary, zip};
+use crate::formats::compression::Compression;
+use crate::formats::{bundle, compressed, fatbin, magic, offload_binary, tar, zip};
 
-/// How a frame of zstd starts.
-const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// How much of what is compressed is unpacked to tell what it is.
+pub(super) const START: u64 = 64 << 10;
 
 /// The formats that hold or are device code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +20,10 @@ pub(super) enum ByteKind {
     Archive,
     /// A zip file, such as a Python wheel.
     Zip,
+    /// A tar archive.
+    Tar,
+    /// A file that is compressed as a whole.
+    Compressed(Compression),
     /// ELF, COFF, PE or another file with sections.
     Object(FileKind),
     /// LLVM bitcode.
@@ -49,11 +54,17 @@ pub(super) fn byte_kind(data: &[u8], host: bool) -> ByteKind {
     if magic::is_archive(data) {
         return ByteKind::Archive;
     }
-    if !host && data.starts_with(&ZSTD) {
+    if !host && data.starts_with(&magic::ZSTD) {
         return ByteKind::Zstd;
     }
     if host && zip::is_zip(data) {
         return ByteKind::Zip;
+    }
+    if host && tar::is_tar(data) {
+        return ByteKind::Tar;
+    }
+    if let Some(compression) = Compression::of(data).filter(|_| host) {
+        return ByteKind::Compressed(compression);
     }
     if magic::is_bitcode(data) {
         return ByteKind::Bitcode;
@@ -73,6 +84,16 @@ pub(super) fn byte_kind(data: &[u8], host: bool) -> ByteKind {
         Ok(kind) if is_linkable(kind) => ByteKind::Object(kind),
         _ if is_ptx(data) => ByteKind::Ptx,
         _ => ByteKind::Unknown,
+    }
+}
+
+/// Whether there can be device code in a file that begins with `start`, which is all of it or [`START`] bytes.
+pub(super) fn may_have_device_code(start: &[u8]) -> bool {
+    match byte_kind(start, true) {
+        ByteKind::Empty => false,
+        // Whether it is a COFF object is told by tables further on.
+        ByteKind::Unknown => start.len() as u64 >= START && matches!(FileKind::parse(start), Ok(FileKind::Coff)),
+        _ => true,
     }
 }
 

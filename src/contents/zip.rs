@@ -2,26 +2,14 @@
 //! code or with files in them are inflated: to a temporary file, one after the other. What a small file could grow to is limited.
 
 use anyhow::{Error, Result, anyhow};
-use object::FileKind;
 
 use super::layout::Part;
 use super::report::Step;
 use super::walk::{Cursor, Walk};
-use super::what::{ByteKind, byte_kind};
+use super::what::{START, may_have_device_code};
 use crate::formats::archive::ArchiveFault;
 use crate::formats::zip::{ZipFile, ZipMember, ZipMethod};
 use crate::io::piece::{Piece, check_zip_member, start_of_zip_member, zip_member};
-
-/// How much of a member is inflated to tell what it is.
-const START: u64 = 64 << 10;
-/// How much the members of a file may grow to, all together: this, and for each byte of the file [`GROWTH`] more.
-const LEAST_GROWTH: u64 = 1 << 30;
-const GROWTH: u64 = 100;
-
-/// How many bytes may be inflated of the members in a file of `size` bytes.
-pub(super) fn most_inflated(size: u64) -> u64 {
-    LEAST_GROWTH.saturating_add(size.saturating_mul(GROWTH))
-}
 
 /// Inspects every member of the zip file at `cursor`, in order. A member that cannot be read is noted, and the rest is inspected.
 pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
@@ -46,9 +34,10 @@ fn one(walk: &mut Walk<'_>, cursor: &Cursor, member: &ZipMember<'_>) -> Result<(
     let fault = |error| located(cursor, member, error);
     take(walk, cursor, member, member.plain_size.min(START))?;
     let start = start_of_zip_member(&cursor.piece, member, START).map_err(fault)?;
-    if !is_wanted(&start, member) {
+    if !may_have_device_code(&start) {
         if let Some(stored) = cursor.piece.slice(member.offset, member.size) {
-            walk.unread(&Cursor { piece: stored, ..cursor.clone() }, Part::Files, member.plain_size);
+            let member_at = cursor.deeper(stored, cursor.place.clone(), cursor.facts.clone());
+            walk.unread(&member_at, Part::Files, member.plain_size);
         }
         return Ok(());
     }
@@ -93,27 +82,12 @@ fn located(cursor: &Cursor, member: &ZipMember<'_>, error: Error) -> Error {
     }
 }
 
-/// Whether there can be device code in `member`, which begins with `start`.
-fn is_wanted(start: &[u8], member: &ZipMember<'_>) -> bool {
-    match byte_kind(start, true) {
-        ByteKind::Empty => false,
-        // Whether it is a COFF object is told by tables further on.
-        ByteKind::Unknown => member.plain_size > START && matches!(FileKind::parse(start), Ok(FileKind::Coff)),
-        _ => true,
-    }
-}
-
 /// Counts `size` bytes that are to come out of `member`.
-fn take(walk: &mut Walk<'_>, cursor: &Cursor, member: &ZipMember<'_>, size: u64) -> Result<()> {
+fn take(walk: &Walk<'_>, cursor: &Cursor, member: &ZipMember<'_>, size: u64) -> Result<()> {
     if member.method == ZipMethod::Stored {
         return Ok(());
     }
-    let left = walk.inflatable.checked_sub(size).ok_or_else(|| {
-        let most = "with it, more than 1 GiB plus 100 times the size of the file would have come out of it";
-        told(cursor, &member.fault(format!("not inflated: {most}")))
-    })?;
-    walk.inflatable = left;
-    Ok(())
+    walk.allowance.take(size).map_err(|limit| told(cursor, &member.fault(limit)))
 }
 
 fn told(cursor: &Cursor, fault: &ArchiveFault) -> Error {

@@ -13,9 +13,12 @@ use crate::error::Error;
 pub struct InspectOptions {
     /// Read the kernels of images that are ELF files, too.
     pub kernels: bool,
-    /// Read headers alone: no hashes, and nothing is inflated but members of zip files and the heads of compressed bundles. The
-    /// images' bytes cannot be written then.
+    /// Read headers alone: no hashes, and nothing is unpacked but compressed files, members of archives and the heads of compressed
+    /// bundles. The images' bytes cannot be written then.
     pub headers_only: bool,
+    /// How many bytes may come out of what is compressed in the file, at the most: 64 GiB, if nothing is said. 1000 times the size
+    /// of the file is a limit, too.
+    pub max_unpacked: Option<u64>,
 }
 
 /// The device images in the file at `path`: an object, library, program, archive, wheel, bundle or image of any kind; `-` is stdin.
@@ -48,7 +51,8 @@ pub struct InspectOptions {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn inspect(path: impl AsRef<Path>, options: &InspectOptions) -> Result<FileReport, Error> {
-    let InspectOptions { kernels, headers_only } = *options;
-    let options = Options { kernels, headers_only, keep_bytes: !headers_only, sizes: None };
+    let InspectOptions { kernels, headers_only, max_unpacked } = *options;
+    let max_unpacked = max_unpacked.unwrap_or(Options::default().max_unpacked);
+    let options = Options { kernels, headers_only, keep_bytes: !headers_only, max_unpacked, sizes: None };
     Reader::new(options, &Messages::discard().session()).open(path.as_ref()).map_err(Error::of)
 }

@@ -46,6 +46,19 @@ pub const ZIP: [u8; 4] = *b"PK\x03\x04";
 /// The end of a zip file.
 pub const EMPTY_ZIP: [u8; 4] = *b"PK\x05\x06";
 
+/// What gzip writes: RFC 1952, with the only method that it knows.
+pub const GZIP: [u8; 3] = [0x1f, 0x8b, 8];
+/// A file of xz.
+pub const XZ: [u8; 6] = *b"\xfd7zXZ\0";
+/// A block of bzip2, behind `BZh` and a digit; the end of the file is where the last block is followed by [`BZIP2_END`].
+pub const BZIP2_BLOCK: [u8; 6] = [0x31, 0x41, 0x59, 0x26, 0x53, 0x59];
+/// The end of a file of bzip2.
+pub const BZIP2_END: [u8; 6] = [0x17, 0x72, 0x45, 0x38, 0x50, 0x90];
+/// A header of a tar archive, where POSIX or GNU wrote it, and where in it this is.
+pub const TAR: [u8; 5] = *b"ustar";
+/// The offset of [`TAR`] in bytes.
+pub const TAR_AT: usize = 257;
+
 /// Whether `data` starts as bitcode does, in its wrapper or not.
 pub fn is_bitcode(data: &[u8]) -> bool {
     data.starts_with(&BITCODE) || data.starts_with(&BITCODE_WRAPPER)

@@ -10,6 +10,7 @@ pub mod bitstream;
 pub mod bundle;
 pub mod coff;
 pub mod compressed;
+pub mod compression;
 pub mod deferred_section;
 pub mod dynamic;
 pub mod elf;
@@ -25,6 +26,7 @@ pub mod offload_sections;
 pub mod producer;
 #[cfg(test)]
 pub(crate) mod reference;
+pub mod tar;
 pub mod zip;
 
 use crate::error::Malformed;

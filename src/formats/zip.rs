@@ -19,16 +19,14 @@
 mod tests;
 mod unpack;
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path};
+use std::path::Path;
 
 use rawzip::{CompressionMethod, ErrorKind, ZipFileHeaderRecord, ZipSliceArchive, ZipSliceEntries};
 
 pub use super::magic::{EMPTY_ZIP, ZIP};
 pub use unpack::ZipReader;
 
-use super::archive::{ArchiveFault, shown_name};
+use super::archive::{ArchiveFault, name, shown_name};
 
 /// The most by which deflated data can grow, and zstd's: a block of 128 KiB takes at least 4 bytes.
 const DEFLATE_GROWTH: u64 = 1032;
@@ -81,18 +79,13 @@ impl ZipMember<'_> {
     /// The path below the folder that the zip file is unpacked to; none where the name is absolute or leads out of that folder,
     /// which no unpacker takes.
     pub fn path(&self) -> Option<&Path> {
-        let path = Path::new(OsStr::from_bytes(self.name));
-        let is_below = path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-        is_below.then_some(path)
+        name::path_below(self.name)
     }
 
     /// What is wrong with the name, where something is: such a name is made to deceive who unpacks the file, or who reads what is
     /// in it.
     pub fn name_fault(&self) -> Option<ArchiveFault> {
-        if self.path().is_none() {
-            return Some(self.fault("its name leads out of the folder that the zip file is unpacked to"));
-        }
-        self.name.iter().any(u8::is_ascii_control).then(|| self.fault("its name has control characters"))
+        name::name_fault(self.name).map(|what| self.fault(what))
     }
 
     /// The name for messages: control characters are escaped, and a very long name is cut.

@@ -155,7 +155,8 @@ fn user_name(user: u32) -> String {
     name.map_or_else(|| format!("user {user}"), |name| format!("{name} (user {user})"))
 }
 
-/// Parses a size: a number of bytes, or of `K`, `M`, `G` or `T`, which are powers of 1024: `5G`, `1.5g`, `500MB`, `2GiB`.
+/// Parses a size: a number of bytes, or of `K`, `M`, `G` or `T`, which are powers of 1024 (`5G`, `1.5g`, `2GiB`); of `KB`, `MB`,
+/// `GB` or `TB`, which are powers of 1000.
 ///
 /// # Errors
 /// Anything else.
@@ -164,18 +165,22 @@ pub(crate) fn parse_size(text: &OsStr) -> Result<u64> {
     let all = text.to_str().with_context(shown)?.trim();
     let digits = all.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(all.len());
     let (number, unit) = all.split_at_checked(digits).with_context(shown)?;
-    let power = match unit.to_ascii_uppercase().as_str() {
-        "" | "B" => 0,
-        "K" | "KB" | "KIB" => 10,
-        "M" | "MB" | "MIB" => 20,
-        "G" | "GB" | "GIB" => 30,
-        "T" | "TB" | "TIB" => 40,
+    let unit: u64 = match unit.to_ascii_uppercase().as_str() {
+        "" | "B" => 1,
+        "K" | "KIB" => 1 << 10,
+        "M" | "MIB" => 1 << 20,
+        "G" | "GIB" => 1 << 30,
+        "T" | "TIB" => 1 << 40,
+        "KB" => 1000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        "TB" => 1_000_000_000_000,
         _ => bail!(shown()),
     };
     let bytes = match number.parse::<u64>() {
-        Ok(number) => number.checked_mul(1 << power),
+        Ok(number) => number.checked_mul(unit),
         Err(_) => {
-            let bytes = number.parse::<f64>().ok().map(|number| number * (1u64 << power) as f64);
+            let bytes = number.parse::<f64>().ok().map(|number| number * unit as f64);
             bytes.filter(|bytes| *bytes >= 0.0 && *bytes < u64::MAX as f64).map(|bytes| bytes as u64)
         }
     };
@@ -273,7 +278,7 @@ mod tests {
     fn sizes() {
         let size = |text: &str| parse_size(OsStr::new(text)).ok();
         assert_eq!(size("5G"), Some(5 << 30));
-        assert_eq!(size("500MB"), Some(500 << 20));
+        assert_eq!((size("500MB"), size("500M"), size("1.5gb")), (Some(500_000_000), Some(500 << 20), Some(1_500_000_000)));
         assert_eq!(size("1.5k"), Some(1536));
         assert_eq!((size("2TiB"), size("7"), size("7b")), (Some(2 << 40), Some(7), Some(7)));
         assert_eq!(size("18446744073709551615"), Some(u64::MAX));

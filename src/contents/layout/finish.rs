@@ -153,16 +153,18 @@ fn together(
     let shares = of_images(&mut layout, divided);
     footprint.images = std::mem::take(&mut layout.images);
     let mut of_jobs: Vec<Vec<Leaf>> = Vec::new();
-    for (one, of_one) in inner {
-        let first = u32::try_from(footprint.images.len()).unwrap_or(u32::MAX);
-        let renumbered = |leaf: Leaf| {
-            let image = leaf.label.image.map(|image| image.saturating_add(first));
-            Leaf { label: Label { image, ..leaf.label }, ..leaf }
-        };
-        of_jobs.push(one.leaves.into_iter().map(renumbered).collect());
-        footprint.images.extend(one.images);
-        footprint.uncompressed.extend(one.uncompressed);
+    for (mut one, of_one) in inner {
+        let leaves = std::mem::take(&mut one.leaves);
+        of_jobs.push(renumbered(&footprint, leaves));
+        add(&mut footprint, one);
         errors.extend(of_one);
+    }
+    for mut one in std::mem::take(&mut layout.counted) {
+        footprint.size += one.size;
+        let leaves = std::mem::take(&mut one.leaves);
+        let leaves = renumbered(&footprint, leaves);
+        footprint.leaves.extend(leaves);
+        add(&mut footprint, one);
     }
     let mut built: Vec<Vec<Leaf>> = layout.spaces.iter().map(|_| Vec::new()).collect();
     // What is in a space comes after it.
@@ -171,7 +173,7 @@ fn together(
         for (to, bytes) in shares {
             match to {
                 To::Label(label) => leaves.push(Leaf { label, file: bytes, inflated: bytes }),
-                To::Unread(label, inflated) => leaves.push(Leaf { label, file: bytes, inflated }),
+                To::Unread(label, inflated, _) => leaves.push(Leaf { label, file: bytes, inflated }),
                 To::Space(space) => {
                     let size = layout.spaces.get(space).map_or(0, |space| space.piece.size());
                     let held = built.get_mut(space).map(std::mem::take).unwrap_or_default();
@@ -195,6 +197,22 @@ fn together(
         footprint.leaves.append(&mut built[root]);
     }
     footprint
+}
+
+/// `leaves` of images that come behind those of `footprint`.
+fn renumbered(footprint: &Footprint, leaves: Vec<Leaf>) -> Vec<Leaf> {
+    let first = u32::try_from(footprint.images.len()).unwrap_or(u32::MAX);
+    let renumber = |leaf: Leaf| {
+        let image = leaf.label.image.map(|image| image.saturating_add(first));
+        Leaf { label: Label { image, ..leaf.label }, ..leaf }
+    };
+    leaves.into_iter().map(renumber).collect()
+}
+
+/// Adds the images of `one`, and what in it could be compressed, to `footprint`.
+fn add(footprint: &mut Footprint, one: Footprint) {
+    footprint.images.extend(one.images);
+    footprint.uncompressed.extend(one.uncompressed);
 }
 
 /// Hands what was found out about images to them, and returns the rest.

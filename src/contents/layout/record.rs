@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::super::report::Image;
 use super::super::walk::{Cursor, Walk};
 use super::sweep::Claim;
-use super::{Label, Name, Names, Part, SizedImage, Uncompressed};
+use super::{Footprint, Label, Leaf, Name, Names, Part, SizedImage, Uncompressed};
 use crate::io::piece::Piece;
 
 /// The depth of claims by what a thing is in; those of sections and symbols inside of an object are below.
@@ -49,8 +49,8 @@ pub(super) struct Space {
 pub(super) enum To {
     /// Nothing that goes on.
     Label(Label),
-    /// Nothing that goes on, of which there are this many bytes inflated.
-    Unread(Label, u64),
+    /// Nothing that goes on, of which there are this many bytes inflated; and where it starts, so that two of a size are two.
+    Unread(Label, u64, u64),
     /// What is in this space, byte for byte.
     Space(usize),
     /// What comes out of this job, when it has been inflated.
@@ -69,13 +69,23 @@ pub(in crate::contents) struct Layout {
     pub(super) jobs: Vec<Job>,
     pub(super) images: Vec<SizedImage>,
     pub(super) uncompressed: Vec<Uncompressed>,
+    /// What was only there while it was counted.
+    pub(super) counted: Vec<Footprint>,
 }
 
 impl Layout {
     /// For a walk.
     pub(in crate::contents) fn new(names: &Arc<Names>) -> Layout {
         let (spaces, roots, jobs) = (Vec::new(), Vec::new(), Vec::new());
-        Layout { names: Arc::clone(names), spaces, roots, jobs, images: Vec::new(), uncompressed: Vec::new() }
+        Layout {
+            names: Arc::clone(names),
+            spaces,
+            roots,
+            jobs,
+            images: Vec::new(),
+            uncompressed: Vec::new(),
+            counted: Vec::new(),
+        }
     }
 
     fn label(&self, cursor: &Cursor, part: Part) -> Label {
@@ -175,7 +185,31 @@ impl Walk<'_> {
     pub(in crate::contents) fn unread(&mut self, cursor: &Cursor, part: Part, inflated: u64) {
         let Some(layout) = &mut self.layout else { return };
         let label = layout.label(cursor, part);
-        layout.claim(cursor, &cursor.piece, 0, To::Unread(label, inflated));
+        let start = layout.range(cursor.spot, &cursor.piece).map_or(0, |(start, _)| start);
+        layout.claim(cursor, &cursor.piece, 0, To::Unread(label, inflated, start));
+    }
+
+    /// Notes `size` bytes that came out of a stream and are not kept.
+    pub(in crate::contents) fn streamed(&mut self, cursor: &Cursor, part: Part, container: &'static str, size: u64) {
+        let Some(layout) = self.layout.as_mut().filter(|_| size > 0) else { return };
+        let label = Label { container, ..layout.label(cursor, part) };
+        let leaves = vec![Leaf { label, file: size, inflated: size }];
+        layout.counted.push(Footprint { size, leaves, ..Footprint::default() });
+    }
+
+    /// Goes into bytes at `cursor` that came out of a stream and are not kept: where sizes are wanted, all is found out at once.
+    pub(in crate::contents) fn enter_streamed(&mut self, cursor: &Cursor) {
+        if self.layout.is_none() {
+            return self.enter(cursor);
+        }
+        let mut walk = Walk::within(&self.limits());
+        let root = walk.root(cursor);
+        walk.enter(&root);
+        let (footprint, errors) = walk.footprint();
+        self.errors.extend(errors);
+        if let Some(layout) = &mut self.layout {
+            layout.counted.push(footprint);
+        }
     }
 
     /// Notes an image; its bytes are divided afterwards. Returns the cursor for what the image itself holds.

@@ -123,7 +123,7 @@ fn place(image: &Image) -> String {
                 let _ = write!(text, " {name}");
                 start = *offset;
             }
-            Step::Container { .. } => {}
+            Step::Compressed { .. } | Step::Container { .. } => {}
         }
     }
     if let (Some(offset), Some(start)) = (image.offset, start)

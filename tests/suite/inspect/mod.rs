@@ -3,6 +3,7 @@
 
 mod containers;
 mod kernels;
+mod packages;
 pub(crate) mod programs;
 mod releases;
 
@@ -15,7 +16,7 @@ use super::size::adds_up;
 use super::support::{Work, expect_equal, llvm, output, shown, text};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let all = [containers::trials(), kernels::trials(), programs::trials(), releases::trials()];
+    let all = [containers::trials(), kernels::trials(), packages::trials(), programs::trials(), releases::trials()];
     all.into_iter().flatten().collect()
 }
 

@@ -1,0 +1,66 @@
+//! Inspection of files that are compressed as a whole. A tar archive in one is read as a stream, and of it only members that can have
+//! device code are kept; any other file is unpacked to a temporary file, if its beginning looks like one that can have device code.
+
+use std::io::{self, Read};
+
+use anyhow::{Context, Result};
+
+use super::containers::unwrapped;
+use super::layout::Part;
+use super::report::Step;
+use super::walk::{Cursor, Walk};
+use super::what::{ByteKind, START, byte_kind, may_have_device_code};
+use super::{bytes_of, tar};
+use crate::error::Malformed;
+use crate::formats::compression::{Compression, Unpacked};
+use crate::io::piece::Piece;
+
+/// Inspects what is in the compressed file at `cursor`.
+pub(super) fn file(walk: &mut Walk<'_>, cursor: &Cursor, compression: Compression) -> Result<()> {
+    let packed = cursor.clone();
+    walk.inflated(cursor, move |walk| {
+        unpacked(walk, &packed, compression).map_err(|error| error.context(format!("{}: {}", packed.place, compression.name())))
+    })
+}
+
+fn unpacked(walk: &mut Walk<'_>, cursor: &Cursor, compression: Compression) -> Result<()> {
+    let inner = |piece: &Piece, plain_size| {
+        let (offset, size) = (cursor.piece.file_offset(0), cursor.piece.size());
+        let step = Step::Compressed { name: compression.name(), offset, size, plain_size };
+        cursor.deeper(piece.clone(), cursor.place.then(step), cursor.facts.clone())
+    };
+    let mut plain = walk.allowance.metered(Unpacked::new(compression, bytes_of::reader(&cursor.piece))?);
+    let start = start_of(&mut plain).map_err(Malformed::or_io)?;
+    if byte_kind(&start, true) == ByteKind::Tar {
+        return tar::streamed(walk, &inner(&cursor.piece, None), start, plain);
+    }
+    if may_have_device_code(&start) {
+        let piece = kept(walk, start, &mut plain).map_err(unwrapped)?;
+        walk.enter_streamed(&inner(&piece, Some(piece.size())));
+    } else if walk.layout.is_some() {
+        let rest = io::copy(&mut plain, &mut io::sink()).map_err(Malformed::or_io)?;
+        walk.streamed(cursor, Part::Files, "", start.len() as u64 + rest);
+    }
+    Ok(())
+}
+
+/// Up to [`START`] bytes of `plain`.
+pub(super) fn start_of(plain: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut start = Vec::new();
+    plain.take(START).read_to_end(&mut start)?;
+    Ok(start)
+}
+
+/// All of a file that begins with `start`, which [`start_of`] gave, and goes on with `rest`: in memory if that is little, else in a
+/// temporary file.
+pub(super) fn kept(walk: &Walk<'_>, start: Vec<u8>, rest: &mut impl Read) -> Result<Piece> {
+    // What is kept to the end may be many.
+    if (start.len() as u64) < START && !walk.options.keep_bytes {
+        return Ok(Piece::owned(start));
+    }
+    Piece::made(|out| {
+        out.write_all(&start).context("cannot write a temporary file")?;
+        io::copy(rest, out)?;
+        Ok(())
+    })
+}

@@ -1,0 +1,130 @@
+//! Inspection of tar archives, by themselves and in compressed files. What a member is is told by how it begins; a member of an
+//! archive by itself is read where it is, and any other is unpacked if there can be device code in it. Links and devices are passed
+//! over: what they lead to is no part of the archive, or a member of its own.
+
+use std::io::{self, Read};
+
+use anyhow::{Result, anyhow};
+
+use super::compressed::{kept, start_of};
+use super::layout::Part;
+use super::report::Step;
+use super::walk::{Cursor, Walk};
+use super::what::may_have_device_code;
+use crate::error::Malformed;
+use crate::formats::archive::ArchiveFault;
+use crate::formats::tar::{InMemory, Streamed, TarInput, TarMember, TarReader, fault_of};
+use crate::io::piece::Piece;
+
+/// Inspects every file in the tar archive at `cursor`, in order.
+pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
+    walk.container(cursor, 0, cursor.piece.size(), "tar");
+    let mut tar = TarReader::new(InMemory::new(cursor.piece.bytes()));
+    each(walk, cursor, &mut tar, |walk, tar, member| {
+        // That they are not all there is told when the next member is looked for.
+        let Some(stored) = cursor.piece.slice(member.offset, member.size) else { return Ok(()) };
+        let packed = inner(cursor, member, cursor.piece.file_offset(member.offset), stored);
+        let piece = if member.is_sparse() {
+            walk.allowance.take(member.plain_size).map_err(|told| io::Error::other(member.fault(told)))?;
+            unpacked(walk, tar, member)?
+        } else {
+            Some(packed.piece.clone()).filter(|piece| may_have_device_code(piece.bytes()))
+        };
+        match piece {
+            Some(piece) if member.is_sparse() => {
+                let full = Cursor { piece, ..packed.clone() };
+                let done = walk.inflated(&packed, move |walk| {
+                    walk.enter_streamed(&full);
+                    Ok(())
+                });
+                done.map_err(io::Error::other)?;
+            }
+            Some(_) => walk.enter(&packed),
+            None if member.is_sparse() => walk.unread(&packed, Part::Files, member.plain_size),
+            None => walk.bytes(&packed, Part::Files),
+        }
+        Ok(())
+    })
+}
+
+/// Inspects every file in the tar archive that begins with `start` and goes on with `rest`, which comes out of the compressed file at
+/// `cursor`; and reads `rest` to its end, where its checksums are.
+pub(super) fn streamed(walk: &mut Walk<'_>, cursor: &Cursor, start: Vec<u8>, rest: impl Read) -> Result<()> {
+    let mut tar = TarReader::new(Streamed::new(io::Cursor::new(start).chain(rest)));
+    let (mut files, mut entered) = (0_u64, 0_u64);
+    let done = each(walk, cursor, &mut tar, |walk, tar, member| {
+        let more = member.plain_size - member.size;
+        walk.allowance.take(more).map_err(|told| io::Error::other(member.fault(told)))?;
+        let Some(piece) = unpacked(walk, tar, member)? else {
+            files = files.saturating_add(member.size);
+            return Ok(());
+        };
+        entered = entered.saturating_add(member.size);
+        walk.enter_streamed(&inner(cursor, member, None, piece));
+        Ok(())
+    });
+    let read = tar.position();
+    let behind = done.and_then(|()| io::copy(&mut tar.into_inner().into_inner(), &mut io::sink()).map_err(Malformed::or_io));
+    walk.streamed(cursor, Part::Files, "tar", files);
+    let headers = read.saturating_sub(files.saturating_add(entered)).saturating_add(behind.as_ref().map_or(0, |behind| *behind));
+    walk.streamed(cursor, Part::Container, "tar", headers);
+    behind.map(drop)
+}
+
+/// What is in `member`, if there can be device code in it.
+fn unpacked<R: TarInput>(walk: &Walk<'_>, tar: &mut TarReader<R>, member: &TarMember) -> io::Result<Option<Piece>> {
+    let mut plain = tar.contents(member);
+    let start = start_of(&mut plain)?;
+    if !may_have_device_code(&start) {
+        return Ok(None);
+    }
+    kept(walk, start, &mut plain).map(Some).map_err(|error| error.downcast().unwrap_or_else(io::Error::other))
+}
+
+/// Goes through the files of `tar` with `go`. What is wrong with one of them is noted; an error is one after which there is nothing
+/// more to be read.
+fn each<R: TarInput>(
+    walk: &mut Walk<'_>,
+    cursor: &Cursor,
+    tar: &mut TarReader<R>,
+    mut go: impl FnMut(&mut Walk<'_>, &mut TarReader<R>, &TarMember) -> io::Result<()>,
+) -> Result<()> {
+    loop {
+        walk.signals.check()?;
+        let done = match tar.next_member() {
+            Ok(None) => return Ok(()),
+            Ok(Some(member)) => {
+                if let Some(fault) = member.name_fault() {
+                    note(walk, cursor, &fault);
+                }
+                go(walk, tar, &member)
+            }
+            Err(error) => Err(error),
+        };
+        match done.as_ref().map_err(fault_of) {
+            Ok(()) => {}
+            Err(Some(fault)) => note(walk, cursor, fault),
+            Err(None) => return done.map_err(Malformed::or_io),
+        }
+    }
+}
+
+/// A cursor for `member` of the archive at `cursor`, whose bytes are in `piece` and begin at `offset` in the file on disk.
+fn inner(cursor: &Cursor, member: &TarMember, offset: Option<u64>, piece: Piece) -> Cursor {
+    let step = Step::Member {
+        name: String::from_utf8_lossy(&member.name).into_owned(),
+        file: None,
+        offset,
+        size: member.size,
+        compression: member.is_sparse().then_some("sparse"),
+        plain_size: member.is_sparse().then_some(member.plain_size),
+    };
+    let inner = cursor.deeper(piece, cursor.place.then(step), cursor.facts.clone());
+    // What the member names (libraries beside it, members of a thin archive) would be in the archive, too. No file has such a path.
+    let file = cursor.file.join(member.path().unwrap_or_else(|| "member".as_ref()));
+    Cursor { file, ..inner }
+}
+
+fn note(walk: &mut Walk<'_>, cursor: &Cursor, fault: &ArchiveFault) {
+    walk.note(&anyhow!(fault.in_archive(&cursor.place)));
+}

@@ -1,0 +1,65 @@
+//! What a tar archive is read from.
+
+use std::io::{self, Read};
+
+/// Bytes that are read in order, of which many need not be looked at.
+pub trait TarInput: Read {
+    /// Passes over `len` bytes, or over all that are left; says how many these were.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    fn pass(&mut self, len: u64) -> io::Result<u64>;
+}
+
+/// An archive in memory, or in a map of a file: what is passed over is not touched.
+#[derive(Debug)]
+pub struct InMemory<'data>(&'data [u8]);
+
+impl<'data> InMemory<'data> {
+    /// The archive `data`.
+    pub fn new(data: &'data [u8]) -> Self {
+        InMemory(data)
+    }
+}
+
+impl Read for InMemory<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl TarInput for InMemory<'_> {
+    fn pass(&mut self, len: u64) -> io::Result<u64> {
+        let len = usize::try_from(len).unwrap_or(usize::MAX).min(self.0.len());
+        self.0 = self.0.get(len..).unwrap_or_default();
+        Ok(len as u64)
+    }
+}
+
+/// An archive that comes out of a stream: what is passed over is read all the same.
+#[derive(Debug)]
+pub struct Streamed<R>(R);
+
+impl<R: Read> Streamed<R> {
+    /// The archive that `stream` gives.
+    pub fn new(stream: R) -> Self {
+        Streamed(stream)
+    }
+
+    /// The stream, where the archive has been read up to.
+    pub fn into_inner(self) -> R {
+        self.0
+    }
+}
+
+impl<R: Read> Read for Streamed<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl<R: Read> TarInput for Streamed<R> {
+    fn pass(&mut self, len: u64) -> io::Result<u64> {
+        io::copy(&mut self.0.by_ref().take(len), &mut io::sink())
+    }
+}

@@ -1,0 +1,99 @@
+//! What archives and compressed files cost: what grows without end, memory, and the bytes that `offld size` counts in them.
+
+use std::process::Command;
+
+use libtest_mimic::Failed;
+use serde_json::Value;
+
+use super::{said, shell, with_object};
+use crate::kit::{AMD, Image};
+use crate::support::{Outcome, Work, at_most_memory, ensure, expect_equal, expect_in, offld, passed, run};
+
+pub(super) fn bombs() -> Outcome {
+    let work = with_object()?;
+    // 300 MB of zeros, of which nothing is kept: but they have to be read, and come out of a few kilobytes.
+    shell(&work, "truncate -s 300M zeros; tar -c k.o zeros pkg/k.o | zstd -q > zeros.tar.zst; rm zeros")?;
+    let (status, stdout, stderr) = said(&work, &["zeros.tar.zst"])?;
+    expect_equal("status", "Some(2)", &format!("{status:?}"))?;
+    let most = "more than 1000 times the size of the file would have come out of it";
+    expect_in(&stderr, &format!("zeros.tar.zst: zstd: not unpacked: with it, {most}"))?;
+    expect_equal("one line", "1", &stderr.lines().count().to_string())?;
+    expect_in(&stdout, "(k.o)")?;
+    // The same as a file by itself, which begins like an object.
+    shell(&work, "(cat k.o; head -c 300000000 /dev/zero) | zstd -q > zeros.o.zst")?;
+    expect_in(&said(&work, &["zeros.o.zst"])?.2, &format!("zeros.o.zst: zstd: not unpacked: with it, {most}"))?;
+    // A sparse file of a terabyte.
+    shell(&work, "cp k.o large.o; truncate -s 1T large.o; tar -cSf sparse.tar large.o k.o; gzip -k sparse.tar; rm large.o")?;
+    for file in ["sparse.tar", "sparse.tar.gz"] {
+        let (_, stdout, stderr) = said(&work, &[file])?;
+        expect_in(&stderr, &format!("{file}(large.o): not unpacked: with it, {most}"))?;
+        expect_in(&stdout, "(k.o)")?;
+    }
+    // What the user allows.
+    shell(&work, "(cat k.o; head -c 3000000 /dev/urandom) > pkg/large.o; tar -czf x.tgz --sort=name pkg")?;
+    let (_, stdout, stderr) = said(&work, &["--max-unpacked=2M", "x.tgz"])?;
+    let limit = "more than the 2097152 bytes of --max-unpacked would have come out of the file";
+    expect_in(&stderr, &format!("x.tgz: gzip: not unpacked: with it, {limit}"))?;
+    expect_in(&stdout, "(pkg/k.o)")?;
+    expect_equal("with more", "", &said(&work, &["--max-unpacked=4MB", "x.tgz"])?.2)?;
+    let (status, _, stderr) = said(&work, &["--max-unpacked=4X", "x.tgz"])?;
+    expect_equal("a size that is none", "Some(2)", &format!("{status:?}"))?;
+    expect_in(&stderr, "--max-unpacked: `4X` is no size")?;
+    work.expect_no_temps()?;
+    passed()
+}
+
+pub(super) fn memory() -> Outcome {
+    const LARGE: usize = 48 << 20;
+    let work = Work::new();
+    let mut image = Vec::with_capacity(LARGE);
+    (0..LARGE as u32 / 4).for_each(|number| image.extend((number.wrapping_mul(2_654_435_761) & 0xffff).to_le_bytes()));
+    work.fat("k.o", &[Image { triple: AMD, arch: "gfx90a", kind: "hip", bytes: &image }])?;
+    drop(image);
+    shell(&work, "tar -cf x.tar k.o; gzip -1k x.tar; zstd -q x.tar; xz -1kc x.tar > x.tar.xz; gzip -1k k.o")?;
+    for file in ["x.tar", "x.tar.gz", "x.tar.zst", "x.tar.xz", "k.o.gz"] {
+        at_most_memory(command(&work).arg(file), 40)?;
+    }
+    at_most_memory(command(&work).args(["--extract", "out", "x.tar.gz"]), 40)?;
+    work.expect_no_temps()?;
+    passed()
+}
+
+fn command(work: &Work) -> Command {
+    let mut command = work.command(offld());
+    command.arg("inspect");
+    command
+}
+
+/// `offld size` of a tar archive, of the same compressed, and of zip files, counts the bytes that are there.
+pub(super) fn sizes() -> Outcome {
+    let work = with_object()?;
+    work.file("pkg/other", "same");
+    work.file("pkg/long", "x".repeat(100_000));
+    shell(
+        &work,
+        "tar -cf x.tar pkg; for program in gzip xz zstd bzip2; do $program -c x.tar > x.$program; done; gzip -k k.o; ar rc x.deb x.gzip k.o",
+    )?;
+    shell(
+        &work,
+        "python3 -c 'import zipfile\nz = zipfile.ZipFile(\"x.zip\", \"w\", 8)\nfor name in (\"text\", \"other\", \"long\", \"k.o\"): z.write(\"pkg/\" + name)'",
+    )?;
+    let size = |name: &str| std::fs::metadata(work.path().join(name)).map_or(0, |meta| meta.len());
+    let counted = |file: &str| -> Result<(u64, u64), Failed> {
+        let told: Value = serde_json::from_str(&run(work.command(offld()).args(["size", "--json", file]))?)?;
+        let number = |name: &str| told["total"][name].as_u64().ok_or_else(|| format!("no {name} in {told}"));
+        Ok((number("file")?, number("inflated")?))
+    };
+    for file in ["x.tar", "x.gzip", "x.xz", "x.zstd", "x.bzip2"] {
+        expect_equal(file, &format!("({}, {})", size(file), size("x.tar")), &format!("{:?}", counted(file)?))?;
+    }
+    expect_equal("k.o.gz", &format!("({}, {})", size("k.o.gz"), size("k.o")), &format!("{:?}", counted("k.o.gz")?))?;
+    let inflated = size("x.deb") - size("x.gzip") + size("x.tar");
+    expect_equal("x.deb", &format!("({}, {inflated})", size("x.deb")), &format!("{:?}", counted("x.deb")?))?;
+    // Of a zip file, its own headers come to what the members are.
+    let (file, inflated) = counted("x.zip")?;
+    expect_equal("x.zip", &size("x.zip").to_string(), &file.to_string())?;
+    let members: u64 = ["pkg/text", "pkg/other", "pkg/long", "k.o"].map(size).iter().sum();
+    ensure(inflated > members && inflated < members + 1000, || format!("{inflated} bytes of {members}"))?;
+    passed()
+}
