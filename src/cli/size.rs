@@ -1,6 +1,7 @@
 //! `offld size FILE…`: which architecture, translation unit and kernel the bytes of files belong to, what came since another
 //! release, and whether limits are kept.
 
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use clap::{Args, ValueEnum};
 use regex::RegexBuilder;
 
 use super::inspect::with_status;
-use crate::contents::layout::Names;
+use crate::contents::{self, layout::Names};
 use crate::error::Silent;
 use crate::store::settings::parse_size;
 use crate::sys::session::{Session, SessionOptions};
@@ -72,6 +73,9 @@ pub(super) struct Options {
     /// Write a page for browsers as well, which needs nothing but itself: a treemap that zooms, and a table to search and sort
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// The most that may come out of what is compressed in a file, such as 500M or 2G; 64G by default, and 1000 times its size
+    #[arg(long, value_name = "SIZE")]
+    max_unpacked: Option<OsString>,
     /// Show sizes in bytes
     #[arg(long)]
     bytes: bool,
@@ -131,9 +135,11 @@ fn report(options: &Options, session: &Session) -> Result<(Sizes, Vec<Outcome>, 
     {
         bail!("the budget `{budget}` needs --diff: it is about what came since something else");
     }
+    let size = options.max_unpacked.as_ref().map(|size| parse_size(size).context("--max-unpacked")).transpose()?;
+    let max_unpacked = size.unwrap_or(contents::Options::default().max_unpacked);
     let names = Arc::new(Names::default());
-    let mut old = options.diff.as_ref().map(|path| measure_old(path, &names, session)).transpose()?;
-    let mut sizes = measure(&options.files, &names, session)?;
+    let mut old = options.diff.as_ref().map(|path| measure_old(path, &names, max_unpacked, session)).transpose()?;
+    let mut sizes = measure(&options.files, &names, max_unpacked, session)?;
     if let Some(path) = &options.save {
         save(&sizes, path)?;
     }

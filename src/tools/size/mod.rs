@@ -102,13 +102,14 @@ impl Sizes {
     }
 }
 
-/// Counts the bytes of files, and of every file below folders. What is wrong with what is in them is in the result.
+/// Counts the bytes of files, and of every file below folders; at most `max_unpacked` come out of what is compressed in a file. What
+/// is wrong with what is in them is in the result.
 ///
 /// # Errors
 /// A signal.
-pub(crate) fn measure(paths: &[PathBuf], names: &Arc<Names>, session: &Session) -> Result<Sizes> {
+pub(crate) fn measure(paths: &[PathBuf], names: &Arc<Names>, max_unpacked: u64, session: &Session) -> Result<Sizes> {
     let (found, faults) = folders::expand(paths);
-    let options = contents::Options { sizes: Some(Arc::clone(names)), ..contents::Options::default() };
+    let options = contents::Options { sizes: Some(Arc::clone(names)), max_unpacked, ..contents::Options::default() };
     let reader = Reader::new(options, session);
     let mut all: Vec<(FileSize, Footprint)> = threads::in_parallel(|| {
         let each = found.par_iter().filter_map(|found| {
@@ -172,11 +173,11 @@ fn unreadable(path: &Path, error: &anyhow::Error) -> FileSize {
 ///
 /// # Errors
 /// It cannot be read.
-pub(crate) fn measure_old(path: &Path, names: &Arc<Names>, session: &Session) -> Result<Sizes> {
+pub(crate) fn measure_old(path: &Path, names: &Arc<Names>, max_unpacked: u64, session: &Session) -> Result<Sizes> {
     if let Some(saved) = load(path, names)? {
         return Ok(saved);
     }
-    let old = measure(&[path.to_owned()], names, session)?;
+    let old = measure(&[path.to_owned()], names, max_unpacked, session)?;
     if let Some(error) = old.files.iter().flat_map(|file| &file.errors).next() {
         bail!("what is compared with: {error}");
     }

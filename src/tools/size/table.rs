@@ -189,7 +189,7 @@ fn repeated(out: &mut String, title: &str, all: &[Repeated], look: Look) {
             one.copies.to_string(),
             size(one.size, look.style),
             size(one.wasted_file, look.style),
-            one.places.join(", "),
+            few(&one.places),
         ]);
     }
     columns(out, &lines, &[2, 3, 4], look.style);
@@ -197,6 +197,13 @@ fn repeated(out: &mut String, title: &str, all: &[Repeated], look: Look) {
         let rest: u64 = all[shown..].iter().map(|one| one.wasted_file).sum();
         let _ = writeln!(out, "  {} more, {}", all.len() - shown, size(rest, look.style));
     }
+}
+
+/// Some of the places, and how many others there are.
+fn few(places: &[String]) -> String {
+    const SHOWN: usize = 3;
+    let shown = places.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if places.len() > SHOWN { format!("{shown} and {} more", places.len() - SHOWN) } else { shown }
 }
 
 /// What came of limits.
