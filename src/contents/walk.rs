@@ -136,6 +136,7 @@ impl<'r> Walk<'r> {
         if let Err(error) = self.go(cursor) {
             self.note(&error);
         }
+        cursor.piece.release();
     }
 
     /// Notes an error.

@@ -20,7 +20,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use memmap2::{Mmap, MmapOptions};
+use memmap2::{Mmap, MmapOptions, UncheckedAdvice};
 
 /// Part of a file, or bytes of our own; cheap to clone.
 #[derive(Clone)]
@@ -83,6 +83,21 @@ impl Bytes {
         };
         let range = 0..all.as_slice().len();
         Ok(Bytes { all: Arc::new(all), range })
+    }
+
+    /// Lets the system take back what of these bytes has been looked at through a map, which counts as memory of this process: with
+    /// a file that is in memory in large pieces, a look at one byte can count as 2 MiB. They can be looked at again at any time.
+    #[expect(unsafe_code, reason = "this advice loses what is written to private maps; ours are shared, of files, and never written")]
+    pub(crate) fn release(&self) {
+        /// A multiple of the size of a page on every machine.
+        const PAGES: usize = 64 << 10;
+        let Storage::Map(map) = &*self.all else { return };
+        let (start, end) = (self.range.start.next_multiple_of(PAGES), self.range.end / PAGES * PAGES);
+        if start < end {
+            // SAFETY: a page of a shared map of a file has the same contents when it is touched the next time. Whether the system
+            // follows is of no importance.
+            let _ = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, end - start) };
+        }
     }
 
     /// The bytes.

@@ -178,6 +178,11 @@ impl Piece {
         self.bytes.as_slice()
     }
 
+    /// Gives back the memory of what has been looked at of the bytes.
+    pub fn release(&self) {
+        self.bytes.release();
+    }
+
     /// The `size` bytes from `offset`; `None` when they are not all there.
     pub fn slice(&self, offset: u64, size: u64) -> Option<Piece> {
         let bytes = self.bytes.slice(offset, size)?;

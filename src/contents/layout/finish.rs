@@ -111,6 +111,7 @@ fn divided(space: &Space, names: &Names, images: &[SizedImage]) -> Divided {
         }
     }
     divided.shares = assign(size, claims, To::Label(nobody));
+    space.piece.release();
     divided
 }
 
