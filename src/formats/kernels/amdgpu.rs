@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use object::Endianness;
 use object::elf;
-use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
+use object::read::elf::{FileHeader, NoteIterator, ProgramHeader, SectionHeader};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::{Image, Kernel};
@@ -21,15 +21,19 @@ const STT_AMDGPU_HSA_KERNEL: elf::SymbolType = elf::SymbolType(10);
 
 pub(super) fn kernels<Elf: FileHeader<Endian = Endianness>>(elf: &Image<'_, Elf>) -> Result<Vec<Kernel>> {
     let sizes = code_sizes(elf)?;
-    let Some(metadata) = metadata(elf)? else {
+    let notes = metadata(elf)?;
+    if notes.is_empty() {
         let own = sizes.into_iter().filter(|(_, function)| function.old_kernel);
         let mut kernels: Vec<Kernel> = own
             .map(|(name, function)| Kernel { name: name.to_owned(), code_size: Some(function.size), ..Kernel::default() })
             .collect();
         kernels.sort_by(|a, b| a.name.cmp(&b.name));
         return Ok(kernels);
-    };
-    let mut kernels = parse(metadata).context("the AMDGPU metadata note is damaged")?;
+    }
+    let mut kernels = Vec::new();
+    for note in notes {
+        kernels.extend(parse(note).context("the AMDGPU metadata note is damaged")?);
+    }
     for kernel in &mut kernels {
         kernel.code_size = sizes.get(kernel.name.as_str()).map(|function| function.size);
     }
@@ -53,23 +57,46 @@ fn code_sizes<'a, Elf: FileHeader<Endian = Endianness>>(elf: &Image<'a, Elf>) ->
     Ok(sizes)
 }
 
-/// The contents of the metadata note: in sections, or in segments where the sections are stripped.
-fn metadata<'a, Elf: FileHeader<Endian = Endianness>>(elf: &Image<'a, Elf>) -> Result<Option<&'a [u8]>> {
-    let mut places = Vec::new();
+/// The contents of the metadata notes: in sections, or in segments where the sections are stripped. A link whose code was generated
+/// in parts (`--lto-partitions`, clang's default for HIP) has a note of each part, with the kernels of that part.
+fn metadata<'a, Elf: FileHeader<Endian = Endianness>>(elf: &Image<'a, Elf>) -> Result<Vec<&'a [u8]>> {
+    let mut in_sections = Vec::new();
     for section in elf.sections.iter() {
-        places.extend(section.notes(elf.endian, elf.data)?);
+        in_sections.extend(section.notes(elf.endian, elf.data)?);
     }
+    let found = of_amd(elf, in_sections)?;
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let mut in_segments = Vec::new();
     for segment in elf.header.program_headers(elf.endian, elf.data)? {
-        places.extend(segment.notes(elf.endian, elf.data)?);
+        in_segments.extend(segment.notes(elf.endian, elf.data)?);
     }
+    of_amd(elf, in_segments)
+}
+
+/// The metadata notes among these notes. Sections and segments that share their bytes do not make more of them.
+fn of_amd<'a, Elf: FileHeader<Endian = Endianness>>(
+    elf: &Image<'a, Elf>,
+    places: Vec<NoteIterator<'a, Elf>>,
+) -> Result<Vec<&'a [u8]>> {
+    let mut found: Vec<&[u8]> = Vec::new();
+    let mut total = 0;
     for mut notes in places {
         while let Some(note) = notes.next()? {
-            if note.n_type(elf.endian) == NT_AMDGPU_METADATA && note.name() == OWNER {
-                return Ok(Some(note.desc()));
+            if note.n_type(elf.endian) != NT_AMDGPU_METADATA || note.name() != OWNER {
+                continue;
+            }
+            if !found.iter().any(|other| other.as_ptr() == note.desc().as_ptr()) {
+                total += note.desc().len();
+                found.push(note.desc());
+            }
+            if total > elf.data.len() {
+                bail!("its notes share their bytes");
             }
         }
     }
-    Ok(None)
+    Ok(found)
 }
 
 /// The kernels that the metadata lists.
