@@ -4,13 +4,14 @@
 //!
 //! `walk` does the recursion; `what` recognizes formats; `containers`, `objects`, `archive`, `zip`, `tar`, `compressed` and
 //! `bitcode` each read one family of formats; `allowance` holds them to a limit of what may come out of a small file; `image`
-//! describes an image. `registers` and `libraries` find the runtimes that a file registers with; `report` is the result as data;
-//! `folders` finds the files below a folder.
+//! describes an image, `choice` what its runtime goes by. `registers` and `libraries` find the runtimes that a file registers with;
+//! `report` is the result as data; `folders` finds the files below a folder.
 
 mod allowance;
 mod archive;
 mod bitcode;
 pub(crate) mod bytes_of;
+pub(crate) mod choice;
 mod compressed;
 mod containers;
 pub(crate) mod folders;
@@ -50,6 +51,8 @@ pub(crate) struct Options {
     pub kernels: bool,
     /// Whether to read headers only: no hashes or checksums, and of a compressed bundle only the header is decompressed.
     pub headers_only: bool,
+    /// Whether to read what is registered, with names, and of each image what its runtime goes by when it chooses one.
+    pub registered: bool,
     /// Whether to keep the bytes of each image, for whoever writes them somewhere.
     pub keep_bytes: bool,
     /// Whether to find out what each byte belongs to ([`Reader::footprint`]), with names in here. Then images are not hashed, and
@@ -61,7 +64,14 @@ pub(crate) struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { kernels: false, headers_only: false, keep_bytes: false, max_unpacked: allowance::MAX_UNPACKED, sizes: None }
+        Options {
+            kernels: false,
+            headers_only: false,
+            registered: false,
+            keep_bytes: false,
+            max_unpacked: allowance::MAX_UNPACKED,
+            sizes: None,
+        }
     }
 }
 

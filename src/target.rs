@@ -2,6 +2,7 @@
 //! for which target, and defines the total order of images (ARCHITECTURE.md, "One total order of images"; target ids:
 //! docs/spec/containers.md 3).
 
+pub(crate) mod device;
 mod selector;
 
 use std::borrow::Cow;

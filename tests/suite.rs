@@ -18,6 +18,8 @@ mod cache_remote;
 mod cache_store;
 #[path = "suite/cases.rs"]
 mod cases;
+#[path = "suite/check/mod.rs"]
+mod check;
 #[path = "suite/coff/mod.rs"]
 mod coff;
 #[path = "suite/cuda.rs"]
@@ -97,6 +99,7 @@ fn main() -> ExitCode {
     trials.extend(bench::trials());
     trials.extend(bundler::trials());
     trials.extend(cache_remote::trials());
+    trials.extend(check::trials());
     trials.extend(coff::trials());
     trials.extend(drivers::trials());
     trials.extend(fat_objects::trials());

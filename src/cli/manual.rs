@@ -11,6 +11,7 @@ use clap_mangen::roff::{Roff, bold, roman};
 
 use super::environment::{VARIABLES, Variable};
 use super::{PERSONALITIES, Personality};
+use crate::sys::session;
 
 /// Writes the pages to `folder`.
 pub(super) fn write(command: clap::Command, folder: &Path) -> Result<()> {
@@ -23,10 +24,14 @@ pub(super) fn write(command: clap::Command, folder: &Path) -> Result<()> {
     })?;
     for own in command.get_subcommands() {
         let name = format!("offld-{}", own.get_name());
-        let of_cache = |variable: &Variable| own.get_name() == "cache" && variable.name.contains("CACHE");
+        let of_own = |variable: &Variable| match own.get_name() {
+            "cache" => variable.name.contains("CACHE"),
+            "check" => variable.name == session::OFFLD_NATIVE_ROOT || variable.name == "LD_LIBRARY_PATH",
+            _ => false,
+        };
         page(folder, &name, |out| {
             Man::new(own.clone()).render(out)?;
-            out.write_all(environment(&of_cache).to_roff().as_bytes())
+            out.write_all(environment(&of_own).to_roff().as_bytes())
         })?;
         for sub in own.get_subcommands().filter(|sub| sub.get_name() != "help") {
             page(folder, &format!("{name}-{}", sub.get_name()), |out| Man::new(sub.clone()).render(out))?;

@@ -3,6 +3,7 @@
 
 mod bundler;
 mod cache;
+mod check;
 mod environment;
 mod help;
 mod inspect;

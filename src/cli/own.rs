@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use super::{PERSONALITIES, by_word, cache, inspect, links, manual, size};
+use super::{PERSONALITIES, by_word, cache, check, inspect, links, manual, size};
 use crate::model::printable;
 use crate::sys::shell::Shell;
 
@@ -41,6 +41,9 @@ enum Command {
     /// Show which architecture, translation unit and kernel the bytes of files belong to, and what came since another release
     #[command(after_help = size::AFTER_HELP)]
     Size(size::Options),
+    /// Say whether what files register is there, or which image a device would load
+    #[command(after_help = check::AFTER_HELP)]
+    Check(check::Options),
     /// Show, trim or empty the cache of device links
     #[command(after_help = cache::AFTER_HELP)]
     Cache(cache::Options),
@@ -72,8 +75,8 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
         Err(error) if error.use_stderr() => {
             let text = error.render().to_string();
             let refused = anyhow::anyhow!("{}", text.trim_start_matches("error: ").trim_end());
-            // `offld inspect` uses exit status 1 for "no device code".
-            let inspects = argv.get(1).is_some_and(|word| word == "inspect" || word == "size");
+            // `offld inspect` uses exit status 1 for "no device code", and `offld check` for "no".
+            let inspects = argv.get(1).is_some_and(|word| ["inspect", "size", "check"].iter().any(|own| word == own));
             return Err(if inspects { inspect::with_status(refused) } else { refused });
         }
         Err(help) => {
@@ -91,6 +94,7 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
         }
         Command::Inspect(options) => inspect::run(options, shell),
         Command::Size(options) => size::run(&options, shell),
+        Command::Check(options) => check::run(options, shell),
         Command::Cache(options) => cache::run(&options),
         Command::Completions { shell } => {
             let mut text = Vec::new();

@@ -279,6 +279,7 @@ fn fatbinary(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<u64> {
         let triple = if entry.is_64 { "nvptx64-nvidia-cuda" } else { "nvptx-nvidia-cuda" };
         replace(&mut facts, Vec::new(), triple, &entry.arch);
         facts.compressed_size = entry.method.map(|_| entry.stored.len() as u64);
+        facts.compression = entry.method.map(|method| if method == fatbin::Method::Zstd { "zstd" } else { "lz4" });
         let stored = part(&Cursor { piece: whole.clone(), ..cursor.clone() }, entry.at, entry.stored.len() as u64)?;
         let inner = cursor.deeper(stored, place.clone(), facts).inside();
         if let Err(error) = fatbinary_entry(walk, inner, &entry) {

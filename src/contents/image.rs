@@ -7,6 +7,7 @@ use object::FileKind;
 use object::elf;
 
 use super::bytes_of;
+use super::choice::{self, Choice};
 use super::report::Image;
 use super::walk::{Cursor, Walk};
 use super::what::{ByteKind, byte_kind};
@@ -27,6 +28,8 @@ pub(super) struct ImageMetadata {
     pub(super) flags: Option<u32>,
     pub(super) strings: BTreeMap<String, String>,
     pub(super) compressed_size: Option<u64>,
+    /// How it is compressed in a fatbinary.
+    pub(super) compression: Option<&'static str>,
 }
 
 /// Adds the image at `cursor`. Returns the cursor for what the image itself holds.
@@ -57,6 +60,12 @@ pub(super) fn add(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<Cursor> {
     }
     if walk.options.keep_bytes {
         image.piece = Some(walk.kept(&cursor.piece).with_context(|| cursor.place.to_string())?);
+    }
+    if walk.options.registered {
+        match choice::of(data, format).with_context(|| cursor.place.to_string()) {
+            Ok(choice) => image.choice = Choice { compression: cursor.facts.compression, ..choice },
+            Err(error) => walk.note(&error),
+        }
     }
     // The image is listed even if its kernels cannot be read.
     if walk.options.kernels && matches!(format, "elf" | "cubin") {
@@ -110,6 +119,7 @@ pub(super) fn unread(index: usize, cursor: &Cursor, format: &'static str, size: 
         strings: facts.strings,
         kernels: None,
         extracted: None,
+        choice: Choice::default(),
         piece: None,
     }
 }

@@ -8,12 +8,13 @@ use object::{Object, ObjectSection, ObjectSymbol, SectionFlags};
 
 use super::containers::of_id;
 use super::image::{self, ImageMetadata};
-use super::report::Step;
+use super::report::{Image, Step};
 use super::walk::{Cursor, Walk};
 use super::what::is_container;
 use crate::formats::bundle;
 use crate::formats::elf::SHT_LLVM_OFFLOADING;
 use crate::formats::offload_sections::{NAME, RELOCATABLE, is_longer, named};
+use crate::registration::read::Registered;
 
 /// The section of images for SYCL, which are in no container.
 const SYCL: &str = ".sycl_offloading";
@@ -226,6 +227,24 @@ fn found_variables(cursor: &Cursor, wanted: Option<&str>) -> Result<Vec<Variable
     }
     found.sort_by_key(|variable| variable.offset);
     Ok(found)
+}
+
+/// Inspects the images that OpenMP's descriptors name and that stand in no section for images and have no symbol: those of programs
+/// that LLVM 15 and 16 linked. `before` is the number of images before this file's.
+pub(super) fn of_descriptors(walk: &mut Walk<'_>, cursor: &Cursor, registered: &Registered, before: usize) {
+    for row in registered.descriptors.iter().flat_map(|descriptor| &descriptor.images) {
+        let (offset, size) = (cursor.piece.file_offset(row.start), row.end - row.start);
+        // The row may be of the OffloadBinary that the image is in. What was inflated has no offset.
+        let is_it = |image: &Image| match (offset, image.offset) {
+            (Some(start), Some(at)) => at >= start && at - start < size,
+            _ => image.size <= size,
+        };
+        let is_known = walk.images.get(before..).unwrap_or_default().iter().any(is_it);
+        let Some(piece) = cursor.piece.slice(row.start, size).filter(|_| !is_known) else { continue };
+        let place = cursor.place.then(Step::Symbol { name: OPENMP_VARIABLE.to_owned(), offset, size });
+        let facts = ImageMetadata { kinds: vec!["openmp".to_owned()], ..cursor.facts.clone() };
+        walk.enter(&cursor.deeper(piece, place, facts).inside());
+    }
 }
 
 /// `0.data`, or `data.<hash>.0` for large images.

@@ -9,9 +9,11 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::bytes_of;
+use super::choice::Choice;
 use crate::error::Error;
 use crate::formats::kernels::Kernel;
 use crate::io::piece::Piece;
+use crate::registration::read::Registered;
 
 /// The version of the report's form.
 pub(crate) const SCHEMA: u32 = 1;
@@ -49,6 +51,9 @@ pub struct FileReport {
     pub linked_by: Vec<Linker>,
     /// The errors in it, each with its place.
     pub errors: Vec<String>,
+    /// What is registered, with names, where that was asked for.
+    #[serde(skip)]
+    pub(crate) registered: Vec<Registered>,
 }
 
 /// A device image.
@@ -97,6 +102,9 @@ pub struct Image {
     pub kernels: Option<Vec<Kernel>>,
     /// The file it was extracted to.
     pub extracted: Option<String>,
+    /// What a runtime goes by when it chooses an image, where that was asked for.
+    #[serde(skip)]
+    pub(crate) choice: Choice,
     /// Its bytes, for extraction.
     #[serde(skip)]
     pub(crate) piece: Option<Piece>,

@@ -21,6 +21,7 @@ use crate::formats::elf::link_note::{self, LinkedBy};
 use crate::formats::offload_entries;
 use crate::io::piece::{Piece, Spool};
 use crate::model::Generation;
+use crate::registration::read::{self, Registered};
 use crate::sys::signals::Signals;
 
 /// Limit of the members, sections and containers that are opened in a file: this many, and one more for every [`BYTES_EACH`] bytes
@@ -36,6 +37,7 @@ pub(super) struct Walk<'r> {
     pub(super) registrations: Vec<Registration>,
     pub(super) entries: Vec<Entries>,
     pub(super) linked_by: Vec<Linker>,
+    pub(super) registered: Vec<Registered>,
     pub(super) errors: Vec<String>,
     /// What covers which bytes, where sizes are wanted.
     pub(super) layout: Option<Layout>,
@@ -88,10 +90,24 @@ impl<'r> Walk<'r> {
         let signals = Arc::clone(&session.signals);
         let left = Arc::new(AtomicU64::new(FEW + size / BYTES_EACH));
         let (images, registrations, entries) = (Vec::new(), Vec::new(), Vec::new());
-        let (linked_by, errors) = (Vec::new(), Vec::new());
+        let (linked_by, registered, errors) = (Vec::new(), Vec::new(), Vec::new());
         let allowance = Allowance::new(size, options.max_unpacked, &signals);
         let layout = options.sizes.as_ref().map(Layout::new);
-        Walk { options, signals, images, registrations, entries, linked_by, errors, layout, left, allowance, spool, reader }
+        Walk {
+            options,
+            signals,
+            images,
+            registrations,
+            entries,
+            linked_by,
+            registered,
+            errors,
+            layout,
+            left,
+            allowance,
+            spool,
+            reader,
+        }
     }
 
     /// A walk through something that another one has met.
@@ -119,8 +135,8 @@ impl<'r> Walk<'r> {
 
     /// What was found in the file `path`, which is of the type `kind`.
     pub(super) fn report(self, path: &Path, kind: &'static str) -> FileReport {
-        let Walk { images, registrations, entries, linked_by, errors, .. } = self;
-        FileReport { file: path.display().to_string(), kind, images, registrations, entries, linked_by, errors }
+        let Walk { images, registrations, entries, linked_by, registered, errors, .. } = self;
+        FileReport { file: path.display().to_string(), kind, images, registrations, entries, linked_by, errors, registered }
     }
 
     /// Inspects the bytes at `cursor`, recursively. Errors are noted.
@@ -180,9 +196,19 @@ impl<'r> Walk<'r> {
         if self.layout.is_some() {
             return Ok(());
         }
+        let registered = if self.options.registered {
+            let found = read::read(cursor.piece.bytes()).with_context(|| cursor.place.to_string())?;
+            Registered { members: cursor.place.members(), base: cursor.piece.file_offset(0), ..found }
+        } else {
+            Registered::default()
+        };
+        objects::of_descriptors(self, cursor, &registered, before);
         let has_images = self.images.len() > before;
         registers::of(self, cursor, has_images).with_context(|| cursor.place.to_string())?;
         self.entries(cursor)?;
+        if !registered.is_empty() {
+            self.registered.push(registered);
+        }
         if matches!(kind, FileKind::Elf32 | FileKind::Elf64) {
             self.linkers(cursor)?;
         }

@@ -53,6 +53,6 @@ pub struct InspectOptions {
 pub fn inspect(path: impl AsRef<Path>, options: &InspectOptions) -> Result<FileReport, Error> {
     let InspectOptions { kernels, headers_only, max_unpacked } = *options;
     let max_unpacked = max_unpacked.unwrap_or(Options::default().max_unpacked);
-    let options = Options { kernels, headers_only, keep_bytes: !headers_only, max_unpacked, sizes: None };
+    let options = Options { kernels, headers_only, keep_bytes: !headers_only, max_unpacked, ..Options::default() };
     Reader::new(options, &Messages::discard().session()).open(path.as_ref()).map_err(Error::of)
 }

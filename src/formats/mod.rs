@@ -24,6 +24,7 @@ pub mod offload_binary;
 pub mod offload_entries;
 pub mod offload_sections;
 pub mod producer;
+pub mod ptx;
 #[cfg(test)]
 pub(crate) mod reference;
 pub mod tar;

@@ -7,6 +7,7 @@ pub mod fatbin;
 pub mod hip;
 pub mod host;
 pub mod openmp;
+pub(crate) mod read;
 pub mod sycl;
 
 use serde::{Deserialize, Serialize};

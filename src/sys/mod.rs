@@ -5,6 +5,7 @@
 pub(crate) mod atomic_file;
 pub(crate) mod clock;
 pub(crate) mod jobs;
+pub(crate) mod native;
 pub(crate) mod progress;
 pub(crate) mod run;
 pub(crate) mod scratch;

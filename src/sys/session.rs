@@ -31,6 +31,8 @@ pub(crate) const OFFLD_CACHE_REMOTE_TIMEOUT: &str = "OFFLD_CACHE_REMOTE_TIMEOUT"
 pub(crate) const OFFLD_CACHE: &str = "OFFLD_CACHE";
 /// The size limit of that cache: `500M`, `5G`.
 pub(crate) const OFFLD_CACHE_SIZE: &str = "OFFLD_CACHE_SIZE";
+/// The folder that this machine's devices are read below, instead of `/`.
+pub(crate) const OFFLD_NATIVE_ROOT: &str = "OFFLD_NATIVE_ROOT";
 /// The user's folder for caches (XDG base directories).
 pub(crate) const XDG_CACHE_HOME: &str = "XDG_CACHE_HOME";
 /// The user's home folder.

@@ -173,7 +173,7 @@ impl fmt::Display for Selector {
 }
 
 /// Whether a part is a triple, or the first component of one: `x86_64-pc-linux-gnu`, `amdgcn`, `*-linux-gnu`; not `x86-64-v3`.
-fn is_triple(part: &str) -> bool {
+pub(super) fn is_triple(part: &str) -> bool {
     let (first, rest) = part.split_once('-').map_or((part, None), |(first, rest)| (first, Some(rest)));
     let open = first.contains(['*', '?', '[']) && rest.is_some_and(|rest| !rest.is_empty());
     // `spirv64` and `riscv64gc` go on after the name, and `arm` does not mean `armor`.

@@ -1,6 +1,7 @@
 //! The tools beside the link, a folder each: each is a request to the library, and none calls another.
 
 pub(crate) mod bundler;
+pub(crate) mod check;
 pub(crate) mod inspect;
 pub(crate) mod packager;
 pub(crate) mod size;

@@ -112,7 +112,8 @@ impl Program {
         self.flags("plain").iter().any(|plain| plain == name)
     }
 
-    fn fails_with_reference(&self, linker: &str) -> bool {
+    /// Whether LLVM's wrapper cannot link it, or makes a program of it that does not run.
+    pub(crate) fn fails_with_reference(&self, linker: &str) -> bool {
         self.all("reference").chain(self.all(&format!("reference {linker}"))).any(|value| value.starts_with("fails"))
     }
 

@@ -1,0 +1,101 @@
+//! `offld check FILE…`: whether what files register is there, or which image a device would load. The exit status is the answer.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::error::{Error, Silent};
+use crate::model::{OffloadKind, printable};
+use crate::sys::native::Machine;
+use crate::sys::session::{OFFLD_NATIVE_ROOT, Session, SessionOptions};
+use crate::sys::shell::Shell;
+use crate::target::device::{Device, Wanted};
+use crate::tools::check::report::Answer;
+use crate::tools::check::{Asked, Request, check, text};
+
+/// The exit status where the answer is no, or is not known.
+const NO: u8 = 1;
+/// The exit status where a file, or part of one, could not be read.
+const UNREADABLE: u8 = 2;
+
+/// The text below the options in the help.
+pub(super) const AFTER_HELP: &str = "Exit status: 0 where the answer is yes for every file, 1 where it is no or cannot be known, 2 where something could not\n\
+    be read. The last line of the output is the answer on all files.\n\n\
+    Examples:\n  offld check program\n  offld check --for gfx90a:xnack+ libkernels.so\n  \
+    offld check --for sm_90,sm_120 package.whl\n  offld check --for native build/\n  \
+    offld check --json lib.so | jq '.files[].findings[].text'";
+
+/// The options of `offld check`.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// Objects, libraries, programs, archives, wheels and other zip files; folders, for all that is in them; - is stdin
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Ask which image this device would load: gfx1101, gfx90a:xnack+, sm_120, x86-64-v3, aarch64-linux-gnu, or native for those
+    /// of this machine; after openmp:, cuda: or hip: only of that runtime. Several need an image each
+    #[arg(long = "for", value_name = "DEVICE", value_delimiter = ',')]
+    devices: Vec<String>,
+    /// Write the report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `offld check`.
+pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
+    let Options { files, devices, json } = options;
+    let asked = devices.iter().map(|text| asked(text)).collect::<Result<Vec<Asked>>>().map_err(super::inspect::with_status)?;
+    let session = Session::new(Arc::clone(shell), SessionOptions::default());
+    let report = check(&Request { files, asked }, &session).map_err(super::inspect::with_status)?;
+    let out = if json {
+        let mut text = serde_json::to_string_pretty(&report).context("cannot write the report as JSON")?;
+        text.push('\n');
+        text
+    } else {
+        text::text(&report)
+    };
+    // A reader that has closed the pipe is not an error.
+    let _ = std::io::stdout().write_all(out.as_bytes());
+    report.files.iter().flat_map(|file| &file.errors).for_each(|error| shell.error(error));
+    match report.answer {
+        Answer::Yes => Ok(()),
+        Answer::No | Answer::Unknown => Err(Silent { status: NO }.into()),
+        Answer::Unreadable => Err(Silent { status: UNREADABLE }.into()),
+    }
+}
+
+/// The devices that an argument of `--for` names.
+fn asked(text: &str) -> Result<Asked> {
+    let native = match text.rsplit_once(':') {
+        None if text == "native" => Some(None),
+        Some((kind, "native")) => OffloadKind::ALL.into_iter().find(|known| known.name() == kind).map(Some),
+        _ => None,
+    };
+    let devices = match native {
+        Some(kind) => devices_here(kind, text)?,
+        None => vec![Wanted::parse(text)?],
+    };
+    Ok(Asked { text: text.to_owned(), native: native.is_some(), devices })
+}
+
+/// The devices of this machine that `kind` drives; an error where that means a GPU, and there is none.
+fn devices_here(kind: Option<OffloadKind>, text: &str) -> Result<Vec<Wanted>> {
+    let root = std::env::var_os(OFFLD_NATIVE_ROOT).filter(|root| !root.is_empty()).map_or_else(|| "/".into(), PathBuf::from);
+    let machine = Machine::read(&root)?;
+    let mut all = Vec::new();
+    for name in machine.amd.iter().chain(&machine.nvidia).chain([&machine.cpu]) {
+        let mut wanted = Wanted { kind, ..Wanted::parse(name)? };
+        if let Device::Nvidia { driver, .. } = &mut wanted.device {
+            *driver = machine.driver;
+        }
+        if kind.is_none_or(|kind| wanted.device.kinds().contains(&kind)) {
+            all.push(wanted);
+        }
+    }
+    if all.is_empty() {
+        return Err(Error::usage(format!("`{}`: no GPU for it is found on this machine", printable(text))).into());
+    }
+    Ok(all)
+}

@@ -1,0 +1,400 @@
+//! Pointers of objects and programs: which address is where in the file, and what a pointer at an address stands for. Programs are
+//! seen at the addresses they are linked for; an object has none, so its sections stand at their offsets in the file.
+
+use std::collections::HashMap;
+
+use anyhow::Result;
+use object::elf::{self, RelocationType};
+use object::read::elf::{ElfFile, FileHeader, Rel, Rela, SectionHeader, Sym};
+use object::{
+    BinaryFormat, Endian, Endianness, File, Object, ObjectKind, ObjectSection, ObjectSymbol, RelocationKind, RelocationTarget,
+    SectionFlags, SectionIndex, SectionKind, SymbolIndex,
+};
+
+use crate::formats::elf::SHT_LLVM_OFFLOADING;
+use crate::formats::offload_sections;
+
+/// No name of a section or symbol that is kept is longer.
+const LONGEST_NAME: usize = offload_sections::LONGEST_NAME;
+
+/// What a pointer stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pointer<'d> {
+    /// Zero.
+    Null,
+    /// An address in the file.
+    To(u64),
+    /// A symbol that is defined elsewhere.
+    Symbol(&'d str),
+    /// Something else.
+    Unknown,
+}
+
+/// A pointer that a relocation fills in.
+#[derive(Debug, Clone, Copy)]
+struct Filled<'d> {
+    /// Where it is, as an address.
+    address: u64,
+    pointer: Pointer<'d>,
+    /// The offset in the file of its value; none where a symbol gives it.
+    stored: Option<u64>,
+}
+
+/// A section with contents that is part of the program in memory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Section<'d> {
+    /// Its name; empty where it is no text or too long to be one that is looked for.
+    pub(super) name: &'d str,
+    index: SectionIndex,
+    /// Its address.
+    pub(super) address: u64,
+    /// Its size in bytes.
+    pub(super) size: u64,
+    /// Its offset in the file.
+    pub(super) offset: u64,
+    /// Whether it is code, or holds images.
+    opaque: bool,
+    images: bool,
+}
+
+impl Section<'_> {
+    fn holds(&self, address: u64) -> bool {
+        address >= self.address && address - self.address < self.size
+    }
+}
+
+/// The memory of an object or program.
+pub(super) struct AddressSpace<'d> {
+    data: &'d [u8],
+    endian: Endianness,
+    /// The size of a pointer in bytes.
+    pub(super) word: u64,
+    linked: bool,
+    /// Whether a word without a relocation is a pointer: in a program that is linked for its addresses.
+    fixed: bool,
+    /// By address.
+    sections: Vec<Section<'d>>,
+    /// The address of each section.
+    addresses: HashMap<SectionIndex, u64>,
+    /// By address.
+    filled: Vec<Filled<'d>>,
+}
+
+impl<'d> AddressSpace<'d> {
+    /// The memory of the ELF file or COFF object `data`; none for another file, and for one that has neither images nor a section
+    /// of which `is_wanted` says so by its name.
+    pub(super) fn of(data: &'d [u8], is_wanted: impl Fn(&str) -> bool) -> Result<Option<Self>> {
+        let file = File::parse(data)?;
+        let linked = !matches!(file.kind(), ObjectKind::Relocatable);
+        let readable = matches!(file.format(), BinaryFormat::Elf) || matches!(file.format(), BinaryFormat::Coff) && !linked;
+        if !readable || matches!(file.kind(), ObjectKind::Core) {
+            return Ok(None);
+        }
+        let sections = sections(&file, linked)?;
+        let mut space = AddressSpace {
+            data,
+            endian: file.endianness(),
+            word: if file.is_64() { 8 } else { 4 },
+            linked,
+            fixed: matches!(file.kind(), ObjectKind::Executable),
+            addresses: sections.iter().map(|section| (section.index, section.address)).collect(),
+            sections,
+            filled: Vec::new(),
+        };
+        if !space.sections.iter().any(|section| section.images || is_wanted(section.name)) {
+            return Ok(None);
+        }
+        match &file {
+            File::Elf64(elf) if linked => space.fill_linked(elf)?,
+            File::Elf32(elf) if linked => space.fill_linked(elf)?,
+            _ => space.fill_object(&file),
+        }
+        space.filled.sort_by_key(|filled| filled.address);
+        Ok(Some(space))
+    }
+
+    /// Whether it is a program or a shared library.
+    pub(super) fn is_linked(&self) -> bool {
+        self.linked
+    }
+
+    /// Whether there is a section for images.
+    pub(super) fn holds_images(&self) -> bool {
+        self.sections.iter().any(|section| section.images)
+    }
+
+    /// The sections, by address.
+    pub(super) fn sections(&self) -> &[Section<'d>] {
+        &self.sections
+    }
+
+    /// The section with an address.
+    fn section(&self, address: u64) -> Option<&Section<'d>> {
+        let after = self.sections.partition_point(|section| section.address <= address);
+        self.sections[..after].iter().rev().find(|section| section.holds(address))
+    }
+
+    /// Where in the file an address is.
+    pub(super) fn offset(&self, address: u64) -> Option<u64> {
+        self.section(address).map(|section| section.offset + (address - section.address))
+    }
+
+    /// Where in the file an address is, which may be the end of a section.
+    pub(super) fn end_offset(&self, address: u64) -> Option<u64> {
+        self.offset(address).or_else(|| Some(self.offset(address.checked_sub(1)?)? + 1))
+    }
+
+    /// The bytes from an address on, to the end of its section.
+    pub(super) fn from(&self, address: u64) -> Option<&'d [u8]> {
+        let section = self.section(address)?;
+        let (start, end) = (section.offset + (address - section.address), section.offset.checked_add(section.size)?);
+        self.data.get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
+    }
+
+    /// The 16 bits at an address.
+    pub(super) fn u16(&self, address: u64) -> Option<u16> {
+        Some(self.endian.read_u16(*self.from(address)?.first_chunk()?))
+    }
+
+    /// The 32 bits at an address.
+    pub(super) fn u32(&self, address: u64) -> Option<u32> {
+        Some(self.endian.read_u32(*self.from(address)?.first_chunk()?))
+    }
+
+    /// The 64 bits at an address.
+    pub(super) fn u64(&self, address: u64) -> Option<u64> {
+        Some(self.endian.read_u64(*self.from(address)?.first_chunk()?))
+    }
+
+    /// The word at an address, as wide as a pointer.
+    pub(super) fn size_at(&self, address: u64) -> Option<u64> {
+        if self.word == 8 { self.u64(address) } else { self.u32(address).map(u64::from) }
+    }
+
+    fn filled(&self, address: u64) -> Option<&Filled<'d>> {
+        let at = self.filled.binary_search_by_key(&address, |filled| filled.address).ok()?;
+        self.filled.get(at)
+    }
+
+    /// What the pointer at an address stands for.
+    pub(super) fn pointer(&self, address: u64) -> Pointer<'d> {
+        if let Some(filled) = self.filled(address) {
+            return filled.pointer;
+        }
+        match self.size_at(address) {
+            Some(0) => Pointer::Null,
+            Some(value) if self.fixed && self.end_offset(value).is_some() => Pointer::To(value),
+            _ => Pointer::Unknown,
+        }
+    }
+
+    /// The pointer at an address, by its places in the file.
+    pub(super) fn slot(&self, address: u64) -> Option<super::Slot> {
+        let offset = self.offset(address)?;
+        let value = self.filled(address).map_or(Some(offset), |filled| filled.stored);
+        Some(super::Slot { offset, value })
+    }
+
+    /// Every place that may be a pointer to an address in the file, outside of code and images: those that relocations fill in, and
+    /// in a program with fixed addresses every word that is an address of it.
+    pub(super) fn pointers(&self) -> impl Iterator<Item = (u64, u64)> {
+        let filled = self.filled.iter().filter_map(|filled| match filled.pointer {
+            Pointer::To(target) => Some((filled.address, target)),
+            _ => None,
+        });
+        let words = self.sections.iter().filter(|section| self.fixed && !section.opaque).flat_map(move |section| {
+            let word = self.word as usize;
+            let first = section.address.next_multiple_of(self.word);
+            let bytes = self.from(first).unwrap_or_default();
+            bytes.chunks_exact(word).zip(0..).filter_map(move |(bytes, index): (&[u8], u64)| {
+                let value = match bytes.first_chunk() {
+                    Some(bytes) => self.endian.read_u64(*bytes),
+                    None => u64::from(self.endian.read_u32(*bytes.first_chunk()?)),
+                };
+                let address = first + index * self.word;
+                (value != 0 && self.section(value).is_some() && self.filled(address).is_none()).then_some((address, value))
+            })
+        });
+        filled.chain(words)
+    }
+
+    /// Notes the pointers that an object's relocations fill in. What the format's generic reader does not know is no pointer here.
+    fn fill_object(&mut self, file: &File<'d>) {
+        let width = self.word * 8;
+        for at in 0..self.sections.len() {
+            let section = self.sections[at];
+            let Ok(contents) = file.section_by_index(section.index) else { continue };
+            if section.opaque || section.name == ".eh_frame" {
+                continue;
+            }
+            for (within, relocation) in contents.relocations() {
+                if relocation.kind() != RelocationKind::Absolute || u64::from(relocation.size()) != width {
+                    continue;
+                }
+                let address = section.address.wrapping_add(within);
+                let implicit = if relocation.has_implicit_addend() { self.size_at(address).unwrap_or_default() } else { 0 };
+                let addend = (relocation.addend() as u64).wrapping_add(implicit);
+                let pointer = match relocation.target() {
+                    RelocationTarget::Symbol(symbol) => self.of_symbol(file, symbol, addend),
+                    RelocationTarget::Section(index) => self.in_section(index, addend),
+                    _ => Pointer::Unknown,
+                };
+                self.filled.push(Filled { address, pointer, stored: None });
+            }
+        }
+    }
+
+    fn of_symbol(&self, file: &File<'d>, symbol: SymbolIndex, addend: u64) -> Pointer<'d> {
+        let Ok(symbol) = file.symbol_by_index(symbol) else { return Pointer::Unknown };
+        match symbol.section_index() {
+            Some(index) => {
+                let base = file.section_by_index(index).map_or(0, |section| section.address());
+                self.in_section(index, symbol.address().wrapping_sub(base).wrapping_add(addend))
+            }
+            None if symbol.is_undefined() && addend == 0 => match symbol.name_bytes().ok().and_then(text) {
+                Some(name) if !name.is_empty() => Pointer::Symbol(name),
+                _ => Pointer::Unknown,
+            },
+            None => Pointer::Unknown,
+        }
+    }
+
+    /// What is `within` bytes into a section of an object.
+    fn in_section(&self, index: SectionIndex, within: u64) -> Pointer<'d> {
+        self.addresses.get(&index).map_or(Pointer::Unknown, |address| Pointer::To(address.wrapping_add(within)))
+    }
+
+    /// Notes the pointers that the dynamic loader fills in.
+    fn fill_linked<Elf: FileHeader<Endian = Endianness>>(&mut self, file: &ElfFile<'d, Elf>) -> Result<()> {
+        let (data, endian) = (self.data, file.endian());
+        let kinds = Kinds::of(file.elf_header().e_machine(endian), self.word == 8);
+        for section in file.elf_section_table().iter().filter(|section| section.sh_flags(endian).contains(elf::SHF_ALLOC)) {
+            if let Some((all, _)) = section.rela(endian, data)? {
+                let size = size_of::<Elf::Rela>() as u64;
+                let addend_at = size - self.word;
+                for (record, at) in all.iter().zip(0..) {
+                    let place: u64 = section.sh_offset(endian).into() + at * size + addend_at;
+                    let addend: i64 = record.r_addend(endian).into();
+                    let symbol = record.r_sym(endian, false);
+                    self.fill(
+                        file,
+                        &kinds,
+                        (record.r_offset(endian).into(), record.r_type(endian, false), symbol),
+                        (addend as u64, place),
+                    );
+                }
+            } else if let Some((all, _)) = section.rel(endian, data)? {
+                for record in all {
+                    let address = record.r_offset(endian).into();
+                    let (Some(addend), Some(place)) = (self.size_at(address), self.offset(address)) else { continue };
+                    self.fill(file, &kinds, (address, record.r_type(endian), record.r_sym(endian)), (addend, place));
+                }
+            } else if let Some(all) = section.relr(endian, data)? {
+                for address in all {
+                    let address = address.into();
+                    let (Some(value), stored) = (self.size_at(address), self.offset(address)) else { continue };
+                    self.filled.push(Filled { address, pointer: Pointer::To(value), stored });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes a pointer by its relocation (address, type, symbol) and its addend with the addend's place.
+    fn fill<Elf: FileHeader<Endian = Endianness>>(
+        &mut self,
+        file: &ElfFile<'d, Elf>,
+        kinds: &Kinds,
+        (address, kind, symbol): (u64, RelocationType, u32),
+        (addend, place): (u64, u64),
+    ) {
+        if kind == kinds.relative {
+            self.filled.push(Filled { address, pointer: Pointer::To(addend), stored: Some(place) });
+        } else if kind == kinds.absolute && symbol != 0 {
+            let table = file.elf_dynamic_symbol_table();
+            let Ok(symbol) = table.symbol(SymbolIndex(symbol as usize)) else { return };
+            let pointer = if symbol.st_shndx(self.endian) == elf::SHN_UNDEF {
+                let name = table.symbol_name(self.endian, symbol).ok().and_then(text);
+                name.map_or(Pointer::Unknown, Pointer::Symbol)
+            } else {
+                Pointer::To(symbol.st_value(self.endian).into().wrapping_add(addend))
+            };
+            self.filled.push(Filled { address, pointer, stored: None });
+        }
+    }
+}
+
+/// The relocations of a processor that fill in pointers (the psABI documents, as `object` names their constants).
+struct Kinds {
+    /// The address that the file is loaded at, and an addend.
+    relative: RelocationType,
+    /// The address of a symbol, and an addend.
+    absolute: RelocationType,
+}
+
+impl Kinds {
+    fn of(machine: elf::Machine, wide: bool) -> Kinds {
+        let (relative, absolute) = match machine {
+            elf::EM_X86_64 | elf::EM_386 => (8, 1),
+            elf::EM_AARCH64 => (1027, 257),
+            elf::EM_PPC64 => (22, 38),
+            elf::EM_S390 => (12, if wide { 22 } else { 4 }),
+            elf::EM_RISCV => (3, if wide { 2 } else { 1 }),
+            elf::EM_LOONGARCH => (3, if wide { 2 } else { 1 }),
+            elf::EM_ARM => (23, 2),
+            _ => (u32::MAX, u32::MAX),
+        };
+        Kinds { relative: RelocationType(relative), absolute: RelocationType(absolute) }
+    }
+}
+
+/// A name that is text and no longer than any that is looked for.
+fn text(name: &[u8]) -> Option<&str> {
+    Some(name).filter(|name| name.len() <= LONGEST_NAME).and_then(|name| std::str::from_utf8(name).ok())
+}
+
+/// The sections with contents that are in memory, by address.
+fn sections<'d>(file: &File<'d>, linked: bool) -> Result<Vec<Section<'d>>> {
+    let mut all = Vec::new();
+    for section in file.sections() {
+        let Some((offset, size)) = section.file_range().filter(|(_, size)| *size > 0) else { continue };
+        let (in_memory, typed) = match section.flags() {
+            SectionFlags::Elf { sh_type, sh_flags } => (sh_flags.contains(elf::SHF_ALLOC), sh_type == SHT_LLVM_OFFLOADING),
+            _ => (true, false),
+        };
+        if !in_memory {
+            continue;
+        }
+        let name = name_of(file, section.index()).and_then(text).unwrap_or_default();
+        let images = typed || name.starts_with(offload_sections::NAME);
+        let opaque = images || section.kind() == SectionKind::Text;
+        let address = if linked { section.address() } else { offset };
+        all.push(Section { name, index: section.index(), address, size, offset, opaque, images });
+    }
+    all.sort_by_key(|section| section.address);
+    Ok(all)
+}
+
+/// A section's name, as long as the file is there.
+fn name_of<'d>(file: &File<'d>, index: SectionIndex) -> Option<&'d [u8]> {
+    match file {
+        File::Elf32(elf) => of_elf(elf, index),
+        File::Elf64(elf) => of_elf(elf, index),
+        File::Coff(coff) => of_coff(coff.coff_section_table(), coff.coff_symbol_table().strings(), index),
+        File::CoffBig(coff) => of_coff(coff.coff_section_table(), coff.coff_symbol_table().strings(), index),
+        _ => None,
+    }
+}
+
+fn of_elf<'d, Elf: FileHeader<Endian = Endianness>>(elf: &ElfFile<'d, Elf>, index: SectionIndex) -> Option<&'d [u8]> {
+    let table = elf.elf_section_table();
+    table.section_name(elf.endian(), table.section(index).ok()?).ok()
+}
+
+fn of_coff<'d>(
+    table: object::read::coff::SectionTable<'d>,
+    strings: object::StringTable<'d>,
+    index: SectionIndex,
+) -> Option<&'d [u8]> {
+    table.section(index).ok()?.name(strings).ok()
+}

@@ -1,0 +1,131 @@
+//! The tables of entries with the names of kernels and variables.
+
+use anyhow::{Context, Result};
+
+use super::address_space::{AddressSpace, Pointer};
+use super::{Entry, Table};
+use crate::error::Malformed;
+use crate::formats::offload_entries::{self, EntryTable};
+use crate::model::{Generation, OffloadKind, OffloadKinds};
+use crate::registration::entries::{Field, NARROW_ENTRY, WIDE_ENTRY};
+use crate::registration::fatbin::{EntryField, NARROW_READS, Read, WIDE_READS};
+
+/// The tables of the file `data`, by the names of their sections.
+pub(super) fn sections(data: &[u8]) -> Result<Vec<EntryTable>> {
+    offload_entries::tables(data).context("its tables of entries")
+}
+
+/// The entries of `tables`.
+pub(super) fn read(space: &AddressSpace<'_>, tables: Vec<EntryTable>) -> Result<Vec<Table>> {
+    let mut all = Vec::new();
+    // Entries may share their names, but names that are longer than the file all together are no compiler's work.
+    let mut left = space.sections().iter().fold(0, |sum: u64, section| sum.saturating_add(section.size)).saturating_mul(4);
+    for table in tables {
+        for section in space.sections().iter().filter(|section| section.name == table.section) {
+            let mut found = Table {
+                section: table.section.clone(),
+                offset: section.offset,
+                size: section.size,
+                entry_size: table.entry_size(),
+                entries: Vec::new(),
+            };
+            if let Some((generation, size)) = table.generation.zip(found.entry_size) {
+                let layout = Layout::of(generation, &table.section, space.word);
+                let count = section.size / size;
+                for entry in (0..count).filter_map(|index| layout.entry(space, section.address + index * size).transpose()) {
+                    let entry = entry.with_context(|| table.section.clone())?;
+                    left = left
+                        .checked_sub(entry.name.as_ref().map_or(0, |name| name.len() as u64))
+                        .with_context(|| format!("{}: the names of its entries are longer than the file", table.section))?;
+                    found.entries.push(entry);
+                }
+            }
+            all.push(found);
+        }
+    }
+    Ok(all)
+}
+
+/// Where the fields of an entry are.
+struct Layout {
+    fields: &'static [Field],
+    reads: &'static [Read],
+    word: u64,
+    /// The kinds that the section's name gives its entries; none where each says its own.
+    kinds: Option<OffloadKinds>,
+}
+
+impl Layout {
+    fn of(generation: Generation, section: &str, word: u64) -> Layout {
+        let (fields, reads) = if generation.wide_entries() { (WIDE_ENTRY, WIDE_READS) } else { (NARROW_ENTRY, NARROW_READS) };
+        let shared = Generation::Llvm21.entry_section(OffloadKind::OpenMp);
+        let of_section = OffloadKind::ALL.into_iter().find(|kind| section.starts_with(Generation::Llvm20.entry_section(*kind)));
+        let kinds = of_section.filter(|_| !section.starts_with(shared)).map(|kind| OffloadKinds::default().with(kind));
+        Layout { fields, reads, word, kinds }
+    }
+
+    /// The offset of a field in an entry, and its type.
+    fn at(&self, wanted: EntryField) -> Option<(u64, Field)> {
+        let index = self.reads.iter().find(|read| read.field == wanted)?.index as usize;
+        let offset = self.fields.get(..index)?.iter().map(|field| self.size(*field)).sum();
+        Some((offset, *self.fields.get(index)?))
+    }
+
+    /// The size of a field. Entries are packed: their layout has no gaps on any host.
+    fn size(&self, field: Field) -> u64 {
+        match field {
+            Field::U8 => 1,
+            Field::U16 => 2,
+            Field::U32 => 4,
+            Field::U64 => 8,
+            Field::Size | Field::Pointer => self.word,
+        }
+    }
+
+    fn number(&self, space: &AddressSpace<'_>, entry: u64, field: EntryField) -> Option<u64> {
+        let (offset, kind) = self.at(field)?;
+        match kind {
+            Field::U8 => space.from(entry + offset)?.first().map(|byte| u64::from(*byte)),
+            Field::U16 => space.u16(entry + offset).map(u64::from),
+            Field::U32 => space.u32(entry + offset).map(u64::from),
+            Field::U64 => space.u64(entry + offset),
+            Field::Size | Field::Pointer => space.size_at(entry + offset),
+        }
+    }
+
+    /// The entry at an address; none for one that is all zeros, which is padding.
+    fn entry(&self, space: &AddressSpace<'_>, address: u64) -> Result<Option<Entry>> {
+        let offset = space.offset(address).unwrap_or_default();
+        let damaged = || Malformed::new("an entry past the end of its section", offset);
+        let number = |field| self.number(space, address, field);
+        let (name_at, _) = self.at(EntryField::Name).ok_or_else(damaged)?;
+        let pointer = space.pointer(address + name_at);
+        let size = number(EntryField::Size).ok_or_else(damaged)?;
+        let raw_kind = number(EntryField::Kind).unwrap_or_default();
+        if pointer == Pointer::Null && size == 0 && raw_kind == 0 {
+            return Ok(None);
+        }
+        let kinds = self.kinds.unwrap_or_else(|| OffloadKinds::from_stored(raw_kind as u16, ""));
+        let target = match pointer {
+            Pointer::To(target) => Some(target),
+            _ => None,
+        };
+        Ok(Some(Entry {
+            offset,
+            kinds: kinds.iter().map(OffloadKind::name).collect(),
+            name: target.and_then(|target| name(space, target)),
+            name_offset: target.and_then(|target| space.offset(target)),
+            name_pointer: space.slot(address + name_at).and_then(|slot| slot.value),
+            size,
+            flags: number(EntryField::Flags).unwrap_or_default() as u32,
+            data: number(EntryField::Data).unwrap_or_default(),
+        }))
+    }
+}
+
+/// The string at an address, up to the zero that ends it.
+fn name(space: &AddressSpace<'_>, address: u64) -> Option<String> {
+    let bytes = space.from(address)?;
+    let len = memchr::memchr(0, bytes)?;
+    std::str::from_utf8(bytes.get(..len)?).ok().map(str::to_owned)
+}

@@ -1,0 +1,183 @@
+//! What is wrong with images and registrations beside their kernels: images that are not what their containers say, two for one
+//! target, compression that is too new, runtimes that are missing or too old, tables that two registrations share.
+
+use std::collections::BTreeMap;
+
+use super::report::{Answer, Finding};
+use super::units::{MACHINES, Unit, name, target};
+use crate::contents::report::{FileReport, Image, Step};
+use crate::formats::gpu::{AmdArch, TargetId};
+use crate::model::{OffloadKind, llvm_major, printable};
+use crate::registration::read::{Bounds, Registered};
+use crate::target::Target;
+
+/// `EI_ABIVERSION` of AMD's code object version 4: from there on a header tells a feature that is any.
+const AMD_V4: u8 = 2;
+/// HIP's runtime of ROCm 7 is the first that reads version 3 of compressed bundles (llvm/llvm-project#152600), and none reads
+/// version 1 (ROCm/clr#99).
+const READS_BUNDLES_3: u32 = 7;
+/// LLVM 19's OpenMP runtime and earlier ones take entries for the 32 bytes that they had then.
+const READS_WIDE_ENTRIES: u32 = 20;
+const NARROW_ENTRY: u64 = 32;
+
+/// What is wrong with the images of a unit.
+pub(super) fn of_images(unit: &Unit<'_>) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = unit.images.iter().filter_map(|image| disagrees(image)).collect();
+    findings.extend(same_targets(unit));
+    findings.extend(unit.images.iter().filter(|image| image.choice.compression == Some("zstd")).take(1).map(|image| {
+        let text = "its fatbinary is compressed with zstd, which NVIDIA's drivers read from 550.54.14 on";
+        Finding::new("compression", Answer::Yes, text).of_image(image.index)
+    }));
+    findings
+}
+
+/// An image whose own header is not of the device that its container says.
+pub(super) fn disagrees(image: &Image) -> Option<Finding> {
+    let said = Target::new(&image.triple, &image.target);
+    let what = |what, of: String| {
+        let text = format!("image {} is said to be for {said}, and its own header is of {}", image.index, printable(&of));
+        Some(Finding::new(what, Answer::No, text).of_image(image.index))
+    };
+    let Some(gpu) = &image.choice.gpu else {
+        let machine = image.machine.as_deref()?;
+        let names = MACHINES.iter().find(|(known, _)| *known == machine).map(|(_, names)| *names);
+        let agrees = |names: &[&str]| names.iter().any(|name| said.arch_name().starts_with(name));
+        return if said.triple.is_empty() || names.is_some_and(agrees) || names.is_none() && said.is_cpu() {
+            None
+        } else {
+            what("wrong-triple", machine.to_owned())
+        };
+    };
+    let own = Target::new(gpu.triple, &gpu.target_id());
+    let same_vendor = said.triple.is_empty()
+        || said.is_amdgcn() && own.is_amdgcn()
+        || said.is_nvptx() && own.is_nvptx()
+        || said.is_spirv() && own.is_spirv();
+    if !same_vendor {
+        return what("wrong-triple", own.to_string());
+    }
+    let id = said.target_id().unwrap_or_default();
+    let (Some(wanted), false) = (TargetId::parse(&id), gpu.processor.is_empty()) else { return None };
+    if own.is_nvptx() {
+        // A cubin does not tell code for a family, and the fatbinary not always code for one processor.
+        let number = |name: &str| name.trim_end_matches(['a', 'f']).to_owned();
+        return if number(wanted.processor) == number(&gpu.processor) { None } else { what("wrong-target", own.to_string()) };
+    }
+    if AmdArch::of_processor(wanted.processor) != AmdArch::of_processor(&gpu.processor) {
+        return what("wrong-target", own.to_string());
+    }
+    let any_is_told = image.choice.abi_version.is_some_and(|version| version >= AMD_V4);
+    let differs = gpu.features.iter().any(|(name, on)| match wanted.features.get(name) {
+        Some(said) => said != on,
+        None => any_is_told,
+    });
+    if differs { what("wrong-feature", own.to_string()) } else { None }
+}
+
+/// Images for one target: a runtime takes the first and never the others.
+fn same_targets(unit: &Unit<'_>) -> Vec<Finding> {
+    let mut seen: BTreeMap<(Target, &str), &Image> = BTreeMap::new();
+    let mut findings = Vec::new();
+    for image in &unit.images {
+        let target = target(image);
+        // Bitcode and objects of several sources are still to be linked into one image.
+        if target.triple.is_empty() || !matches!(image.format, "elf" | "cubin" | "ptx") || unit.kind == OffloadKind::Sycl {
+            continue;
+        }
+        match seen.get(&(target.clone(), image.format)) {
+            Some(first) => {
+                let same = image.sha256.is_some() && image.sha256 == first.sha256;
+                let (answer, more) = if same { (Answer::Yes, ", and both are the same") } else { (Answer::No, "") };
+                let text = format!(
+                    "image {} is for {} like image {}{more}: a runtime takes the first one of both, and never the other",
+                    image.index,
+                    name(image),
+                    first.index
+                );
+                findings.push(Finding::new("same-target", answer, text).of_image(image.index));
+            }
+            None => drop(seen.insert((target, image.format), image)),
+        }
+    }
+    findings
+}
+
+/// What is wrong with the registrations of one object or program.
+pub(super) fn of_registrations(report: &FileReport, members: &[String], units: &[Unit<'_>]) -> Vec<Finding> {
+    let registered = report.registered.iter().find(|found| found.members == members);
+    let mut findings = runtimes(report, members, units, registered);
+    findings.extend(registered.into_iter().flat_map(shared_tables));
+    let linked = registered.is_some_and(|found| found.linked);
+    for unit in units.iter().filter(|unit| linked && unit.kind == OffloadKind::OpenMp && unit.place == "not registered") {
+        if unit.images.is_empty() {
+            continue;
+        }
+        let text =
+            "images for OpenMP are in the program, and no descriptor hands them to the runtime: the link made no registration";
+        findings.push(Finding::new("not-registered", Answer::No, text).of_unit(unit));
+    }
+    findings.iter_mut().for_each(|finding| finding.members = members.to_vec());
+    findings
+}
+
+/// Runtimes that are not there, or too old for what they are given.
+fn runtimes(report: &FileReport, members: &[String], units: &[Unit<'_>], registered: Option<&Registered>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for registration in report.registrations.iter().filter(|found| found.members == members && found.found == "library") {
+        let runtime = Some(registration.runtime);
+        let finding = |what, answer, text| Finding { runtime, ..Finding::new(what, answer, text) };
+        let Some(library) = registration.libraries.first() else {
+            // A library may leave its runtime to the program that loads it.
+            let answer = if report.kind == "elf-executable" { Answer::No } else { Answer::Unknown };
+            let text = format!("none of the needed libraries defines `{}`", registration.symbol);
+            findings.push(finding("missing-runtime", answer, text));
+            continue;
+        };
+        if library.path.is_none() {
+            let text = format!("{}, which defines `{}`, is not on this machine", printable(&library.name), registration.symbol);
+            findings.push(finding("runtime-not-here", Answer::Yes, text));
+        }
+        let release = library.name.split_once(".so.").and_then(|(_, version)| llvm_major(version));
+        let wide = registered.is_some_and(|found| found.tables.iter().any(|table| table.entry_size > Some(NARROW_ENTRY)));
+        if registration.runtime == "openmp" && wide && release.is_some_and(|release| release < READS_WIDE_ENTRIES) {
+            let text = format!("{} cannot read its entries, which LLVM 20 or later made", printable(&library.name));
+            findings.push(finding("old-runtime", Answer::No, text));
+        }
+        if registration.runtime == "hip" {
+            for (version, image) in bundles(units) {
+                let text = format!("{} cannot read version {version} of compressed bundles", printable(&library.name));
+                if version == 1 || version >= 3 && release.is_some_and(|release| release < READS_BUNDLES_3) {
+                    findings.push(finding("compression", Answer::No, text).of_image(image));
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// The versions of the compressed bundles, and an image in each.
+fn bundles(units: &[Unit<'_>]) -> BTreeMap<u32, usize> {
+    let images = units.iter().filter(|unit| unit.kind == OffloadKind::Hip).flat_map(|unit| &unit.images);
+    let version = |step: &Step| match step {
+        Step::Container { name: "compressed-bundle", version, .. } => *version,
+        _ => None,
+    };
+    images.filter_map(|image| Some((image.path.iter().find_map(version)?, image.index))).collect()
+}
+
+/// Tables of entries that two descriptors name: the kernels of each are then looked for in the images of both.
+fn shared_tables(registered: &Registered) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (index, descriptor) in registered.descriptors.iter().enumerate() {
+        let is_empty = matches!(descriptor.entries, Bounds::Place { start, end } if start == end);
+        let earlier = registered.descriptors.iter().take(index).find(|other| other.entries == descriptor.entries);
+        if let Some(other) = earlier.filter(|_| !is_empty) {
+            let text = format!(
+                "the descriptors at {:#x} and {:#x} name the same table of entries: the kernels of both are looked for in the images of each",
+                other.offset, descriptor.offset
+            );
+            findings.push(Finding { runtime: Some("openmp"), ..Finding::new("shared-table", Answer::No, text) });
+        }
+    }
+    findings
+}

@@ -1,0 +1,132 @@
+//! Whether the kernels that the host registers are in every image, and where no table tells which these are, whether the images of
+//! a container have the same ones.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::report::{Answer, Finding};
+use super::units::{Unit, name};
+use crate::contents::report::{FileReport, Image};
+use crate::model::{OffloadKind, printable};
+
+/// The kernels of an image, or all symbols that it defines; none where its format does not tell.
+fn names(image: &Image) -> Option<BTreeSet<&str>> {
+    if let Some(names) = &image.choice.names {
+        return Some(names.iter().map(String::as_str).collect());
+    }
+    // The kernels of Intel's images are in no table that is read.
+    if image.machine.as_deref() == Some("intelgt") {
+        return None;
+    }
+    image.kernels.as_ref().map(|kernels| kernels.iter().map(|kernel| kernel.name.as_str()).collect())
+}
+
+/// How many kernels are looked for.
+pub(super) fn count(unit: &Unit<'_>) -> Option<usize> {
+    match &unit.kernels {
+        Some(kernels) if !unit.shares_entries => Some(kernels.len()),
+        _ => unit.images.iter().map(|image| listed(image).map(|names| names.len())).max().flatten(),
+    }
+}
+
+/// The kernels of an image, if it lists them: bitcode lists every symbol.
+fn listed(image: &Image) -> Option<BTreeSet<&str>> {
+    names(image).filter(|_| image.format != "bitcode")
+}
+
+/// What is wrong with the kernels of a unit, and what the answer is based on.
+pub(super) fn compare(unit: &Unit<'_>) -> (&'static str, Vec<Finding>) {
+    match &unit.kernels {
+        _ if unit.kind == OffloadKind::Sycl => {
+            let text = "SYCL's images each have some of the kernels, and the host asks for them by name: nothing tells which there must be";
+            ("none", vec![Finding::new("unknown-kernels", Answer::Unknown, text)])
+        }
+        Some(kernels) if !unit.shares_entries => ("entries", with_entries(unit, kernels)),
+        _ => ("images", with_each_other(unit)),
+    }
+}
+
+fn with_entries(unit: &Unit<'_>, kernels: &[Option<&str>]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if unit.images.is_empty() && !kernels.is_empty() {
+        let text = format!("{} kernels are registered with {}, and there is no image for them", kernels.len(), unit.kind.title());
+        findings.push(Finding::new("no-image", Answer::No, text));
+        return findings;
+    }
+    let unnamed = kernels.iter().filter(|name| name.is_none()).count();
+    if unnamed > 0 {
+        let text = format!("the names of {unnamed} registered kernels cannot be read");
+        findings.push(Finding::new("unknown-kernels", Answer::Unknown, text));
+    }
+    for image in &unit.images {
+        match names(image) {
+            Some(names) => {
+                let missing = kernels.iter().flatten().filter(|kernel| !names.contains(**kernel));
+                findings.extend(missing.map(|kernel| missing_kernel(kernel, image, "is registered and not in")));
+            }
+            None => findings.push(unknown(image)),
+        }
+    }
+    findings
+}
+
+fn with_each_other(unit: &Unit<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut known: Vec<(&Image, BTreeSet<&str>)> = Vec::new();
+    for image in &unit.images {
+        match listed(image) {
+            Some(names) => known.push((image, names)),
+            None => findings.push(unknown(image)),
+        }
+    }
+    if unit.images.len() < 2 {
+        let text = "the host registers its kernels by code, and with one image there is nothing to compare it with";
+        findings.push(Finding::new("unknown-kernels", Answer::Unknown, text));
+    }
+    let mut has: BTreeMap<&str, &Image> = BTreeMap::new();
+    for (image, names) in &known {
+        for name in names {
+            has.entry(name).or_insert(image);
+        }
+    }
+    for (image, names) in &known {
+        for (kernel, other) in has.iter().filter(|(kernel, _)| !names.contains(**kernel)) {
+            let text = format!("is in image {} ({}) and not in", other.index, name(other));
+            findings.push(missing_kernel(kernel, image, &text));
+        }
+    }
+    findings
+}
+
+fn missing_kernel(kernel: &str, image: &Image, how: &str) -> Finding {
+    let text = format!("kernel `{}` {how} image {} ({})", printable(kernel), image.index, name(image));
+    Finding { kernel: Some(kernel.to_owned()), ..Finding::new("missing-kernel", Answer::No, text).of_image(image.index) }
+}
+
+fn unknown(image: &Image) -> Finding {
+    let text = format!("the kernels of image {} ({}, {}) cannot be listed", image.index, name(image), image.format);
+    Finding::new("unknown-kernels", Answer::Unknown, text).of_image(image.index)
+}
+
+/// Kernels that are registered from one table for several containers, and that are in none of them.
+pub(super) fn in_no_container(_report: &FileReport, members: &[String], units: &[Unit<'_>]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for kind in [OffloadKind::Cuda, OffloadKind::Hip] {
+        let own: Vec<&Unit<'_>> = units.iter().filter(|unit| unit.kind == kind && unit.shares_entries).collect();
+        let Some(kernels) = own.first().and_then(|unit| unit.kernels.as_ref()) else { continue };
+        let images = own.iter().flat_map(|unit| &unit.images);
+        let all: Vec<Option<BTreeSet<&str>>> = images.map(|image| names(image)).collect();
+        if all.iter().any(Option::is_none) {
+            continue;
+        }
+        for kernel in kernels.iter().flatten().filter(|kernel| !all.iter().flatten().any(|names| names.contains(**kernel))) {
+            let text = format!("kernel `{}` is registered with {} and in no image", printable(kernel), kind.title());
+            findings.push(Finding {
+                members: members.to_vec(),
+                runtime: Some(kind.name()),
+                kernel: Some((*kernel).to_owned()),
+                ..Finding::new("missing-kernel", Answer::No, text)
+            });
+        }
+    }
+    findings
+}

@@ -1,0 +1,146 @@
+//! What `offld check` finds, as plain data with the names that its JSON has (docs/check.md).
+
+use serde::Serialize;
+
+use super::units::Unit;
+use crate::registration::read::Registered;
+
+/// The version of the report's form.
+pub(crate) const SCHEMA: u32 = 1;
+
+/// An answer. Of several the last one counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Answer {
+    /// It will run.
+    Yes,
+    /// It cannot be known.
+    Unknown,
+    /// It will not.
+    No,
+    /// A part could not be read.
+    Unreadable,
+}
+
+impl Answer {
+    /// The word for it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Answer::Yes => "yes",
+            Answer::Unknown => "unknown",
+            Answer::No => "no",
+            Answer::Unreadable => "unreadable",
+        }
+    }
+}
+
+/// The report on all files.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The program and version that wrote it.
+    pub generator: String,
+    /// The answer on all files.
+    pub answer: Answer,
+    /// The devices that were asked for; none where the question was what is registered.
+    pub devices: Vec<String>,
+    /// An answer for each file, and for each member of a zip file with device code.
+    pub files: Vec<FileCheck>,
+}
+
+/// The answer on a file or a member of a zip file.
+#[derive(Debug, Serialize)]
+pub(crate) struct FileCheck {
+    /// The file, as it was named.
+    pub file: String,
+    /// Its type, as `offld inspect` has it.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// The member of the zip file; empty for a file.
+    pub members: Vec<String>,
+    /// The answer.
+    pub answer: Answer,
+    /// The images as runtimes see them together.
+    pub units: Vec<UnitCheck>,
+    /// What decides the answer, and notes.
+    pub findings: Vec<Finding>,
+    /// What could not be read.
+    pub errors: Vec<String>,
+    /// What is registered, with places in the file.
+    pub registered: Vec<Registered>,
+}
+
+/// Images that are registered together: a runtime takes one of them.
+#[derive(Debug, Serialize)]
+pub(crate) struct UnitCheck {
+    /// The members of archives that they are in, the outermost first.
+    pub members: Vec<String>,
+    /// `openmp`, `cuda`, `hip`, `sycl`.
+    pub runtime: &'static str,
+    /// Where they are.
+    pub place: String,
+    /// What the answer is based on: `entries`, the table of what the host registers; `images`, a comparison of the images with
+    /// each other; `none`.
+    pub basis: &'static str,
+    /// How many kernels were looked for in each image.
+    pub kernels: Option<usize>,
+    /// The images' numbers in the file, as `offld inspect` counts them.
+    pub images: Vec<usize>,
+    /// Their devices, in the same order.
+    pub targets: Vec<String>,
+    /// The answer.
+    pub answer: Answer,
+    /// What each of the devices that were asked for would load.
+    pub loads: Vec<Load>,
+}
+
+/// What a device would load of a unit.
+#[derive(Debug, Serialize)]
+pub(crate) struct Load {
+    /// The device.
+    pub device: String,
+    /// Whether it loads one.
+    pub answer: Answer,
+    /// The number of the image in the file.
+    pub image: Option<usize>,
+    /// Why it is this one, or why none; for the latter, the nearest and the option that would add one.
+    pub text: String,
+}
+
+/// Something that decides an answer, or a note (its answer is `yes`).
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Finding {
+    /// What sort of finding: `missing-kernel`, …
+    pub what: &'static str,
+    /// What it makes of the answer.
+    pub answer: Answer,
+    /// The members of archives that it is in.
+    pub members: Vec<String>,
+    /// The runtime.
+    pub runtime: Option<&'static str>,
+    /// The number of the image in the file.
+    pub image: Option<usize>,
+    /// The kernel.
+    pub kernel: Option<String>,
+    /// The finding in words.
+    pub text: String,
+}
+
+impl Finding {
+    /// A finding about a file as a whole.
+    pub(super) fn new(what: &'static str, answer: Answer, text: impl Into<String>) -> Finding {
+        let text = text.into();
+        Finding { what, answer, members: Vec::new(), runtime: None, image: None, kernel: None, text }
+    }
+
+    /// The same about an image.
+    pub(super) fn of_image(self, image: usize) -> Finding {
+        Finding { image: Some(image), ..self }
+    }
+
+    /// The same about a unit.
+    pub(super) fn of_unit(self, unit: &Unit<'_>) -> Finding {
+        Finding { members: unit.members.to_vec(), runtime: Some(unit.kind.name()), ..self }
+    }
+}

@@ -1,0 +1,194 @@
+//! Images as runtimes see them together: those of one of OpenMP's descriptors, those of one container that CUDA or HIP is given; in
+//! an object, where nothing is registered yet, those of one kind.
+
+use crate::contents::report::{FileReport, Image, Step};
+use crate::model::OffloadKind;
+use crate::registration::read::{Bounds, Descriptor, Entry, Registered, Table};
+use crate::target::Target;
+
+/// The bit of an OpenMP entry's flags that marks what a program requires of its runtime, which is no kernel although it has no size
+/// (`OMPTargetGlobalRegisterRequires` of LLVM).
+const REQUIRES: u32 = 0x10;
+
+/// The first components of the triples of CPUs, by what `contents` calls their ELF machine.
+pub(super) const MACHINES: [(&str, &[&str]); 8] = [
+    ("x86-64", &["x86_64", "amd64"]),
+    ("i386", &["i386", "i486", "i586", "i686"]),
+    ("aarch64", &["aarch64", "arm64"]),
+    ("arm", &["arm", "thumb"]),
+    ("powerpc64", &["powerpc64", "ppc64"]),
+    ("riscv", &["riscv"]),
+    ("s390x", &["s390x", "systemz"]),
+    ("loongarch", &["loongarch"]),
+];
+
+/// Images of which a runtime takes one.
+#[derive(Debug)]
+pub(super) struct Unit<'f> {
+    /// The runtime.
+    pub(super) kind: OffloadKind,
+    /// The members of archives that they are in.
+    pub(super) members: &'f [String],
+    /// Where they are, for people.
+    pub(super) place: String,
+    /// The images, in the runtime's order.
+    pub(super) images: Vec<&'f Image>,
+    /// The names of the kernels that the host registers with them; none where no table tells. A name is none where the table's
+    /// pointer to it cannot be followed.
+    pub(super) kernels: Option<Vec<Option<&'f str>>>,
+    /// Whether the table is of more containers than this one.
+    pub(super) shares_entries: bool,
+}
+
+/// What an image is for. Those of older releases stand in no container, so that of a CPU's only the machine is known.
+pub(super) fn target(image: &Image) -> Target {
+    let of_machine = || MACHINES.iter().find(|(machine, _)| image.machine.as_deref() == Some(machine));
+    match of_machine().filter(|_| image.triple.is_empty()) {
+        Some((_, names)) => Target::new(names[0], ""),
+        None => Target::new(&image.triple, &image.target),
+    }
+}
+
+/// What an image is for, for people.
+pub(super) fn name(image: &Image) -> String {
+    let target = target(image);
+    let format = match image.format {
+        "ptx" => ", PTX",
+        "bitcode" => ", bitcode",
+        "spirv" => ", SPIR-V",
+        _ => "",
+    };
+    if target.triple.is_empty() { format!("unknown device{format}") } else { format!("{target}{format}") }
+}
+
+/// The units of one object or program.
+pub(super) fn of<'f>(report: &'f FileReport, members: &'f [String]) -> Vec<Unit<'f>> {
+    let registered = report.registered.iter().find(|found| found.members == members);
+    let images: Vec<&Image> = report.images.iter().filter(|image| image.members == members && image.is_device()).collect();
+    let mut units = Vec::new();
+    for kind in OffloadKind::ALL {
+        let own: Vec<&Image> =
+            images.iter().copied().filter(|image| image.kinds.iter().any(|name| name == kind.name())).collect();
+        let parts = Parts { kind, members, registered, own };
+        match kind {
+            OffloadKind::OpenMp => parts.openmp(&mut units),
+            _ => parts.containers(&mut units),
+        }
+    }
+    units
+}
+
+/// What the units of one kind are made of.
+struct Parts<'f> {
+    kind: OffloadKind,
+    members: &'f [String],
+    registered: Option<&'f Registered>,
+    own: Vec<&'f Image>,
+}
+
+impl<'f> Parts<'f> {
+    /// The kernels of this kind in `tables`; none where there is no table, or one that cannot be read.
+    fn kernels<'t>(&self, tables: impl Iterator<Item = &'f Table> + 't) -> Option<Vec<Option<&'f str>>> {
+        let tables: Vec<&Table> = tables.collect();
+        if tables.is_empty() || tables.iter().any(|table| table.entry_size.is_none()) {
+            return None;
+        }
+        let own = |entry: &&Entry| entry.kinds.is_empty() || entry.kinds.contains(&self.kind.name());
+        let is_kernel = |entry: &&Entry| entry.is_kernel() && !(self.kind == OffloadKind::OpenMp && entry.flags & REQUIRES != 0);
+        let kernels = tables.iter().flat_map(|table| &table.entries).filter(own).filter(is_kernel);
+        Some(kernels.map(|entry| entry.name.as_deref()).collect())
+    }
+
+    fn tables(&self) -> &'f [Table] {
+        self.registered.map_or(&[], |found| &found.tables)
+    }
+
+    fn unit(&self, place: String, images: Vec<&'f Image>, kernels: Option<Vec<Option<&'f str>>>) -> Unit<'f> {
+        Unit { kind: self.kind, members: self.members, place, images, kernels, shares_entries: false }
+    }
+
+    /// A unit for each descriptor, and one for images that are in none.
+    fn openmp(self, units: &mut Vec<Unit<'f>>) {
+        let descriptors = self.registered.map_or(&[][..], |found| &found.descriptors);
+        let mut left = self.own.clone();
+        for descriptor in descriptors {
+            let base = self.registered.and_then(|found| found.base);
+            let images = descriptor.images.iter().filter_map(|row| {
+                // The runtime may be given the OffloadBinary that an image is in (LLVM 15 and 16). What was inflated has no place in
+                // the file; there the images stand in the same order.
+                let at = left.iter().position(|image| match (base, image.offset) {
+                    (Some(base), Some(offset)) => (base + row.start..base + row.end).contains(&offset),
+                    _ => image.size <= row.end - row.start,
+                });
+                at.map(|at| left.remove(at))
+            });
+            let images: Vec<&Image> = images.collect();
+            let kernels = match &descriptor.entries {
+                Bounds::Place { start, end } if start == end => Some(Vec::new()),
+                bounds => self.kernels(self.tables().iter().filter(|table| is_between(table, bounds))),
+            };
+            units.push(self.unit(place(descriptor), images, kernels));
+        }
+        let linked = self.registered.is_some_and(|found| found.linked);
+        let kernels = if descriptors.is_empty() { self.kernels(self.tables().iter()) } else { None };
+        let wants = kernels.as_ref().is_some_and(|kernels| !kernels.is_empty());
+        // What a link has read may stand in its output as well (LLVM 14); what is registered is in the descriptors then.
+        let is_input = linked && !descriptors.is_empty();
+        if wants || !left.is_empty() && !is_input {
+            let place = if linked { "not registered" } else { "registered by a later link" };
+            units.push(self.unit(place.to_owned(), left, kernels));
+        }
+    }
+
+    /// A unit for each container.
+    fn containers(self, units: &mut Vec<Unit<'f>>) {
+        let mut groups: Vec<(Vec<Step>, Vec<&'f Image>)> = Vec::new();
+        for image in &self.own {
+            let key = container(&image.path);
+            match groups.iter_mut().find(|(other, _)| *other == key) {
+                Some((_, images)) => images.push(image),
+                None => groups.push((key, vec![image])),
+            }
+        }
+        let kernels = self.kernels(self.tables().iter()).filter(|kernels| !kernels.is_empty());
+        let single = groups.len() < 2;
+        if groups.is_empty() && kernels.is_some() {
+            groups.push((Vec::new(), Vec::new()));
+        }
+        for (path, images) in groups {
+            let place = path.iter().map(shown).collect::<Vec<_>>().join(": ");
+            let mut unit = self.unit(place, images, kernels.clone());
+            unit.shares_entries = !single;
+            units.push(unit);
+        }
+    }
+}
+
+/// Whether a table is the one that a descriptor names.
+fn is_between(table: &Table, bounds: &Bounds) -> bool {
+    match bounds {
+        Bounds::Place { start, end } => table.offset >= *start && table.offset < *end,
+        Bounds::Symbols { start, .. } => start.strip_prefix("__start_") == Some(&table.section),
+    }
+}
+
+fn place(descriptor: &Descriptor) -> String {
+    format!("descriptor at {:#x}", descriptor.offset)
+}
+
+/// The container that a runtime is given: the outermost one. OffloadBinaries of objects hold an image each, and are one unit.
+fn container(path: &[Step]) -> Vec<Step> {
+    let at = path.iter().position(|step| matches!(step, Step::Container { .. }));
+    match at.and_then(|at| Some((at, path.get(at)?))) {
+        Some((_, Step::Container { name: "offload-binary", .. })) | None => Vec::new(),
+        Some((at, _)) => path.iter().take(at + 1).filter(|step| !matches!(step, Step::Member { .. })).cloned().collect(),
+    }
+}
+
+fn shown(step: &Step) -> String {
+    match step {
+        Step::Member { name, .. } | Step::Section { name, .. } | Step::Symbol { name, .. } => name.clone(),
+        Step::Container { name, within, .. } => format!("{name} at {within:#x}"),
+        Step::Compressed { .. } => "decompressed".to_owned(),
+    }
+}

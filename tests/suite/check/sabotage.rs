@@ -1,0 +1,239 @@
+//! Each of the things that go wrong between compilers, linkers and packagers, done to a file that was right before.
+
+use libtest_mimic::Trial;
+
+use super::{change, check, find, list, number, object, program};
+use crate::kinds::{Case, Tools, Wrapper};
+use crate::support::{Outcome, Work, expect_equal, llvm, passed, root, run, with_llvm};
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        with_llvm("check::sabotage::a_kernel_missing_in_one_image", missing_kernel),
+        with_llvm("check::sabotage::wrong_triple", wrong_triple),
+        with_llvm("check::sabotage::damaged_container", damaged_container),
+        with_llvm("check::sabotage::shared_table", shared_table),
+        with_llvm("check::sabotage::missing_runtime", missing_runtime),
+        with_llvm("check::sabotage::duplicate_target", duplicate_target),
+        with_llvm("check::sabotage::newer_compression", newer_compression),
+        with_llvm("check::sabotage::wrong_feature", wrong_feature),
+        with_llvm("check::sabotage::entry_without_image", entry_without_image),
+    ]
+}
+
+/// A program of `tests/kinds`, of which nothing is wrong.
+fn built(case: &str, work: &Work) -> Result<(), Outcome> {
+    let case = Case::named(case, 22);
+    let tools: Tools = case.tools()?;
+    let made = case.compile(work, &tools, Wrapper::Ours).and_then(|()| case.link(work, &tools, Wrapper::Ours, &[]));
+    made.map_err(Err)?;
+    let told = check(work, ["program"]).map_err(Err)?;
+    expect_equal("before", "yes\n", &told.lines()).map_err(Err)
+}
+
+/// The place in the program of the image with a text in it, by the target that `offld inspect` has it for.
+fn image(work: &Work, file: &str, target: &str, with: &[u8]) -> Result<std::ops::Range<usize>, libtest_mimic::Failed> {
+    let told = run(work.command(crate::support::offld()).args(["inspect", "--json", file]))?;
+    let told: serde_json::Value = serde_json::from_str(&told)?;
+    let images = list(&told["files"][0]["images"]);
+    let bytes = std::fs::read(work.path().join(file))?;
+    let place = |image: &serde_json::Value| number(&image["offset"])..number(&image["offset"]) + number(&image["size"]);
+    let of_target = images.iter().filter(|image| image["target"] == target).map(place);
+    let has_text = |place: &std::ops::Range<usize>| bytes[place.clone()].windows(with.len()).any(|window| window == with);
+    of_target.into_iter().find(has_text).ok_or_else(|| format!("no {target}: {told:#}").into())
+}
+
+/// One image of HIP's, by its entries and by code, loses a kernel.
+fn missing_kernel() -> Outcome {
+    for (case, basis) in [("hip-rdc", "is registered and not in"), ("hip-plain", "and not in")] {
+        let work = Work::new();
+        if let Err(ended) = built(case, &work) {
+            return ended;
+        }
+        let place = image(&work, "program", "gfx908", b"_Z4fillPii")?;
+        change(&work, "program", "sabotaged", |bytes| {
+            // The metadata note lists the kernels.
+            let name = b"_Z4fillPii";
+            let mut at = place.start;
+            while let Some(found) = bytes[at..place.end].windows(name.len()).position(|window| window == name) {
+                at += found;
+                bytes[at + 4] = b'o';
+                at += name.len();
+            }
+        })?;
+        let told = check(&work, ["sabotaged"])?;
+        expect_equal("status", "1", &told.status.to_string())?;
+        told.expect("missing-kernel", "no", "kernel `_Z4fillPii`")?;
+        told.expect("missing-kernel", "no", basis)?;
+        told.expect("missing-kernel", "no", "(amdgcn-amd-amdhsa (gfx908))")?;
+    }
+    passed()
+}
+
+/// An image is for a GPU by its container, and for the host by its header.
+fn wrong_triple() -> Outcome {
+    let work = Work::new();
+    object(&work)?;
+    program(&work, "program", &[])?;
+    let place = image(&work, "program", "", b"\x7fELF")?;
+    change(&work, "program", "sabotaged", |bytes| bytes[place.start + 18..place.start + 20].copy_from_slice(&[224, 0]))?;
+    let told = check(&work, ["sabotaged"])?;
+    told.expect("wrong-triple", "no", "is said to be for x86_64-pc-linux-gnu, and its own header is of amdgcn-amd-amdhsa")?;
+    expect_equal("status", "1", &told.status.to_string())?;
+    passed()
+}
+
+fn damaged_container() -> Outcome {
+    let work = Work::new();
+    if let Err(ended) = built("hip-compressed", &work) {
+        return ended;
+    }
+    change(&work, "program", "sabotaged", |bytes| {
+        let at = find(bytes, b"CCOB");
+        bytes[at + 60..at + 90].fill(0xa5);
+    })?;
+    let told = check(&work, ["sabotaged"])?;
+    expect_equal("answer", "\"unreadable\" 2", &format!("{} {}", told.json["answer"], told.status))?;
+    let error = told.json["files"][0]["errors"][0].as_str().unwrap_or_default();
+    assert!(error.contains(".hip_fatbin") && error.contains("compressed-bundle"), "{error}");
+    passed()
+}
+
+/// Two registrations of one table, as two links make that do not know of each other.
+fn shared_table() -> Outcome {
+    let work = Work::new();
+    object(&work)?;
+    work.file("image", std::fs::read(work.path().join("main.o"))?);
+    // LLVM's tool makes a registration by itself, and the table has one name in all of them.
+    run(work.command(llvm("clang")).args(["-shared", "-nostdlib", "-xc", "/dev/null", "-o", "other.so"]))?;
+    program(&work, "program", &[])?;
+    run(work.command(llvm("llvm-offload-binary")).args(["program", "--image=file=device.so,kind=openmp"]))?;
+    for name in ["one", "two"] {
+        let packed = format!("{name}.bin");
+        let image = "--image=file=device.so,kind=openmp,triple=x86_64-pc-linux-gnu";
+        run(work.command(llvm("llvm-offload-binary")).args(["-o", &packed, image]))?;
+        run(work.command(llvm("llvm-offload-wrapper")).args([
+            "--kind=openmp",
+            "--triple=x86_64-unknown-linux-gnu",
+            &packed,
+            "-o",
+            &format!("{name}.bc"),
+        ]))?;
+        run(work.command(llvm("clang")).args(["-fPIC", "-c", &format!("{name}.bc"), "-o", &format!("{name}.o")]))?;
+    }
+    run(work.command(llvm("llvm-objcopy")).args(["--remove-section=.llvm.offloading", "main.o", "host.o"]))?;
+    let link = ["host.o", "one.o", "two.o", "-L/usr/lib/llvm-22/lib", "-lomptarget", "-lomp", "-o", "sabotaged"];
+    run(work.command(llvm("clang")).args(link))?;
+    let told = check(&work, ["sabotaged"])?;
+    told.expect("shared-table", "no", "name the same table of entries")?;
+    expect_equal("status", "1", &told.status.to_string())?;
+    passed()
+}
+
+/// The library of the runtime is no longer needed.
+fn missing_runtime() -> Outcome {
+    let work = Work::new();
+    object(&work)?;
+    program(&work, "program", &[])?;
+    change(&work, "program", "sabotaged", |bytes| {
+        // The name of a library that is there and has no runtime in it.
+        let at = find(bytes, b"libomptarget.so.22.1\0");
+        bytes[at..at + 20].copy_from_slice(b"libm.so.6\0\0\0\0\0\0\0\0\0\0\0");
+    })?;
+    let told = check(&work, ["sabotaged"])?;
+    told.expect("missing-runtime", "no", "none of the needed libraries defines `__tgt_register_lib`")?;
+    change(&work, "program", "old", |bytes| {
+        let at = find(bytes, b"libomptarget.so.22.1\0");
+        bytes[at..at + 20].copy_from_slice(b"libomptarget.so.19.1");
+    })?;
+    let told = check(&work, ["old"])?;
+    told.expect("old-runtime", "no", "libomptarget.so.19.1 cannot read its entries, which LLVM 20 or later made")?;
+    passed()
+}
+
+/// Two images for one target: the second is never taken.
+fn duplicate_target() -> Outcome {
+    let work = Work::new();
+    if let Err(ended) = built("hip-rdc", &work) {
+        return ended;
+    }
+    change(&work, "program", "sabotaged", |bytes| {
+        let bundle = find(bytes, b"__CLANG_OFFLOAD_BUNDLE__");
+        let at = bundle + find(&bytes[bundle..], b"gfx908");
+        bytes[at..at + 6].copy_from_slice(b"gfx90a");
+        // The image itself is of that processor, too: 0x30 and 0x3f are theirs in its header's flags.
+        for place in images(bytes) {
+            bytes[place + 48] = 0x3f;
+        }
+    })?;
+    let told = check(&work, ["sabotaged"])?;
+    told.expect("same-target", "no", "a runtime takes the first one of both")?;
+    expect_equal("status", "1", &told.status.to_string())?;
+    passed()
+}
+
+/// Where AMD's images begin in a file.
+fn images(bytes: &[u8]) -> Vec<usize> {
+    let is_image = |at: &usize| bytes[*at..].starts_with(b"\x7fELF\x02\x01\x01\x40") && bytes.get(at + 18) == Some(&224);
+    (0..bytes.len() - 64).filter(is_image).collect()
+}
+
+/// A compressed bundle of version 3 in a program for HIP's runtime of ROCm 6, and one of a version that nobody knows.
+fn newer_compression() -> Outcome {
+    let work = Work::new();
+    if let Err(ended) = built("hip-compressed", &work) {
+        return ended;
+    }
+    change(&work, "program", "unknown", |bytes| {
+        let at = find(bytes, b"CCOB");
+        bytes[at + 4] = 4;
+    })?;
+    let told = check(&work, ["unknown"])?;
+    expect_equal("answer", "\"unreadable\"", &told.json["answer"].to_string())?;
+    let error = told.json["files"][0]["errors"][0].as_str().unwrap_or_default();
+    assert!(error.contains("version"), "{error}");
+    for (release, answer) in [("6", "no"), ("7", "yes")] {
+        let soname = format!("-Wl,-soname,libamdhip64.so.{release}");
+        let source = root().join("runtime-stubs/hip.c");
+        run(work.command("cc").args(["-std=c11", "-shared", "-fPIC", &soname, "-o", "libamdhip64.so"]).arg(source))?;
+        let case = Case::named("hip-compressed", 22);
+        let tools = case.tools().map_err(|_| "the tools were there before")?;
+        case.link(&work, &tools, Wrapper::Ours, &[])?;
+        let told = check(&work, ["program"])?;
+        expect_equal(&format!("with ROCm {release}"), answer, told.json["answer"].as_str().unwrap_or_default())?;
+        if answer == "no" {
+            told.expect("compression", "no", "libamdhip64.so.6 cannot read version 3 of compressed bundles")?;
+        }
+    }
+    passed()
+}
+
+/// The bundle's id has another setting of a feature than the image.
+fn wrong_feature() -> Outcome {
+    let work = Work::new();
+    if let Err(ended) = built("hip-features", &work) {
+        return ended;
+    }
+    change(&work, "program", "sabotaged", |bytes| {
+        let at = find(bytes, b":xnack+");
+        bytes[at + 6] = b'-';
+    })?;
+    let told = check(&work, ["sabotaged"])?;
+    told.expect("wrong-feature", "no", "xnack+")?;
+    expect_equal("status", "1", &told.status.to_string())?;
+    passed()
+}
+
+/// Kernels are registered, and no image with them: the wrapper was forgotten.
+fn entry_without_image() -> Outcome {
+    let work = Work::new();
+    object(&work)?;
+    run(work.command(llvm("llvm-objcopy")).args(["--remove-section=.llvm.offloading", "main.o", "host.o"]))?;
+    let link = ["host.o", "-L/usr/lib/llvm-22/lib", "-lomptarget", "-lomp", "-o", "sabotaged"];
+    run(work.command(llvm("clang")).args(link))?;
+    for file in ["host.o", "sabotaged"] {
+        let told = check(&work, [file])?;
+        told.expect("no-image", "no", "2 kernels are registered with OpenMP, and there is no image for them")?;
+        expect_equal("status", "1", &told.status.to_string())?;
+    }
+    passed()
+}
