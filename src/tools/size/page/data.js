@@ -87,9 +87,9 @@ function tree(rows, title) {
       parent.children.push(child);
       open.push(child);
     }
-    open.forEach((each) => add(each, rows, i));
+    add(open[open.length - 1], rows, i);
   }
-  root.children.forEach(simplify);
+  simplify(root);
   return root;
 }
 
@@ -102,15 +102,30 @@ function add(to, rows, i) {
   to.was ||= rows.was[i] === 1;
 }
 
-/** A template of one kernel is shown as that kernel, and a kernel of one part as that part. Counts kernels. */
+/**
+ * Adds up what is below. A template of one kernel is shown as that kernel, and a kernel of one part as that part. Counts kernels.
+ */
 function simplify(at) {
-  at.children = at.children.map((child) => (child.kind === "template" && child.children.length === 1 ? child.children[0] : child));
-  at.children.forEach((child) => (child.parent = at));
-  at.children.forEach(simplify);
-  at.kernels = at.children.reduce((sum, child) => sum + child.kernels, at.kind === "kernel" ? 1 : 0);
+  at.kernels = at.kind === "kernel" ? 1 : 0;
   if (at.kind === "part") at.part = at.name;
-  if (at.kind === "kernel" && at.children.length === 1) {
-    at.part = at.children[0].name;
+  const { children } = at;
+  for (let i = 0; i < children.length; i++) {
+    let child = children[i];
+    simplify(child);
+    if (child.kind === "template" && child.children.length === 1) {
+      child = children[i] = child.children[0];
+      child.parent = at;
+    }
+    at.end = child.end;
+    at.file += child.file;
+    at.inflated += child.inflated;
+    at.oldFile += child.oldFile;
+    at.oldInflated += child.oldInflated;
+    at.was ||= child.was;
+    at.kernels += child.kernels;
+  }
+  if (at.kind === "kernel" && children.length === 1) {
+    at.part = children[0].name;
     at.children = [];
   }
 }

@@ -98,7 +98,6 @@ class Page {
     this.rows = rows;
     this.compared = rows.compared;
     this.root = tree(rows, title);
-    this.root.kernels = this.root.children.reduce((sum, child) => sum + child.kernels, 0);
     this.at = this.root;
     this.measure = "file";
     this.area = "size";
@@ -109,6 +108,7 @@ class Page {
     this.sort = { key: this.compared ? "change" : "file", down: true };
     this.shown = STEP;
     this.tiles = [];
+    this.focused = null;
   }
 
   weigh() {
@@ -220,11 +220,17 @@ function listen(page) {
     const hash = location.hash;
     if (hash === "" || hash.startsWith("#/")) page.zoom(nodeOfAddress(page.root, hash), { quiet: true, exact: true });
   });
+  const map = document.getElementById("map");
   let frame = 0;
+  let drawn = [map.clientWidth, map.clientHeight].join();
   new ResizeObserver(() => {
     cancelAnimationFrame(frame);
-    frame = requestAnimationFrame(() => drawMap(page));
-  }).observe(document.getElementById("map"));
+    frame = requestAnimationFrame(() => {
+      const size = [map.clientWidth, map.clientHeight].join();
+      if (size !== drawn) drawMap(page);
+      drawn = size;
+    });
+  }).observe(map);
 }
 
 /** The colours of the page: the system's, unless one was chosen, which is kept if the browser keeps anything for files. */

@@ -116,8 +116,9 @@ function sorter(page, key) {
 function sortEntries(page, entries) {
   const by = sorter(page, page.sort.key);
   const turn = page.sort.down ? -1 : 1;
-  const order = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
-  return entries.sort((a, b) => turn * order(by(a), by(b)) || a.row - b.row);
+  const keyed = entries.map((entry) => ({ entry, key: by(entry), row: entry.row }));
+  keyed.sort((a, b) => (a.key < b.key ? -turn : a.key > b.key ? turn : a.row - b.row));
+  return keyed.map((each) => each.entry);
 }
 
 function drawHead(page, list) {
@@ -205,7 +206,8 @@ function drawTable(page) {
   const where = page.at === page.root ? "" : ` in ${page.at.name}`;
   const some = shown.length < entries.length ? `the first ${number(shown.length)} of ` : "";
   document.getElementById("count").textContent = `${some}${number(entries.length)} ${entries.length === 1 ? "row" : "rows"}${page.found ? " found" : ""}${where}`;
-  document.getElementById("caption").textContent = `Sizes${where}, sorted by ${page.sort.key}, ${page.sort.down ? "largest" : "smallest"} first`;
+  const title = list.find((column) => column.key === page.sort.key)?.title;
+  document.getElementById("caption").textContent = `Sizes${where}, sorted by “${title}”, ${page.sort.down ? "descending" : "ascending"}`;
   const more = document.getElementById("more");
   more.hidden = shown.length === entries.length;
   more.textContent = `Show ${number(Math.min(STEP, entries.length - shown.length))} more`;

@@ -11,17 +11,17 @@ const MOST_TILES = 1500;
 const FEWEST_TILES = 300;
 const HEADER = 20;
 
-/** Sets the weight of everything below: its area. */
+/** Sets the weight of everything below: its area. What is gone is shown as large as it was. */
 function weigh(at, measure, area) {
+  let sum = 0;
   if (at.children.length === 0) {
-    const [now, old] = [at[measure], oldOf(at, measure)];
-    // What is gone is shown as large as it was.
-    at.weight = area === "change" ? Math.abs(now - old) : now || old;
-    return at.weight;
+    const now = at[measure];
+    const old = oldOf(at, measure);
+    sum = area === "change" ? Math.abs(now - old) : now || old;
   }
-  at.weight = 0;
-  for (const child of at.children) at.weight += weigh(child, measure, area);
-  return at.weight;
+  for (let i = 0; i < at.children.length; i++) sum += weigh(at.children[i], measure, area);
+  at.weight = sum;
+  return sum;
 }
 
 /** What is too small to be seen, as one tile. */
@@ -241,8 +241,12 @@ function drawMap(page, from) {
   const layer = element("div", "layer");
   page.tiles.forEach((tile, index) => layer.append(drawTile(tile, index, page, width, height)));
   if (page.tiles.length === 0) layer.append(element("p", "empty", page.area === "change" ? "Nothing has changed here." : "Nothing here."));
+  // What had the focus keeps it, if it is still there.
+  const focused = document.activeElement?.closest?.("#map .tile") ? page.focused : null;
   map.replaceChildren(layer);
   map.querySelector("button.tile")?.setAttribute("tabindex", "0");
+  const again = focused ? page.tiles.findIndex((tile) => tile.depth === 0 && tile.node === focused) : -1;
+  if (again >= 0) map.querySelector(`[data-index="${again}"]`).focus({ preventScroll: true });
   if (from && !matchMedia("(prefers-reduced-motion: reduce)").matches) {
     const start = `translate(${from.x}px, ${from.y}px) scale(${from.w / width}, ${from.h / height})`;
     layer.animate([{ transform: start, opacity: 0.2 }, { transform: "none", opacity: 1 }], { duration: 200, easing: "ease-out" });
@@ -320,13 +324,17 @@ function listenToMap(page) {
     // What has nothing inside leads to what it is in, if that is not what is shown.
     const opens = tile.node.children.length > 0;
     if (opens || tile.depth > 0) page.zoom(opens ? tile.node : tile.node.parent, { from: tile, keys: event.detail === 0 });
-    else page.say(spoken(tile.node, page));
+    else {
+      page.say(spoken(tile.node, page));
+      showTip(tile.node, page, event.clientX, event.clientY);
+    }
   });
   map.addEventListener("focusin", (event) => {
     const tile = tileAt(event.target);
     if (!tile) return;
     map.querySelectorAll('.tile[tabindex="0"]').forEach((each) => (each.tabIndex = -1));
     event.target.tabIndex = 0;
+    page.focused = tile.node;
     if (!event.target.matches(":focus-visible")) return;
     const box = event.target.getBoundingClientRect();
     showTip(tile.node, page, box.left + Math.min(box.width / 2, 120), box.top + Math.min(box.height, 60));
