@@ -4,6 +4,7 @@ use libtest_mimic::{Failed, Trial};
 use serde_json::json;
 
 use super::browser::Browser;
+use super::page::PageRow;
 use super::{in_chromium, pictures, rows, small, written};
 use crate::support::{Work, ensure, expect_equal};
 
@@ -155,7 +156,7 @@ fn printed(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     ensure(paper["data"].as_str().is_some_and(|data| data.starts_with("JVBERi0")), || "no PDF")
 }
 
-/// 60,000 kernels with the names that C++ gives them.
+/// 60,000 kernels with the names that C++ gives them: 10,000 for six architectures. And as many that are all different.
 fn large(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     let rows = rows::library(60_000, 300 << 20, true);
     let names: usize = rows.iter().map(|row| row.kernel.len()).sum();
@@ -164,6 +165,12 @@ fn large(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     let size = std::fs::metadata(&page)?.len();
     eprintln!("size_page: {} rows, {names} bytes of names, a page of {size} bytes", rows.len());
     ensure(size < 5_000_000, || format!("the page has {size} bytes"))?;
+    let different: Vec<PageRow> =
+        rows::library(360_000, 300 << 20, false).into_iter().filter(|row| &*row.arch == "sm_80").collect();
+    let folder = Work::new();
+    let size = std::fs::metadata(written(&folder, "libdifferent.so", false, &different)?)?.len();
+    eprintln!("size_page: {} rows of different kernels, a page of {size} bytes", different.len());
+    ensure(different.len() > 60_000 && size < 5_000_000, || format!("the page of {} kernels has {size} bytes", different.len()))?;
     let mut times = Vec::new();
     for _ in 0..3 {
         times.push(browser.open(&page)?);

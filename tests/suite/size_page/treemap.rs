@@ -84,6 +84,10 @@ fn keys(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     let ring = "getComputedStyle(document.activeElement).outlineStyle + getComputedStyle(document.activeElement).outlineWidth";
     expect(browser, ring, "solid3px")?;
     ensure(browser.eval("!document.querySelector('#tip').hidden")? == json!(true), || "no tooltip for the tile in focus")?;
+    // What is drawn in the tile stays to be seen.
+    let on_top = "(() => { const box = document.activeElement.getBoundingClientRect(); \
+        return document.elementFromPoint(box.x + box.width / 3, box.y + box.height / 2) !== document.activeElement; })()";
+    ensure(browser.eval(on_top)? == json!(true), || "the tile in focus hides what is in it")?;
     expect_equal("stops", "1", &browser.text("String(document.querySelectorAll('.tile[tabindex=\"0\"]').length)")?)?;
     browser.key("ArrowRight")?;
     let right = browser.text(focused)?;
