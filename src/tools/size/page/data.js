@@ -4,6 +4,8 @@
 
 const CONTAINERS = "containers";
 const UNKNOWN_UNIT = "unit unknown";
+/** What is in a part. */
+const NOTHING = [];
 
 /** What the page holds: base64 of deflated JSON. */
 async function unpack(text) {
@@ -24,8 +26,16 @@ function strings(shared, rest) {
 
 /** Numbers that are stored as differences from the one before. */
 function running(steps) {
-  let sum = 0;
-  return Int32Array.from(steps, (step) => (sum += step));
+  const all = new Int32Array(steps.length);
+  for (let i = 0, sum = 0; i < steps.length; i++) all[i] = sum += steps[i];
+  return all;
+}
+
+/** Sizes that are stored as what they have less, or more, than those of `from`. */
+function relative(from, differences, sign) {
+  const all = new Float64Array(from.length);
+  for (let i = 0; i < differences.length; i++) if (differences[i] !== null) all[i] = from[i] + sign * differences[i];
+  return all;
 }
 
 /** The columns of all rows. Strings are numbers of `text`, which is sorted; `was` says whether the old file has the row. */
@@ -36,55 +46,64 @@ function columns(data) {
   // Of several files each is a level of its own.
   rows.several = rows.input.some((input) => rows.text[input] !== "");
   rows.file = Float64Array.from(data.file);
-  rows.inflated = Float64Array.from(data.file, (size, i) => size + data.inflated[i]);
+  rows.inflated = relative(rows.file, data.inflated, 1);
+  rows.oldFile = relative(rows.file, data.old_file, -1);
+  rows.oldInflated = relative(rows.inflated, data.old_inflated, -1);
   rows.was = new Uint8Array(count);
-  rows.oldFile = new Float64Array(count);
-  rows.oldInflated = new Float64Array(count);
-  for (let i = 0; data.compared && i < count; i++) {
-    if (data.old_file[i] === null) continue;
-    rows.was[i] = 1;
-    rows.oldFile[i] = rows.file[i] - data.old_file[i];
-    rows.oldInflated[i] = rows.inflated[i] - data.old_inflated[i];
-  }
+  for (let i = 0; i < data.old_file.length; i++) rows.was[i] = data.old_file[i] === null ? 0 : 1;
   return rows;
 }
 
+/**
+ * A node of the tree. Sums start as -0, which unlike 0 is no small integer: engines keep those in another form, and would change it in
+ * every node.
+ */
 function node(kind, name, parent, first) {
   return {
-    kind, name, parent, children: [], first, end: first, part: "", kernels: 0,
-    file: 0, inflated: 0, oldFile: 0, oldInflated: 0, was: false, weight: 0, hits: 0,
+    kind, name, parent, children: kind === "part" ? NOTHING : [], first, end: first, part: "", kernels: 0,
+    file: -0, inflated: -0, oldFile: -0, oldInflated: -0, was: false, weight: -0, hits: 0,
   };
 }
 
-/** The steps from the root to the part that row `i` is. Steps that say nothing are left out. */
-function path(rows, i, withUnits) {
-  const { text } = rows;
-  const [arch, unit, template, kernel] = [text[rows.arch[i]], text[rows.unit[i]], text[rows.template[i]], text[rows.kernel[i]]];
-  const steps = rows.several ? ["input", text[rows.input[i]]] : [];
-  steps.push("arch", arch || CONTAINERS);
-  if (unit) steps.push("unit", unit);
-  else if ((kernel || template) && withUnits.has(arch)) steps.push("unit", UNKNOWN_UNIT);
-  if (template && template !== kernel) steps.push("template", template);
-  if (kernel) steps.push("kernel", kernel);
-  steps.push("part", text[rows.part[i]]);
-  return steps;
+/**
+ * Writes the steps from the root to the part that row `i` is, kinds and numbers of names by turns. Steps that say nothing are left out.
+ */
+function path(rows, i, withUnits, steps) {
+  // The empty name is the first of all, where there is one.
+  const none = rows.text[0] === "" ? 0 : -1;
+  const arch = rows.arch[i];
+  const unit = rows.unit[i];
+  const template = rows.template[i];
+  const kernel = rows.kernel[i];
+  steps.length = 0;
+  if (rows.several) steps.push("input", rows.input[i]);
+  steps.push("arch", arch);
+  if (unit !== none || ((kernel !== none || template !== none) && withUnits.has(arch))) steps.push("unit", unit);
+  if (template !== none && template !== kernel) steps.push("template", template);
+  if (kernel !== none) steps.push("kernel", kernel);
+  steps.push("part", rows.part[i]);
 }
 
 /** The tree of all rows, which are sorted by their steps. */
 function tree(rows, title) {
   const withUnits = new Set();
-  for (let i = 0; i < rows.count; i++) if (rows.text[rows.unit[i]]) withUnits.add(rows.text[rows.arch[i]]);
+  for (let i = 0; i < rows.count; i++) if (rows.text[rows.unit[i]]) withUnits.add(rows.arch[i]);
   const root = node("root", title, null, 0);
+  const nameless = { arch: CONTAINERS, unit: UNKNOWN_UNIT };
+  // The nodes from the root to that of the row before, and the numbers of their names.
   const open = [root];
+  const keys = [0];
+  const steps = [];
   for (let i = 0; i < rows.count; i++) {
-    const steps = path(rows, i, withUnits);
+    path(rows, i, withUnits, steps);
     let depth = 0;
-    while (depth + 1 < open.length && open[depth + 1].kind === steps[2 * depth] && open[depth + 1].name === steps[2 * depth + 1]) depth++;
+    while (depth + 1 < open.length && open[depth + 1].kind === steps[2 * depth] && keys[depth + 1] === steps[2 * depth + 1]) depth++;
     open.length = depth + 1;
     for (let at = 2 * depth; at < steps.length; at += 2) {
       const parent = open[open.length - 1];
-      const child = node(steps[at], steps[at + 1], parent, i);
+      const child = node(steps[at], rows.text[steps[at + 1]] || nameless[steps[at]] || "", parent, i);
       parent.children.push(child);
+      keys[open.length] = steps[at + 1];
       open.push(child);
     }
     add(open[open.length - 1], rows, i);
@@ -126,7 +145,7 @@ function simplify(at) {
   }
   if (at.kind === "kernel" && children.length === 1) {
     at.part = children[0].name;
-    at.children = [];
+    at.children = NOTHING;
   }
 }
 

@@ -27,7 +27,7 @@ function weigh(at, measure, area) {
 /** What is too small to be seen, as one tile. */
 function others(parent, rest) {
   const first = rest[0];
-  const made = { ...node("others", `${rest.length.toLocaleString("en")} others`, parent, first.first), children: rest };
+  const made = { ...node("others", `${rest.length.toLocaleString("en")} others`, parent, first.first), children: rest, weight: 0 };
   for (const child of rest) {
     for (const key of ["file", "inflated", "oldFile", "oldInflated", "weight", "kernels", "hits"]) made[key] += child[key];
     made.was ||= child.was;
