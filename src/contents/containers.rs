@@ -15,6 +15,7 @@ use crate::error::Malformed;
 use crate::formats::bundle::{self, Id, Slot};
 use crate::formats::compressed::{self, Header, Method, Unpack};
 use crate::formats::{fatbin, offload_binary};
+use crate::io::piece::Piece;
 use crate::model::OffloadKinds;
 
 /// A container: `within` is its offset in the bytes of `cursor`.
@@ -53,6 +54,8 @@ pub(super) fn sequence(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
         }
         at += zeros;
         let size = one(walk, cursor, at as u64).with_context(|| cursor.place.to_string())?;
+        // Its headers, which are between the images.
+        cursor.piece.slice(at as u64, size).iter().for_each(Piece::release);
         at = at.saturating_add(usize::try_from(size)?);
     }
 }
@@ -323,7 +326,7 @@ fn fatbinary_code(walk: &mut Walk<'_>, cursor: &Cursor, kind: fatbin::Kind) -> R
 }
 
 /// The `size` bytes at offset `at` of `cursor`.
-fn part(cursor: &Cursor, at: u64, size: u64) -> Result<crate::io::piece::Piece> {
+fn part(cursor: &Cursor, at: u64, size: u64) -> Result<Piece> {
     cursor.piece.slice(at, size).ok_or_else(|| Malformed::new("past the end", at).into())
 }
 

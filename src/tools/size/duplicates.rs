@@ -212,7 +212,9 @@ fn not_compressed(footprints: &[Footprint]) -> Vec<NotCompressed> {
         let samples: Vec<&Piece> = all.iter().step_by(all.len().div_ceil(SAMPLES)).map(|one| &one.sample).collect();
         let packed = |sample: &&Piece| {
             let plain = sample.size();
-            zstd::bulk::compress(sample.bytes(), LEVEL).map_or(plain, |packed| plain.min(packed.len() as u64))
+            let size = zstd::bulk::compress(sample.bytes(), LEVEL).map_or(plain, |packed| plain.min(packed.len() as u64));
+            sample.release();
+            size
         };
         let plain: u64 = samples.iter().map(|sample| sample.size()).sum();
         let packed: u64 = samples.par_iter().map(packed).sum();
