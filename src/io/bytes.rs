@@ -89,11 +89,13 @@ impl Bytes {
     /// a file that is in memory in large pieces, a look at one byte can count as 2 MiB. They can be looked at again at any time.
     #[expect(unsafe_code, reason = "this advice loses what is written to private maps; ours are shared, of files, and never written")]
     pub(crate) fn release(&self) {
-        /// A multiple of the size of a page on every machine.
-        const PAGES: usize = 64 << 10;
+        /// The largest pieces in which files are in memory: what is at the edges comes with its whole piece.
+        const PIECE: usize = 2 << 20;
+        /// Less is not worth a call of the system.
+        const FEW: usize = 64 << 10;
         let Storage::Map(map) = &*self.all else { return };
-        let (start, end) = (self.range.start.next_multiple_of(PAGES), self.range.end / PAGES * PAGES);
-        if start < end {
+        let (start, end) = (self.range.start / PIECE * PIECE, self.range.end.next_multiple_of(PIECE).min(map.len()));
+        if self.range.len() >= FEW {
             // SAFETY: a page of a shared map of a file has the same contents when it is touched the next time. Whether the system
             // follows is of no importance.
             let _ = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, end - start) };
