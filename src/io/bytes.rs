@@ -87,7 +87,10 @@ impl Bytes {
 
     /// Lets the system take back what of these bytes has been looked at through a map, which counts as memory of this process: with
     /// a file that is in memory in large pieces, a look at one byte can count as 2 MiB. They can be looked at again at any time.
-    #[expect(unsafe_code, reason = "this advice loses what is written to private maps; ours are shared, of files, and never written")]
+    #[expect(
+        unsafe_code,
+        reason = "this advice loses what is written to private maps; ours are shared, of files, and never written"
+    )]
     pub(crate) fn release(&self) {
         /// The largest pieces in which files are in memory: what is at the edges comes with its whole piece.
         const PIECE: usize = 2 << 20;

@@ -8,6 +8,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::items::{Items, Level};
+use super::served::Served;
 use crate::contents::bytes_of;
 use crate::contents::layout::{Footprint, FunctionCode, Name, Names, SizedImage};
 use crate::io::piece::Piece;
@@ -52,6 +53,8 @@ pub(crate) struct Duplicates {
     pub images: Vec<Repeated>,
     /// Kernels and device functions that are there more than once, in images that are not the same.
     pub kernels: Vec<Repeated>,
+    /// Architectures whose devices also take the images of another one.
+    pub served: Vec<Served>,
     /// Containers that are not compressed.
     pub not_compressed: Vec<NotCompressed>,
 }

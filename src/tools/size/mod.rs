@@ -14,6 +14,7 @@ mod page;
 mod page_tests;
 pub(crate) mod rows;
 mod saved;
+mod served;
 pub(crate) mod table;
 mod template;
 
@@ -124,7 +125,8 @@ pub(crate) fn measure(paths: &[PathBuf], names: &Arc<Names>, max_unpacked: u64, 
     let (files, footprints): (Vec<FileSize>, Vec<Footprint>) = all.into_iter().unzip();
     let items = Items::of(&files, &footprints, names);
     let images = images(&files, &footprints, &items);
-    let duplicates = duplicates::find(&footprints, &items, names)?;
+    let mut duplicates = duplicates::find(&footprints, &items, names)?;
+    duplicates.served = served::find(&images);
     Ok(Sizes { files, images, items, duplicates })
 }
 

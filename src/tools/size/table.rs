@@ -8,6 +8,7 @@ use super::budget::Outcome;
 use super::duplicates::Repeated;
 use super::items::Level;
 use super::rows::{Row, View, tree};
+use super::served::Served;
 use super::{Sizes, rows};
 use crate::model::printable;
 use crate::sys::table::{Style, columns, size};
@@ -153,6 +154,17 @@ pub(crate) fn duplicates(out: &mut String, sizes: &Sizes, look: Look) {
     let found = &sizes.duplicates;
     repeated(out, "The same image more than once", &found.images, look);
     repeated(out, "The same kernel or device function more than once", &found.kernels, look);
+    if !found.served.is_empty() {
+        let _ = writeln!(out, "\n{}", heading("Architectures whose devices also take another one's images", look));
+        let mut lines = vec![["arch", "images", "file", "inflated", "taken from"].map(str::to_owned)];
+        let line = |one: &Served| {
+            let sizes = [one.file, one.inflated].map(|bytes| size(bytes, look.style));
+            let [file, inflated] = sizes;
+            [one.arch.clone(), one.images.to_string(), file, inflated, one.by.clone()]
+        };
+        lines.extend(found.served.iter().take(look.top.unwrap_or(usize::MAX)).map(line));
+        columns(out, &lines, &[1, 2, 3], look.style);
+    }
     for one in &found.not_compressed {
         let (containers, are) = if one.count == 1 { ("container", "is") } else { ("containers", "are") };
         let _ = writeln!(

@@ -1,0 +1,105 @@
+//! Architectures whose images could go, since devices of them also take those of another one that is there, by the rules of
+//! [`crate::target::device`].
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::ImageSize;
+use crate::target::Target;
+use crate::target::device::{Code, Fit, Wanted};
+
+/// An architecture that another one serves as well.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Served {
+    /// The architecture.
+    pub arch: String,
+    /// The one whose images its devices take, too.
+    pub by: String,
+    /// How many images it has.
+    pub images: u64,
+    /// Their bytes of the file.
+    pub file: u64,
+    /// Their bytes, inflated.
+    pub inflated: u64,
+}
+
+/// All that are served by another, the largest first. The images of one file, and of one programming model, are compared.
+pub(super) fn find(images: &[ImageSize]) -> Vec<Served> {
+    let mut together: BTreeMap<(&str, &str), BTreeMap<&str, Vec<&ImageSize>>> = BTreeMap::new();
+    // PTX is compiled when a program starts: nobody leaves out machine code because of it.
+    for image in images.iter().filter(|image| matches!(image.format.as_str(), "elf" | "cubin")) {
+        together.entry((&image.input, &image.kind)).or_default().entry(&image.arch).or_default().push(image);
+    }
+    let mut found = Vec::new();
+    for archs in together.values() {
+        for (arch, of_arch) in archs {
+            let others = archs.iter().filter(|(other, _)| *other != arch);
+            // Two that serve one another are not both told.
+            let serves = |(other, of_other): &(&&str, &Vec<&ImageSize>)| {
+                serves(of_other, arch) && (*other < arch || !serves(of_arch, other))
+            };
+            let Some((by, _)) = others.clone().find(|one| serves(one)) else { continue };
+            found.push(Served {
+                arch: (*arch).to_owned(),
+                by: (*by).to_string(),
+                images: of_arch.len() as u64,
+                file: of_arch.iter().map(|image| image.file).sum(),
+                inflated: of_arch.iter().map(|image| image.inflated).sum(),
+            });
+        }
+    }
+    found.sort_by(|one, other| other.file.cmp(&one.file).then_with(|| one.arch.cmp(&other.arch)));
+    found
+}
+
+/// Whether devices of `arch` take one of these images, which are of another architecture.
+fn serves(images: &[&ImageSize], arch: &str) -> bool {
+    // Code for the features of one device (`sm_90a`) is there for their sake, and takes nobody's place.
+    let of_one = |arch: &str| arch.starts_with("sm_") && arch.ends_with(['a', 'f']);
+    let Some(wanted) = Wanted::parse(arch).ok().filter(|_| !of_one(arch)) else { return false };
+    images.iter().filter(|image| !of_one(&image.arch)).any(|image| {
+        let target = Target::new(&image.triple, &image.target);
+        let code = Code { target: &target, format: &image.format, gpu: None, abi_version: None, ptx: None };
+        matches!(wanted.device.takes(&code), Fit::Yes(..))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(kind: &str, triple: &str, target: &str, format: &str) -> ImageSize {
+        let text = str::to_owned;
+        ImageSize {
+            input: text("lib"),
+            place: String::new(),
+            kind: text(kind),
+            triple: text(triple),
+            target: text(target),
+            arch: text(target),
+            format: text(format),
+            file: 10,
+            inflated: 20,
+        }
+    }
+
+    #[test]
+    fn what_another_architecture_serves_is_told() {
+        let cuda = |target| image("cuda", "nvptx64-nvidia-cuda", target, "cubin");
+        let hip = |target| image("hip", "amdgcn-amd-amdhsa", target, "elf");
+        let all = [
+            cuda("sm_80"),
+            cuda("sm_86"),
+            cuda("sm_90"),
+            cuda("sm_90a"),
+            hip("gfx942"),
+            hip("gfx9-4-generic"),
+            hip("gfx90a"),
+            hip("gfx90a:xnack+"),
+            image("hip", "nvptx64-nvidia-cuda", "sm_89", "cubin"),
+        ];
+        let told: Vec<String> = find(&all).iter().map(|one| format!("{} by {}", one.arch, one.by)).collect();
+        assert_eq!(told, ["gfx90a:xnack+ by gfx90a", "gfx942 by gfx9-4-generic", "sm_86 by sm_80"]);
+    }
+}
