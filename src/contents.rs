@@ -37,6 +37,7 @@ use object::elf::{ET_DYN, ET_EXEC, ET_REL};
 
 use crate::formats::{bundle, compressed as compressed_bundle, dynamic, fatbin, magic, offload_binary};
 use crate::io::piece::{Piece, Spool};
+use crate::sys::progress::Meter;
 use crate::sys::session::Session;
 use image::ImageMetadata;
 use layout::{Footprint, Names};
@@ -82,12 +83,19 @@ pub(crate) struct Reader<'r> {
     session: &'r Session,
     /// What was inflated of images whose bytes are wanted afterwards.
     spool: Mutex<Spool>,
+    /// Who shows how far it has come.
+    meter: Option<&'r Meter>,
 }
 
 impl<'r> Reader<'r> {
     /// For any number of files.
     pub(crate) fn new(options: Options, session: &'r Session) -> Self {
-        Reader { options, session, spool: Mutex::new(Spool::new(session)) }
+        Reader { options, session, spool: Mutex::new(Spool::new(session)), meter: None }
+    }
+
+    /// The same, with `meter` to show how far it has come.
+    pub(crate) fn shown_by(self, meter: &'r Meter) -> Self {
+        Reader { meter: Some(meter), ..self }
     }
 
     /// Looks into one file. What is wrong with what is in it is in the report; an error is one of opening it.
@@ -118,17 +126,21 @@ impl<'r> Reader<'r> {
         let piece = Piece::open(path)?;
         let kind = kind(piece.bytes());
         let mut walk = Walk::new(self, piece.size());
+        let (size, reached) = (piece.size(), walk.reached.clone());
         self.enter(&mut walk, path, piece);
         let (mut footprint, errors) = walk.footprint();
         debug_assert_eq!(footprint.leaves.iter().map(|leaf| leaf.file).sum::<u64>(), footprint.size, "each byte once");
         layout::find_units(&mut footprint);
+        reached.up_to(size);
         Ok((footprint, kind, errors))
     }
 
     fn opened(&self, path: &Path, piece: Piece) -> FileReport {
         let mut walk = Walk::new(self, piece.size());
         let kind = kind(piece.bytes());
+        let size = piece.size();
         self.enter(&mut walk, path, piece);
+        walk.reached.up_to(size);
         walk.report(path, kind)
     }
 

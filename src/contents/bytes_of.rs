@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use crate::io::piece::{Piece, PieceReader};
 
 /// The size of the buffer.
-const CHUNK: usize = 256 << 10;
+pub(super) const CHUNK: usize = 256 << 10;
 
 /// A reader of the bytes of `piece`.
 pub(super) fn reader(piece: &Piece) -> BufReader<PieceReader<'_>> {

@@ -1,7 +1,7 @@
 //! Inspection of files that are compressed as a whole. A tar archive in one is read as a stream, and of it only members that can have
 //! device code are kept; any other file is unpacked to a temporary file, if its beginning looks like one that can have device code.
 
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
 
 use anyhow::{Context, Result};
 
@@ -14,6 +14,7 @@ use super::{bytes_of, tar};
 use crate::error::Malformed;
 use crate::formats::compression::{Compression, Unpacked};
 use crate::io::piece::Piece;
+use crate::sys::progress::Reached;
 
 /// Inspects what is in the compressed file at `cursor`.
 pub(super) fn file(walk: &mut Walk<'_>, cursor: &Cursor, compression: Compression) -> Result<()> {
@@ -29,7 +30,7 @@ fn unpacked(walk: &mut Walk<'_>, cursor: &Cursor, compression: Compression) -> R
         let step = Step::Compressed { name: compression.name(), offset, size, plain_size };
         cursor.deeper(piece.clone(), cursor.place.then(step), cursor.facts.clone())
     };
-    let mut plain = walk.allowance.metered(Unpacked::new(compression, bytes_of::reader(&cursor.piece))?);
+    let mut plain = walk.allowance.metered(Unpacked::new(compression, shown_reader(&cursor.piece, walk.reached.clone()))?);
     let start = start_of(&mut plain).map_err(Malformed::or_io)?;
     if byte_kind(&start, true) == ByteKind::Tar {
         return tar::streamed(walk, &inner(&cursor.piece, None), start, plain);
@@ -42,6 +43,30 @@ fn unpacked(walk: &mut Walk<'_>, cursor: &Cursor, compression: Compression) -> R
         walk.streamed(cursor, Part::Files, "", start.len() as u64 + rest);
     }
     Ok(())
+}
+
+/// A reader of `piece`, which tells how far it has come in the file on disk.
+fn shown_reader(piece: &Piece, reached: Reached) -> impl BufRead {
+    let shown = Shown { inner: piece.reader(), at: piece.file_offset(0), reached };
+    BufReader::with_capacity(bytes_of::CHUNK, shown)
+}
+
+/// Reads part of a file; `at` is where it is, none where it is not on disk.
+struct Shown<R> {
+    inner: R,
+    at: Option<u64>,
+    reached: Reached,
+}
+
+impl<R: Read> Read for Shown<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let len = self.inner.read(buffer)?;
+        if let Some(at) = &mut self.at {
+            *at += len as u64;
+            self.reached.up_to(*at);
+        }
+        Ok(len)
+    }
 }
 
 /// Up to [`START`] bytes of `plain`.

@@ -38,6 +38,8 @@ pub(crate) struct Report {
 pub struct FileReport {
     /// The file, as it was named.
     pub file: String,
+    /// Its other names, where it was found in a folder: links to it, and hard links.
+    pub also: Vec<String>,
     /// Its type: `elf-executable`, `archive`, `bitcode`, `bundle`, …
     #[serde(rename = "type")]
     pub kind: &'static str,

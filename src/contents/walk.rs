@@ -22,6 +22,7 @@ use crate::formats::offload_entries;
 use crate::io::piece::{Piece, Spool};
 use crate::model::Generation;
 use crate::registration::read::{self, Registered};
+use crate::sys::progress::{Meter, Reached};
 use crate::sys::signals::Signals;
 
 /// Limit of the members, sections and containers that are opened in a file: this many, and one more for every [`BYTES_EACH`] bytes
@@ -45,6 +46,8 @@ pub(super) struct Walk<'r> {
     left: Arc<AtomicU64>,
     /// How many more bytes may be unpacked of what is compressed as a file or as a member.
     pub(super) allowance: Allowance,
+    /// How far the file has been gone through.
+    pub(super) reached: Reached,
     spool: &'r Mutex<Spool>,
     reader: &'r Reader<'r>,
 }
@@ -54,6 +57,7 @@ pub(super) struct Limits<'r> {
     reader: &'r Reader<'r>,
     left: Arc<AtomicU64>,
     allowance: Allowance,
+    reached: Reached,
 }
 
 /// Bytes to be inspected, with their place and what the enclosing containers say about them.
@@ -86,11 +90,12 @@ impl Cursor {
 impl<'r> Walk<'r> {
     /// Starts the inspection of a file of `size` bytes.
     pub(super) fn new(reader: &'r Reader<'r>, size: u64) -> Self {
-        let Reader { options, session, spool } = reader;
+        let Reader { options, session, spool, .. } = reader;
         let signals = Arc::clone(&session.signals);
         let left = Arc::new(AtomicU64::new(FEW + size / BYTES_EACH));
         let (images, registrations, entries) = (Vec::new(), Vec::new(), Vec::new());
         let (linked_by, registered, errors) = (Vec::new(), Vec::new(), Vec::new());
+        let reached = reader.meter.map(Meter::file).unwrap_or_default();
         let allowance = Allowance::new(size, options.max_unpacked, &signals);
         let layout = options.sizes.as_ref().map(Layout::new);
         Walk {
@@ -105,6 +110,7 @@ impl<'r> Walk<'r> {
             layout,
             left,
             allowance,
+            reached,
             spool,
             reader,
         }
@@ -112,12 +118,22 @@ impl<'r> Walk<'r> {
 
     /// A walk through something that another one has met.
     pub(super) fn within(limits: &Limits<'r>) -> Walk<'r> {
-        Walk { left: Arc::clone(&limits.left), allowance: limits.allowance.clone(), ..Walk::new(limits.reader, 0) }
+        Walk {
+            left: Arc::clone(&limits.left),
+            allowance: limits.allowance.clone(),
+            reached: limits.reached.clone(),
+            ..Walk::new(limits.reader, 0)
+        }
     }
 
     /// What a walk through something in here is limited by.
     pub(super) fn limits(&self) -> Limits<'r> {
-        Limits { reader: self.reader, left: Arc::clone(&self.left), allowance: self.allowance.clone() }
+        Limits {
+            reader: self.reader,
+            left: Arc::clone(&self.left),
+            allowance: self.allowance.clone(),
+            reached: self.reached.clone(),
+        }
     }
 
     /// The bytes of an image, for whoever writes them when the walk is over. What was inflated is in a file of its own, with all
@@ -136,7 +152,8 @@ impl<'r> Walk<'r> {
     /// What was found in the file `path`, which is of the type `kind`.
     pub(super) fn report(self, path: &Path, kind: &'static str) -> FileReport {
         let Walk { images, registrations, entries, linked_by, registered, errors, .. } = self;
-        FileReport { file: path.display().to_string(), kind, images, registrations, entries, linked_by, errors, registered }
+        let (file, also) = (path.display().to_string(), Vec::new());
+        FileReport { file, also, kind, images, registrations, entries, linked_by, errors, registered }
     }
 
     /// Inspects the bytes at `cursor`, recursively. Errors are noted.
@@ -162,6 +179,10 @@ impl<'r> Walk<'r> {
 
     fn go(&mut self, cursor: &Cursor) -> Result<()> {
         self.signals.check()?;
+        // Where sizes are wanted, most is done when all has been entered.
+        if let Some(at) = cursor.piece.file_offset(0).filter(|_| self.layout.is_none()) {
+            self.reached.up_to(at);
+        }
         if cursor.depth > MAX_NESTING {
             bail!("{}: nested more than {MAX_NESTING} deep", cursor.place);
         }

@@ -1,5 +1,7 @@
 //! Progress of device links: on a terminal, once the link has taken two seconds, one line for each running device link; else
-//! nothing.
+//! nothing. `meter` has that of going through files.
+
+mod meter;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,6 +9,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+pub(crate) use meter::{Meter, Reached};
 
 /// How long a link may take before anything is shown.
 const SHOW_AFTER: Duration = Duration::from_secs(2);

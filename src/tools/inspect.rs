@@ -11,6 +11,7 @@ use rayon::prelude::*;
 
 use crate::contents::report::{FileReport, Report, SCHEMA};
 use crate::contents::{Options, Reader, folders};
+use crate::sys::progress::Meter;
 use crate::sys::session::Session;
 use crate::sys::threads;
 
@@ -28,16 +29,20 @@ pub(crate) struct Request {
 /// Inspects the files. Errors in a file are part of its report; this fails only if extracted images cannot be written or after a
 /// signal.
 pub(crate) fn inspect(request: &Request, session: &Session) -> Result<Report> {
-    let (paths, faults) = folders::expand(&request.files);
+    let (paths, faults) = folders::expand(&request.files, session);
     let mut options = request.options.clone();
     options.keep_bytes |= request.extract.is_some();
-    let reader = Reader::new(options, session);
+    let meter = Meter::new(session.shell.is_terminal(), paths.iter().map(|found| found.size).sum());
+    let reader = Reader::new(options, session).shown_by(&meter);
     let mut files: Vec<FileReport> = threads::in_parallel(|| {
-        let each =
-            paths.par_iter().filter_map(|found| Some(reader.one_of_many(&found.path)).filter(|file| found.is_wanted(file)));
+        let each = paths.par_iter().filter_map(|found| {
+            let also = found.also.iter().map(|path| path.display().to_string()).collect();
+            Some(FileReport { also, ..reader.one_of_many(&found.path) }).filter(|file| found.is_wanted(file))
+        });
         each.collect()
     });
     files.extend(faults.into_iter().map(|(path, error)| reader.unreadable(&path, &error)));
+    drop(meter);
     session.signals.check()?;
     if let Some(folder) = &request.extract {
         extract::all(&mut files, folder, session)?;

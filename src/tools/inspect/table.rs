@@ -58,6 +58,9 @@ fn file_text(out: &mut String, file: &FileReport, style: Style) {
         (_, many) => format!("{many} device images"),
     };
     let _ = writeln!(out, "{}: {}, {count}", printable(&file.file), file.kind);
+    if !file.also.is_empty() {
+        let _ = writeln!(out, "  the same file as {}", printable(&file.also.join(", ")));
+    }
     if !file.images.is_empty() {
         let title =
             ["#", "where", "container", "kind", "triple", "target", "format", "size", "packed", "sha256"].map(str::to_owned);

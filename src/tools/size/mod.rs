@@ -26,6 +26,7 @@ use rayon::prelude::*;
 
 use crate::contents::layout::{Footprint, Names, SizedImage};
 use crate::contents::{self, Reader, folders};
+use crate::sys::progress::Meter;
 use crate::sys::session::Session;
 use crate::sys::threads;
 
@@ -109,9 +110,10 @@ impl Sizes {
 /// # Errors
 /// A signal.
 pub(crate) fn measure(paths: &[PathBuf], names: &Arc<Names>, max_unpacked: u64, session: &Session) -> Result<Sizes> {
-    let (found, faults) = folders::expand(paths);
+    let (found, faults) = folders::expand(paths, session);
     let options = contents::Options { sizes: Some(Arc::clone(names)), max_unpacked, ..contents::Options::default() };
-    let reader = Reader::new(options, session);
+    let meter = Meter::new(session.shell.is_terminal(), found.iter().map(|found| found.size).sum());
+    let reader = Reader::new(options, session).shown_by(&meter);
     let mut all: Vec<(FileSize, Footprint)> = threads::in_parallel(|| {
         let each = found.par_iter().filter_map(|found| {
             let (file, footprint) = one(&reader, &found.path);

@@ -28,6 +28,7 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("inspect::packages::what_is_damaged_is_told_and_the_rest_is_shown", damaged),
         with_llvm("inspect::packages::what_grows_without_end", costs::bombs),
         with_llvm("inspect::packages::memory_does_not_grow", costs::memory),
+        with_llvm("inspect::packages::progress_is_shown_on_a_terminal_alone", costs::progress),
         with_llvm("inspect::packages::each_byte_is_counted_once", costs::sizes),
     ]
 }

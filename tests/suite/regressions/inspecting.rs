@@ -159,6 +159,12 @@ fn folders() -> Outcome {
     let report: Value = serde_json::from_str(&run(&mut offld(&work, &["--json", "top"]))?).map_err(|error| error.to_string())?;
     let names: Vec<&str> = report["files"].as_array().into_iter().flatten().filter_map(|file| file["file"].as_str()).collect();
     expect_equal("files", "top/a.o top/b/c/y.o top/b/x.o", &names.join(" "))?;
+    expect_equal("other names", "[\"top/link.o\"]", &report["files"][0]["also"].to_string())?;
+    expect_in(&run(&mut offld(&work, &["top"]))?, "\n  the same file as top/link.o\n")?;
+    // A folder of links alone, as package managers make them.
+    std::fs::create_dir(work.path().join("view"))?;
+    std::os::unix::fs::symlink("../top/b", work.path().join("view/lib"))?;
+    expect_in(&run(&mut offld(&work, &["--summary", "view"]))?, "  2  ")?;
     std::fs::create_dir(work.path().join("empty"))?;
     expect_equal("without device code", "Some(1)", &format!("{:?}", output(&mut offld(&work, &["empty"]))?.status.code()))?;
     passed()

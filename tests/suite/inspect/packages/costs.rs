@@ -97,3 +97,25 @@ pub(super) fn sizes() -> Outcome {
     ensure(inflated > members && inflated < members + 1000, || format!("{inflated} bytes of {members}"))?;
     passed()
 }
+
+/// A pipe whose writer takes its time: on a terminal there is a bar, which is gone when the report comes; elsewhere there is none.
+pub(super) fn progress() -> Outcome {
+    let work = with_object()?;
+    let python = "import os, pty, subprocess, sys\nos.mkfifo('pipe')\nwriter = \"sleep 2; cat k.o > pipe\"\n\
+        subprocess.Popen(['sh', '-c', writer])\nprimary, secondary = pty.openpty()\n\
+        process = subprocess.Popen([sys.argv[1], 'inspect', '--json', 'pipe'], stderr=secondary, stdout=subprocess.PIPE)\n\
+        os.close(secondary)\nshown = b''\n\
+        try:\n    while part := os.read(primary, 65536): shown += part\nexcept OSError: pass\n\
+        print(repr(shown), process.stdout.read().decode())";
+    let script = work.file("terminal.py", python);
+    let shown = run(work.command("python3").arg(script).arg(offld()))?;
+    let (stderr, stdout) = shown.split_once(' ').and_then(|_| shown.split_once("' {")).ok_or("no report")?;
+    expect_in(stderr, " of 0 B")?;
+    ensure(stderr.ends_with("\\x1b[2K"), || format!("the bar is not cleared: {stderr}"))?;
+    let report: Value = serde_json::from_str(&format!("{{{stdout}")).map_err(|error| format!("{error}: {stdout}"))?;
+    expect_equal("images", "1", &report["files"][0]["images"].as_array().map_or(0, Vec::len).to_string())?;
+    let quiet = "rm pipe; mkfifo pipe; (sleep 1.5; cat k.o > pipe) & OFFLD inspect pipe 2>&1 >/dev/null"
+        .replace("OFFLD", &offld().display().to_string());
+    expect_equal("without a terminal", "", &shell(&work, &quiet)?)?;
+    passed()
+}
