@@ -18,6 +18,7 @@ use rayon::prelude::*;
 
 use crate::contents::report::{FileReport, UNREADABLE};
 use crate::contents::{Options, Reader, folders};
+use crate::sys::progress::Meter;
 use crate::sys::session::Session;
 use crate::sys::threads;
 use crate::target::device::Wanted;
@@ -46,15 +47,17 @@ pub(crate) struct Asked {
 
 /// Checks the files. What is wrong with them is in the report; an error is a signal.
 pub(crate) fn check(request: &Request, session: &Session) -> Result<Report> {
-    let (paths, faults) = folders::expand(&request.files);
+    let (paths, faults) = folders::expand(&request.files, session);
     let options = Options { kernels: true, registered: true, ..Options::default() };
-    let reader = Reader::new(options, session);
+    let meter = Meter::new(session.shell.is_terminal(), paths.iter().map(|found| found.size).sum());
+    let reader = Reader::new(options, session).shown_by(&meter);
     let each = |found: &folders::Found| {
         let report = reader.one_of_many(&found.path);
         if found.is_wanted(&report) { file(&report, &request.asked) } else { Vec::new() }
     };
     let mut files: Vec<FileCheck> = threads::in_parallel(|| paths.par_iter().flat_map_iter(each).collect());
     files.extend(faults.into_iter().flat_map(|(path, error)| file(&reader.unreadable(&path, &error), &request.asked)));
+    drop(meter);
     session.signals.check()?;
     let answer = files.iter().map(|file| file.answer).max().unwrap_or(Answer::No);
     let devices = request.asked.iter().map(|asked| asked.text.clone()).collect();
