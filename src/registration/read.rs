@@ -11,6 +11,9 @@ mod address_space;
 mod entry_tables;
 mod fatbin_wrappers;
 mod openmp_descriptors;
+mod sections;
+#[cfg(test)]
+mod tests;
 
 use anyhow::Result;
 use serde::Serialize;
@@ -171,7 +174,7 @@ pub(crate) fn read(data: &[u8]) -> Result<Registered> {
     let is_wanted =
         |name: &str| wrappers.iter().any(|start| name.starts_with(start)) || tables.iter().any(|table| table.section == name);
     let Some(space) = AddressSpace::of(data, is_wanted)? else { return Ok(Registered::default()) };
-    let descriptors = if space.holds_images() || !tables.is_empty() { openmp_descriptors::find(&space) } else { Vec::new() };
+    let descriptors = if space.holds_images() || !tables.is_empty() { openmp_descriptors::find(&space)? } else { Vec::new() };
     Ok(Registered {
         members: Vec::new(),
         linked: space.is_linked(),

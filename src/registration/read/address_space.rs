@@ -8,14 +8,10 @@ use object::elf::{self, RelocationType};
 use object::read::elf::{ElfFile, FileHeader, Rel, Rela, SectionHeader, Sym};
 use object::{
     BinaryFormat, Endian, Endianness, File, Object, ObjectKind, ObjectSection, ObjectSymbol, RelocationKind, RelocationTarget,
-    SectionFlags, SectionIndex, SectionKind, SymbolIndex,
+    SectionIndex, SymbolIndex,
 };
 
-use crate::formats::elf::SHT_LLVM_OFFLOADING;
-use crate::formats::offload_sections;
-
-/// No name of a section or symbol that is kept is longer.
-const LONGEST_NAME: usize = offload_sections::LONGEST_NAME;
+use super::sections::{self, Section, text};
 
 /// What a pointer stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,29 +34,6 @@ struct Filled<'d> {
     pointer: Pointer<'d>,
     /// The offset in the file of its value; none where a symbol gives it.
     stored: Option<u64>,
-}
-
-/// A section with contents that is part of the program in memory.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Section<'d> {
-    /// Its name; empty where it is no text or too long to be one that is looked for.
-    pub(super) name: &'d str,
-    index: SectionIndex,
-    /// Its address.
-    pub(super) address: u64,
-    /// Its size in bytes.
-    pub(super) size: u64,
-    /// Its offset in the file.
-    pub(super) offset: u64,
-    /// Whether it is code, or holds images.
-    opaque: bool,
-    images: bool,
-}
-
-impl Section<'_> {
-    fn holds(&self, address: u64) -> bool {
-        address >= self.address && address - self.address < self.size
-    }
 }
 
 /// The memory of an object or program.
@@ -90,7 +63,7 @@ impl<'d> AddressSpace<'d> {
         if !readable || matches!(file.kind(), ObjectKind::Core) {
             return Ok(None);
         }
-        let sections = sections(&file, linked)?;
+        let sections = sections::of(&file, data.len() as u64, linked)?;
         let mut space = AddressSpace {
             data,
             endian: file.endianness(),
@@ -346,55 +319,4 @@ impl Kinds {
         };
         Kinds { relative: RelocationType(relative), absolute: RelocationType(absolute) }
     }
-}
-
-/// A name that is text and no longer than any that is looked for.
-fn text(name: &[u8]) -> Option<&str> {
-    Some(name).filter(|name| name.len() <= LONGEST_NAME).and_then(|name| std::str::from_utf8(name).ok())
-}
-
-/// The sections with contents that are in memory, by address.
-fn sections<'d>(file: &File<'d>, linked: bool) -> Result<Vec<Section<'d>>> {
-    let mut all = Vec::new();
-    for section in file.sections() {
-        let Some((offset, size)) = section.file_range().filter(|(_, size)| *size > 0) else { continue };
-        let (in_memory, typed) = match section.flags() {
-            SectionFlags::Elf { sh_type, sh_flags } => (sh_flags.contains(elf::SHF_ALLOC), sh_type == SHT_LLVM_OFFLOADING),
-            _ => (true, false),
-        };
-        if !in_memory {
-            continue;
-        }
-        let name = name_of(file, section.index()).and_then(text).unwrap_or_default();
-        let images = typed || name.starts_with(offload_sections::NAME);
-        let opaque = images || section.kind() == SectionKind::Text;
-        let address = if linked { section.address() } else { offset };
-        all.push(Section { name, index: section.index(), address, size, offset, opaque, images });
-    }
-    all.sort_by_key(|section| section.address);
-    Ok(all)
-}
-
-/// A section's name, as long as the file is there.
-fn name_of<'d>(file: &File<'d>, index: SectionIndex) -> Option<&'d [u8]> {
-    match file {
-        File::Elf32(elf) => of_elf(elf, index),
-        File::Elf64(elf) => of_elf(elf, index),
-        File::Coff(coff) => of_coff(coff.coff_section_table(), coff.coff_symbol_table().strings(), index),
-        File::CoffBig(coff) => of_coff(coff.coff_section_table(), coff.coff_symbol_table().strings(), index),
-        _ => None,
-    }
-}
-
-fn of_elf<'d, Elf: FileHeader<Endian = Endianness>>(elf: &ElfFile<'d, Elf>, index: SectionIndex) -> Option<&'d [u8]> {
-    let table = elf.elf_section_table();
-    table.section_name(elf.endian(), table.section(index).ok()?).ok()
-}
-
-fn of_coff<'d>(
-    table: object::read::coff::SectionTable<'d>,
-    strings: object::StringTable<'d>,
-    index: SectionIndex,
-) -> Option<&'d [u8]> {
-    table.section(index).ok()?.name(strings).ok()
 }

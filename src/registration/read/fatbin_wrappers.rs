@@ -1,7 +1,8 @@
 //! The structs through which CUDA and HIP are given a container, in sections of their own.
 
 use super::Wrapper;
-use super::address_space::{AddressSpace, Pointer, Section};
+use super::address_space::{AddressSpace, Pointer};
+use super::sections::Section;
 use crate::model::{Generation, OffloadKind};
 use crate::registration::fatbin::Contract;
 use crate::registration::{cuda, hip};

@@ -2,6 +2,8 @@
 //! each of the rows repeats after the bounds of an image. Nothing else in a program looks like that, so no symbol is needed, and
 //! programs of every release are read alike.
 
+use anyhow::{Result, anyhow, bail};
+
 use super::address_space::{AddressSpace, Pointer};
 use super::{Bounds, Descriptor, ImageRow};
 
@@ -9,34 +11,47 @@ use super::{Bounds, Descriptor, ImageRow};
 const MOST_IMAGES: u32 = 4096;
 
 /// The descriptors of a file, in the order of their addresses.
-pub(super) fn find(space: &AddressSpace<'_>) -> Vec<Descriptor> {
-    let mut found: Vec<(u64, Descriptor)> = space
-        .pointers()
-        .filter_map(|(address, rows)| {
-            let start = address.checked_sub(space.word)?;
-            Some((start, descriptor(space, start, rows)?))
-        })
-        .collect();
+///
+/// # Errors
+/// Descriptors that share their rows, or rows their images, so that a small file would be a large report.
+pub(super) fn find(space: &AddressSpace<'_>) -> Result<Vec<Descriptor>> {
+    // No file has more rows than it has room for, and images are seldom registered twice.
+    let size = space.sections().iter().fold(0, |sum: u64, section| sum.saturating_add(section.size));
+    let (mut rows_left, mut bytes_left) = (u64::from(MOST_IMAGES) + size / (4 * space.word), size.saturating_mul(4));
+    let mut found: Vec<(u64, Descriptor)> = Vec::new();
+    for (address, rows) in space.pointers() {
+        let Some(start) = address.checked_sub(space.word) else { continue };
+        let Some(descriptor) = descriptor(space, start, rows, &mut rows_left) else { continue };
+        let bytes = descriptor.images.iter().fold(0, |sum: u64, row| sum.saturating_add(row.end - row.start));
+        bytes_left = bytes_left.checked_sub(bytes).ok_or_else(|| anyhow!("OpenMP's descriptors share their images"))?;
+        found.push((start, descriptor));
+    }
+    if rows_left == 0 {
+        bail!("OpenMP's descriptors share their rows");
+    }
     found.sort_by_key(|(start, _)| *start);
-    found.into_iter().map(|(_, descriptor)| descriptor).collect()
+    Ok(found.into_iter().map(|(_, descriptor)| descriptor).collect())
 }
 
-/// The descriptor at `start`, if there is one: its second word points to `rows`.
-fn descriptor(space: &AddressSpace<'_>, start: u64, rows: u64) -> Option<Descriptor> {
+/// The descriptor at `start`, if there is one: its second word points to `rows`. `left` is how many rows may be looked at.
+fn descriptor(space: &AddressSpace<'_>, start: u64, rows: u64, left: &mut u64) -> Option<Descriptor> {
     let word = space.word;
     let count = space.u32(start).filter(|count| (1..=MOST_IMAGES).contains(count))?;
     // The number has 32 bits; what follows up to the pointer is padding.
-    if word == 8 && space.u32(start + 4) != Some(0) {
+    if word == 8 && space.u32(start.checked_add(4)?) != Some(0) {
         return None;
     }
-    let table = [space.pointer(start + 2 * word), space.pointer(start + 3 * word)];
+    let pair = |at: u64| Some([space.pointer(at), space.pointer(at.checked_add(word)?)]);
+    let table = pair(start.checked_add(2 * word)?)?;
     let entries = bounds(space, table)?;
     let mut images = Vec::new();
-    for row in (0..u64::from(count)).map(|index| rows + index * 4 * word) {
-        if [space.pointer(row + 2 * word), space.pointer(row + 3 * word)] != table {
+    for index in 0..u64::from(count) {
+        *left = left.checked_sub(1)?;
+        let row = rows.checked_add(index * 4 * word)?;
+        if pair(row.checked_add(2 * word)?)? != table {
             return None;
         }
-        let (Pointer::To(first), Pointer::To(last)) = (space.pointer(row), space.pointer(row + word)) else { return None };
+        let [Pointer::To(first), Pointer::To(last)] = pair(row)? else { return None };
         let (start, end) = (space.offset(first)?, space.end_offset(last)?);
         if start >= end {
             return None;

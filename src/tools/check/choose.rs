@@ -74,10 +74,8 @@ fn load(unit: &Unit<'_>, wanted: &Wanted) -> Load {
         _ => None,
     });
     match (best, open) {
-        (Some((_, image, how)), _) => load(Answer::Yes, Some(image), format!("image {} ({}): {how}", image.index, name(image))),
-        (None, Some((image, why))) => {
-            load(Answer::Unknown, Some(image), format!("image {} ({}): {why}", image.index, name(image)))
-        }
+        (Some((_, image, how)), _) => load(Answer::Yes, Some(image), format!("{}: {how}", name(image))),
+        (None, Some((image, why))) => load(Answer::Unknown, Some(image), format!("{}: {why}", name(image))),
         (None, None) => load(Answer::No, None, none(unit, device, &fits)),
     }
 }
@@ -108,7 +106,7 @@ fn none(unit: &Unit<'_>, device: &Device, fits: &[(&Image, Fit)]) -> String {
     let near = fits.iter().filter(|(image, _)| device.is_of_vendor(&target(image)));
     match near.min_by_key(|(image, _)| device.distance(&target(image))) {
         Some((image, Fit::No(why) | Fit::Unknown(why) | Fit::Yes(_, why))) => {
-            format!("no image; the nearest is image {} ({}): {why}; {add}", image.index, name(image))
+            format!("no image; the nearest is {}: {why}; {add}", name(image))
         }
         None => format!("no image for such a device; {add}"),
     }
