@@ -178,8 +178,21 @@ with zipfile.ZipFile("x.zip", "w", zipfile.ZIP_DEFLATED) as out:
     with out.open("zip64", "w", force_zip64=True) as member: member.write(b"DEVICE-A")
 '
 tagged readers x.zip x.zip '\x0b'
+for form in gnu posix v7; do
+    cp c.o member.o
+    tar -c --format=$form -f $form.tar member.o a
+    tagged readers $form.tar $form.tar '\x0c'
+done
+(echo start; head -c 4000000 /dev/zero; echo end) > holes && cp --sparse=always holes sparse
+tar -cS --format=gnu -f sparse-gnu.tar sparse
+for version in 0.0 0.1 1.0; do tar -cS --format=posix --sparse-version=$version -f sparse-$version.tar sparse; done
+for tar in sparse-*.tar; do tagged readers "$tar" "$tar" '\x0c'; done
+for program in gzip xz zstd bzip2; do
+    $program -c gnu.tar > gnu.tar.$program
+    tagged readers gnu.tar.$program gnu.tar.$program '\x0d'
+done
 for how in 0 1 2 3 4; do
-    for file in x.zip plain.bc hip.hipfb both.bc v1-zlib.bc v2-zlib.bc three.bin v3-zlib.bin omp.o fat.o c.obj c.bc gnu.a thin.a a; do
+    for file in x.zip gnu.tar sparse-1.0.tar gnu.tar.{gzip,xz,zstd,bzip2} plain.bc hip.hipfb both.bc v1-zlib.bc v2-zlib.bc three.bin v3-zlib.bin omp.o fat.o c.obj c.bc gnu.a thin.a a; do
         line inspect $file.$how "\\x0$how" $file a
     done
 done

@@ -1,9 +1,10 @@
 //! Readers of single formats, one a call; the first byte says which: text bundles, the header of a bundle as a stream, compressed
 //! bundles as a stream, packed OffloadBinaries as a stream, fatbinaries, the sections of fat objects, the kernels of device images,
-//! bundles in objects, late sections, notes, bitcode, zip files.
+//! bundles in objects, late sections, notes, bitcode, zip files, tar archives,
+//! files that are compressed as a whole.
 #![no_main]
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 
 use libfuzzer_sys::fuzz_target;
 use offld::formats::bundle::{self, text};
@@ -12,17 +13,19 @@ use offld::formats::fat_object::{NewSection, ObjectPart};
 use offld::formats::deferred_section::{self, Wanted};
 use offld::formats::offload_binary::Packed;
 use offld::formats::bitstream;
+use offld::formats::compression::{Compression, Unpacked};
 use offld::formats::fat_object;
 use offld::formats::fatbin;
 use offld::formats::kernels;
 use offld::formats::offload_sections;
 use offld::formats::elf::wrapper_notes;
+use offld::formats::tar::{InMemory, Streamed, TarReader, fault_of};
 use offld::formats::zip::{ZipFile, ZipReader};
 
 fuzz_target!(|data: &[u8]| {
     let Some((which, data)) = data.split_first() else { return };
     let size = data.len() as u64;
-    offld_fuzz::bounded(data.len(), || match which % 12 {
+    offld_fuzz::bounded(data.len(), || match which % 14 {
         0 => {
             let Ok(spans) = text::scan("//", data) else { return };
             let mut end = 0;
@@ -76,6 +79,8 @@ fuzz_target!(|data: &[u8]| {
         }
         9 => drop(wrapper_notes::add(data)),
         11 => zip_members(data),
+        12 => tar_members(data),
+        13 => compressed(data),
         _ => {
             if let Ok(stream) = bitstream::read(data) {
                 let _ = bitstream::write(&stream);
@@ -107,6 +112,46 @@ fn objects(data: &[u8]) {
         assert_eq!(object.len() as u64, plan.size(&new));
         assert!(!readable || fat_object::bundle_sections(&object).is_ok());
     }
+}
+
+/// Members of a tar archive: in their order, all in it, and as large as they say; the same as a stream.
+fn tar_members(data: &[u8]) {
+    const MOST: u64 = 1 << 20;
+    let size = data.len() as u64;
+    let mut tar = TarReader::new(InMemory::new(data));
+    let mut streamed = TarReader::new(Streamed::new(data));
+    let mut end = 0;
+    loop {
+        let (member, other) = (tar.next_member(), streamed.next_member());
+        assert_eq!(member.as_ref().ok(), other.as_ref().ok());
+        let member = match member {
+            Ok(Some(member)) => member,
+            Ok(None) => break,
+            Err(error) => {
+                assert!(fault_of(&error).is_some());
+                continue;
+            }
+        };
+        assert!(member.header >= end && member.offset > member.header && member.size <= member.plain_size);
+        let (mut count, mut same) = (Count(0), Count(0));
+        let whole = io::copy(&mut tar.contents(&member).take(MOST), &mut count).is_ok();
+        assert_eq!(whole, io::copy(&mut streamed.contents(&member).take(MOST), &mut same).is_ok());
+        assert_eq!(count.0, same.0);
+        assert!(!whole || count.0 == member.plain_size.min(MOST));
+        end = member.offset;
+        assert!(end <= size);
+    }
+}
+
+/// A compressed file: what fails goes on failing, and no more is taken than there is.
+fn compressed(data: &[u8]) {
+    const MOST: u64 = 4 << 20;
+    let Some(compression) = Compression::of(data) else { return };
+    let Ok(mut plain) = Unpacked::new(compression, data) else { return };
+    if io::copy(&mut plain.by_ref().take(MOST), &mut Count(0)).is_err() {
+        assert!(plain.read(&mut [0]).is_err());
+    }
+    assert!(plain.taken() <= data.len() as u64);
 }
 
 /// Members of a zip file: all in it, no byte in many of them, and as much in each as the directory says.
