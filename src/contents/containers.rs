@@ -310,7 +310,10 @@ fn fatbinary_entry(walk: &mut Walk<'_>, cursor: Cursor, entry: &fatbin::Entry<'_
         return fatbinary_code(walk, &cursor, kind);
     };
     walk.inflated(&cursor.clone(), move |walk| {
-        let plain = inflate::fatbinary_entry(&cursor.piece, method, plain_size).with_context(|| cursor.place.to_string())?;
+        let plain = inflate::fatbinary_entry(&cursor.piece, method, plain_size).with_context(|| cursor.place.to_string());
+        // LZ4 is inflated out of the map.
+        cursor.piece.release();
+        let plain = plain?;
         let inner = walk.root(&Cursor { piece: plain, ..cursor });
         fatbinary_code(walk, &inner, kind)
     })

@@ -18,6 +18,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use xxhash_rust::xxh3::Xxh3DefaultBuilder;
+
 use crate::io::piece::Piece;
 
 pub(super) use finish::find_units;
@@ -100,6 +102,11 @@ pub(crate) struct Name(u32);
 impl Name {
     /// No name.
     pub(crate) const NONE: Name = Name(0);
+
+    /// Its place among all names; none for no name.
+    pub(crate) fn place(self) -> Option<usize> {
+        (self != Name::NONE).then_some(self.0 as usize)
+    }
 }
 
 /// Names, each once: the images of a library have the same kernels again and again.
@@ -112,7 +119,7 @@ pub(crate) struct Names {
 
 #[derive(Default)]
 struct Known {
-    places: HashMap<Arc<str>, u32>,
+    places: HashMap<Arc<str>, u32, Xxh3DefaultBuilder>,
     list: Vec<Arc<str>>,
 }
 
@@ -153,6 +160,30 @@ impl fmt::Debug for Names {
     }
 }
 
+/// The index of an image, or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct ImageIndex(u32);
+
+impl ImageIndex {
+    /// No image.
+    pub(crate) const NONE: ImageIndex = ImageIndex(u32::MAX);
+
+    /// The index of the image at this place of a list.
+    pub(crate) fn of(place: usize) -> ImageIndex {
+        ImageIndex(u32::try_from(place).unwrap_or(u32::MAX))
+    }
+
+    /// The place in the list.
+    pub(crate) fn place(self) -> Option<usize> {
+        (self != ImageIndex::NONE).then_some(self.0 as usize)
+    }
+
+    /// The index in a list that has `first` others before.
+    pub(crate) fn after(self, first: usize) -> ImageIndex {
+        self.place().map_or(ImageIndex::NONE, |place| ImageIndex::of(place + first))
+    }
+}
+
 /// What bytes belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Label {
@@ -166,10 +197,10 @@ pub(crate) struct Label {
     pub kernel: Name,
     /// The translation unit.
     pub unit: Name,
-    /// The innermost container; empty for none.
-    pub container: &'static str,
+    /// The innermost container.
+    pub container: Name,
     /// The index of the image in [`Footprint::images`].
-    pub image: Option<u32>,
+    pub image: ImageIndex,
 }
 
 /// Bytes that belong together.
@@ -204,8 +235,8 @@ pub(crate) struct SizedImage {
     container: u64,
     /// Its code, function by function.
     pub functions: Vec<FunctionCode>,
-    /// SHA-256 of all of it, where it had to be inflated.
-    pub digest: Option<[u8; 32]>,
+    /// A digest of all of it ([`super::bytes_of::quick_digest`]), where it had to be inflated.
+    pub digest: Option<u128>,
     /// Its bytes, where they are in the file as they are.
     pub piece: Option<Piece>,
     /// The translation units that its symbols name.
@@ -221,8 +252,8 @@ pub(crate) struct FunctionCode {
     pub offset: u64,
     /// The size of its code.
     pub size: u64,
-    /// SHA-256 of the code, where the image had to be inflated.
-    pub digest: Option<[u8; 32]>,
+    /// The digest of the code, where the image had to be inflated.
+    pub digest: Option<u128>,
 }
 
 /// What the bytes of a file belong to.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use object::FileKind;
 use rayon::prelude::*;
-use sha2::{Digest, Sha256};
+use xxhash_rust::xxh3::xxh3_128;
 
 use super::super::walk::Walk;
 use super::record::{Fill, Layout, Space, To};
@@ -18,7 +18,7 @@ struct Divided {
     shares: Vec<(To, u64)>,
     functions: Vec<FunctionCode>,
     units: Vec<Name>,
-    digest: Option<[u8; 32]>,
+    digest: Option<u128>,
 }
 
 impl Walk<'_> {
@@ -56,7 +56,7 @@ pub(in crate::contents) fn find_units(footprint: &mut Footprint) {
         all.dedup();
     }
     for leaf in footprint.leaves.iter_mut().filter(|leaf| leaf.label.unit == Name::NONE) {
-        let image = leaf.label.image.and_then(|image| footprint.images.get(image as usize));
+        let image = leaf.label.image.place().and_then(|image| footprint.images.get(image));
         let Some(image) = image else { continue };
         let shared = of_container.get(&image.container).filter(|_| image.container != 0);
         if let [one] = image.units.as_slice() {
@@ -103,9 +103,9 @@ fn divided(space: &Space, names: &Names, images: &[SizedImage]) -> Divided {
             }
             if space.piece.is_made() {
                 // These bytes are gone when they have been counted.
-                divided.digest = Some(Sha256::digest(data).into());
+                divided.digest = Some(xxh3_128(data));
                 for function in &mut divided.functions {
-                    function.digest = code(data, function).map(|code| Sha256::digest(code).into());
+                    function.digest = code(data, function).map(xxh3_128);
                 }
             }
         }
@@ -202,9 +202,9 @@ fn together(
 
 /// `leaves` of images that come behind those of `footprint`.
 fn renumbered(footprint: &Footprint, leaves: Vec<Leaf>) -> Vec<Leaf> {
-    let first = u32::try_from(footprint.images.len()).unwrap_or(u32::MAX);
+    let first = footprint.images.len();
     let renumber = |leaf: Leaf| {
-        let image = leaf.label.image.map(|image| image.saturating_add(first));
+        let image = leaf.label.image.after(first);
         Leaf { label: Label { image, ..leaf.label }, ..leaf }
     };
     leaves.into_iter().map(renumber).collect()

@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::super::report::Image;
 use super::super::walk::{Cursor, Walk};
 use super::sweep::Claim;
-use super::{Footprint, Label, Leaf, Name, Names, Part, SizedImage, Uncompressed};
+use super::{Footprint, ImageIndex, Label, Leaf, Name, Names, Part, SizedImage, Uncompressed};
 use crate::io::piece::Piece;
 
 /// The depth of claims by what a thing is in; those of sections and symbols inside of an object are below.
@@ -95,8 +95,8 @@ impl Layout {
             section: self.names.of(cursor.place.section().unwrap_or_default().as_bytes()),
             kernel: Name::NONE,
             unit: cursor.spot.unit,
-            container: cursor.place.container().unwrap_or_default(),
-            image: None,
+            container: self.names.of(cursor.place.container().unwrap_or_default().as_bytes()),
+            image: ImageIndex::NONE,
         }
     }
 
@@ -133,7 +133,7 @@ impl Walk<'_> {
         let Some(layout) = &mut self.layout else { return cursor.clone() };
         let mut label = layout.label(cursor, Part::Other);
         if let Fill::Device(image) = fill {
-            label.image = u32::try_from(image).ok();
+            label.image = ImageIndex::of(image);
         }
         let space = layout.spaces.len();
         layout.claim(cursor, &cursor.piece, 1, To::Space(space));
@@ -151,7 +151,7 @@ impl Walk<'_> {
     /// claims its bytes for itself.
     pub(in crate::contents) fn container(&mut self, cursor: &Cursor, within: u64, size: u64, container: &'static str) -> Spot {
         let Some(layout) = &mut self.layout else { return cursor.spot };
-        let label = Label { container, ..layout.label(cursor, Part::Container) };
+        let label = Label { container: layout.names.of(container.as_bytes()), ..layout.label(cursor, Part::Container) };
         if let Some(piece) = cursor.piece.slice(within, size) {
             layout.claim(cursor, &piece, 0, To::Label(label));
         }
@@ -192,7 +192,7 @@ impl Walk<'_> {
     /// Notes `size` bytes that came out of a stream and are not kept.
     pub(in crate::contents) fn streamed(&mut self, cursor: &Cursor, part: Part, container: &'static str, size: u64) {
         let Some(layout) = self.layout.as_mut().filter(|_| size > 0) else { return };
-        let label = Label { container, ..layout.label(cursor, part) };
+        let label = Label { container: layout.names.of(container.as_bytes()), ..layout.label(cursor, part) };
         let leaves = vec![Leaf { label, file: size, inflated: size }];
         layout.counted.push(Footprint { size, leaves, ..Footprint::default() });
     }

@@ -1,5 +1,5 @@
 //! What is there twice, and what could be smaller: images and functions with the same bytes, and containers that are not compressed.
-//! Only what has the same architecture and size, and functions also the same name, is looked at; by SHA-256 it is the same or not.
+//! Only what has the same architecture and size, and functions also the same name, is looked at; by a digest of 128 bits it is the same or not.
 
 use std::collections::{HashMap, HashSet};
 
@@ -62,7 +62,7 @@ pub(crate) struct Duplicates {
 /// An image with what it takes of the file.
 struct Placed<'f> {
     image: &'f SizedImage,
-    index: u32,
+    index: usize,
     file: u64,
 }
 
@@ -74,7 +74,7 @@ pub(super) fn find(footprints: &[Footprint], items: &Items, names: &Names) -> Re
     let placed = placed(footprints, items);
     let units = units(items);
     let same_images = images(&placed)?;
-    let mut repeated: HashSet<u32> = HashSet::new();
+    let mut repeated: HashSet<usize> = HashSet::new();
     let mut found = Duplicates::default();
     for group in &same_images {
         let [first, rest @ ..] = group.as_slice() else { continue };
@@ -105,7 +105,7 @@ fn placed<'f>(footprints: &'f [Footprint], items: &Items) -> Vec<Placed<'f>> {
     let images = footprints.iter().flat_map(|footprint| &footprint.images);
     let mut placed: Vec<Placed<'_>> = (0..).zip(images).map(|(index, image)| Placed { image, index, file: 0 }).collect();
     for item in &items.list {
-        if let Some(placed) = item.image.and_then(|image| placed.get_mut(image as usize)) {
+        if let Some(placed) = item.image.place().and_then(|image| placed.get_mut(image)) {
             placed.file += item.file;
         }
     }
@@ -114,12 +114,12 @@ fn placed<'f>(footprints: &'f [Footprint], items: &Items) -> Vec<Placed<'f>> {
 }
 
 /// The translation units of images, where they are known.
-fn units(items: &Items) -> HashMap<u32, Name> {
-    let each = items.list.iter().filter_map(|item| Some((item.image?, item.key(Level::Unit))));
+fn units(items: &Items) -> HashMap<usize, Name> {
+    let each = items.list.iter().filter_map(|item| Some((item.image.place()?, item.key(Level::Unit))));
     each.filter(|(_, unit)| *unit != Name::NONE).collect()
 }
 
-fn places(group: &[&Placed<'_>], units: &HashMap<u32, Name>, names: &Names) -> Vec<String> {
+fn places(group: &[&Placed<'_>], units: &HashMap<usize, Name>, names: &Names) -> Vec<String> {
     let place = |placed: &&Placed<'_>| match units.get(&placed.index) {
         Some(unit) => names.text(*unit).to_string(),
         None => placed.image.place.clone(),
@@ -137,8 +137,8 @@ fn images<'p, 'f>(placed: &'p [Placed<'f>]) -> Result<Vec<Vec<&'p Placed<'f>>>> 
         alike.entry((placed.image.arch, placed.image.size)).or_default().push(placed);
     }
     let candidates: Vec<&Placed<'_>> = alike.into_values().filter(|group| group.len() > 1).flatten().collect();
-    let digests: Result<Vec<Option<[u8; 32]>>> = candidates.par_iter().map(|placed| digest_of_image(placed.image)).collect();
-    let mut same: HashMap<(Name, [u8; 32]), Vec<&Placed<'_>>> = HashMap::new();
+    let digests: Result<Vec<Option<u128>>> = candidates.par_iter().map(|placed| digest_of_image(placed.image)).collect();
+    let mut same: HashMap<(Name, u128), Vec<&Placed<'_>>> = HashMap::new();
     for (placed, digest) in candidates.into_iter().zip(digests?) {
         if let Some(digest) = digest {
             same.entry((placed.image.arch, digest)).or_default().push(placed);
@@ -147,15 +147,15 @@ fn images<'p, 'f>(placed: &'p [Placed<'f>]) -> Result<Vec<Vec<&'p Placed<'f>>>> 
     Ok(same.into_values().filter(|group| group.len() > 1).collect())
 }
 
-fn digest_of_image(image: &SizedImage) -> Result<Option<[u8; 32]>> {
+fn digest_of_image(image: &SizedImage) -> Result<Option<u128>> {
     match (&image.piece, image.digest) {
-        (Some(piece), None) => bytes_of::digest(piece).with_context(|| image.place.clone()).map(Some),
+        (Some(piece), None) => bytes_of::quick_digest(piece).with_context(|| image.place.clone()).map(Some),
         (_, digest) => Ok(digest),
     }
 }
 
 /// Functions of one name, architecture and size with the same code, in images that differ.
-fn functions(placed: &[&Placed<'_>], units: &HashMap<u32, Name>, names: &Names) -> Result<Vec<Repeated>> {
+fn functions(placed: &[&Placed<'_>], units: &HashMap<usize, Name>, names: &Names) -> Result<Vec<Repeated>> {
     type Function<'p, 'f> = (&'p Placed<'f>, &'f FunctionCode);
     let mut alike: HashMap<(Name, Name, u64), Vec<Function<'_, '_>>> = HashMap::new();
     for placed in placed {
@@ -164,9 +164,9 @@ fn functions(placed: &[&Placed<'_>], units: &HashMap<u32, Name>, names: &Names) 
         }
     }
     let candidates: Vec<Function<'_, '_>> = alike.into_values().filter(|group| group.len() > 1).flatten().collect();
-    let digests: Result<Vec<Option<[u8; 32]>>> =
+    let digests: Result<Vec<Option<u128>>> =
         candidates.par_iter().map(|(placed, function)| digest_of_function(placed.image, function)).collect();
-    let mut same: HashMap<(Name, Name, [u8; 32]), Vec<Function<'_, '_>>> = HashMap::new();
+    let mut same: HashMap<(Name, Name, u128), Vec<Function<'_, '_>>> = HashMap::new();
     for ((placed, function), digest) in candidates.into_iter().zip(digests?) {
         if let Some(digest) = digest {
             same.entry((placed.image.arch, function.name, digest)).or_default().push((placed, function));
@@ -193,10 +193,10 @@ fn functions(placed: &[&Placed<'_>], units: &HashMap<u32, Name>, names: &Names) 
     Ok(repeated.collect())
 }
 
-fn digest_of_function(image: &SizedImage, function: &FunctionCode) -> Result<Option<[u8; 32]>> {
+fn digest_of_function(image: &SizedImage, function: &FunctionCode) -> Result<Option<u128>> {
     let code = image.piece.as_ref().and_then(|piece| piece.slice(function.offset, function.size));
     match (code, function.digest) {
-        (Some(code), None) => bytes_of::digest(&code).with_context(|| image.place.clone()).map(Some),
+        (Some(code), None) => bytes_of::quick_digest(&code).with_context(|| image.place.clone()).map(Some),
         (_, digest) => Ok(digest),
     }
 }

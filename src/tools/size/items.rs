@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::FileSize;
 use super::template::template_of;
-use crate::contents::layout::{Footprint, Name, Names};
+use crate::contents::layout::{Footprint, ImageIndex, Name, Names, Part};
 use crate::formats::kernels;
 
 /// What can be told apart.
@@ -83,7 +83,7 @@ pub(crate) struct Item {
     /// What they belong to, in the order of [`Level::ALL`].
     pub keys: [Name; Level::ALL.len()],
     /// The number of the image among all of all files; none for the host's bytes and those of containers.
-    pub image: Option<u32>,
+    pub image: ImageIndex,
     /// How many bytes of the file they are.
     pub file: u64,
     /// How many they are inflated.
@@ -118,37 +118,30 @@ struct Called {
 }
 
 impl Items {
-    /// The bytes of `files`, whose footprints are those of the same index.
-    pub(super) fn of(files: &[FileSize], footprints: &[Footprint], names: &Arc<Names>) -> Items {
+    /// The bytes of `files`, whose footprints are those of the same index; their leaves are taken out of these.
+    pub(super) fn of(files: &[FileSize], footprints: &mut [Footprint], names: &Arc<Names>) -> Items {
         let called = called(footprints, names);
         let host = names.of(b"host");
         let mut list = Vec::with_capacity(footprints.iter().map(|footprint| footprint.leaves.len()).sum());
         let mut parts = HashMap::new();
-        let mut containers = HashMap::new();
         let mut first = 0;
         for (file, footprint) in files.iter().zip(footprints) {
             let file = names.of(file.file.as_bytes());
-            for leaf in &footprint.leaves {
+            for leaf in std::mem::take(&mut footprint.leaves) {
                 let label = leaf.label;
-                let image = label.image.and_then(|image| footprint.images.get(image as usize));
-                let container = *containers.entry(label.container).or_insert_with(|| names.of(label.container.as_bytes()));
+                let image = label.image.place().and_then(|image| footprint.images.get(image));
                 let part = *parts.entry(label.part).or_insert_with(|| names.of(label.part.name().as_bytes()));
                 let arch = match image {
                     Some(image) => image.arch,
-                    None if label.container.is_empty() || label.part != crate::contents::layout::Part::Container => host,
+                    None if label.container == Name::NONE || label.part != Part::Container => host,
                     None => Name::NONE,
                 };
                 let kernel = called.get(&label.kernel).copied().unwrap_or_default();
                 let kind = image.map_or(label.kind, |image| image.kind);
-                let keys = [file, arch, kind, container, label.unit, kernel.template, kernel.kernel, label.section, part];
-                list.push(Item {
-                    keys,
-                    image: label.image.map(|image| image.saturating_add(first)),
-                    file: leaf.file,
-                    inflated: leaf.inflated,
-                });
+                let keys = [file, arch, kind, label.container, label.unit, kernel.template, kernel.kernel, label.section, part];
+                list.push(Item { keys, image: label.image.after(first), file: leaf.file, inflated: leaf.inflated });
             }
-            first = first.saturating_add(u32::try_from(footprint.images.len()).unwrap_or(u32::MAX));
+            first += footprint.images.len();
         }
         let mangled = called.iter().map(|(mangled, called)| (called.kernel, *mangled)).collect();
         Items { list, names: Arc::clone(names), host, mangled }

@@ -124,8 +124,8 @@ pub(crate) fn measure(paths: &[PathBuf], names: &Arc<Names>, max_unpacked: u64, 
     });
     session.signals.check()?;
     all.extend(faults.into_iter().map(|(path, error)| (unreadable(&path, &error), Footprint::default())));
-    let (files, footprints): (Vec<FileSize>, Vec<Footprint>) = all.into_iter().unzip();
-    let items = Items::of(&files, &footprints, names);
+    let (files, mut footprints): (Vec<FileSize>, Vec<Footprint>) = all.into_iter().unzip();
+    let items = Items::of(&files, &mut footprints, names);
     let images = images(&files, &footprints, &items);
     let mut duplicates = duplicates::find(&footprints, &items, names)?;
     duplicates.served = served::find(&images);
@@ -150,7 +150,7 @@ fn images(files: &[FileSize], footprints: &[Footprint], items: &Items) -> Vec<Im
     };
     let mut images: Vec<ImageSize> = files.iter().zip(footprints).flat_map(of_file).collect();
     for item in &items.list {
-        if let Some(image) = item.image.and_then(|image| images.get_mut(image as usize)) {
+        if let Some(image) = item.image.place().and_then(|image| images.get_mut(image)) {
             image.file += item.file;
         }
     }

@@ -1,7 +1,6 @@
 //! Bytes added up: a tree of rows, a level for each thing that one wants to tell apart.
 
 use std::collections::HashMap;
-use std::collections::HashSet;
 
 use serde::Serialize;
 
@@ -74,19 +73,36 @@ pub(crate) fn tree(items: &Items, old: Option<&Items>, view: &View) -> Row {
 
 fn sum(new: &[&Item], old: Option<&[&Item]>) -> Row {
     let mut row = Row::default();
-    let (mut images, mut kernels) = (HashSet::new(), HashSet::new());
+    let (mut images, mut kernels) = (Marks::default(), Marks::default());
     for item in new {
         row.file += item.file;
         row.inflated += item.inflated;
-        images.extend(item.image);
-        if item.key(Level::Kernel) != Name::NONE {
-            kernels.insert(item.key(Level::Kernel));
-        }
+        images.mark(item.image.place());
+        kernels.mark(item.key(Level::Kernel).place());
     }
-    (row.images, row.kernels) = (images.len() as u64, kernels.len() as u64);
+    (row.images, row.kernels) = (images.count, kernels.count);
     row.old_file = old.map(|old| old.iter().map(|item| item.file).sum());
     row.old_inflated = old.map(|old| old.iter().map(|item| item.inflated).sum());
     row
+}
+
+/// Which of many are there, each counted once: all bytes of a large library are gone through for each level.
+#[derive(Default)]
+struct Marks {
+    words: Vec<u64>,
+    count: u64,
+}
+
+impl Marks {
+    fn mark(&mut self, place: Option<usize>) {
+        let Some(place) = place else { return };
+        let (word, bit) = (place / 64, 1 << (place % 64));
+        if self.words.len() <= word {
+            self.words.resize(word + 1, 0);
+        }
+        self.count += u64::from(self.words[word] & bit == 0);
+        self.words[word] |= bit;
+    }
 }
 
 fn below(new: &[&Item], old: Option<&[&Item]>, levels: &[Level], items: &Items, view: &View) -> Vec<Row> {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::items::{Item, Items, Level};
 use super::{Duplicates, FileSize, ImageSize, Sizes};
-use crate::contents::layout::{Name, Names};
+use crate::contents::layout::{ImageIndex, Name, Names};
 use crate::sys::atomic_file;
 
 /// What the file says it is.
@@ -81,7 +81,7 @@ pub(crate) fn load(path: &Path, names: &Arc<Names>) -> Result<Option<Sizes>> {
     let item = |(keys, file, inflated): ([usize; Level::ALL.len()], u64, u64)| {
         let keys = keys.map(|key| known.get(key).copied());
         let whole = keys.iter().all(Option::is_some);
-        whole.then(|| Item { keys: keys.map(Option::unwrap_or_default), image: None, file, inflated })
+        whole.then(|| Item { keys: keys.map(Option::unwrap_or_default), image: ImageIndex::NONE, file, inflated })
     };
     let list: Option<Vec<Item>> = saved.items.into_iter().map(item).collect();
     let list = list.with_context(|| format!("`{}`: damaged: an item has a name that is not there", path.display()))?;
