@@ -80,10 +80,14 @@ fn asked(text: &str) -> Result<Asked> {
     Ok(Asked { text: text.to_owned(), native: native.is_some(), devices })
 }
 
+/// Where what the system says of its devices is read: the root of the file system, but for tests.
+pub(super) fn native_root() -> PathBuf {
+    std::env::var_os(OFFLD_NATIVE_ROOT).filter(|root| !root.is_empty()).map_or_else(|| "/".into(), PathBuf::from)
+}
+
 /// The devices of this machine that `kind` drives; an error where that means a GPU, and there is none.
 fn devices_here(kind: Option<OffloadKind>, text: &str) -> Result<Vec<Wanted>> {
-    let root = std::env::var_os(OFFLD_NATIVE_ROOT).filter(|root| !root.is_empty()).map_or_else(|| "/".into(), PathBuf::from);
-    let machine = Machine::read(&root)?;
+    let machine = Machine::read(&native_root())?;
     let mut all = Vec::new();
     for name in machine.amd.iter().chain(&machine.nvidia).chain([&machine.cpu]) {
         let mut wanted = Wanted { kind, ..Wanted::parse(name)? };

@@ -10,13 +10,17 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use regex::RegexBuilder;
 
+use super::check::native_root;
 use super::inspect::with_status;
 use crate::contents::{self, layout::Names};
 use crate::error::Silent;
+use crate::model::OffloadKind;
 use crate::store::settings::parse_size;
+use crate::sys::native::Machine;
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::Shell;
 use crate::sys::table::Style;
+use crate::target::{Selector, Target};
 use crate::tools::size::budget::{Budget, Outcome};
 use crate::tools::size::rows::{View, tree};
 use crate::tools::size::table::{self, Look};
@@ -128,7 +132,7 @@ pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
 fn report(options: &Options, session: &Session) -> Result<(Sizes, Vec<Outcome>, String)> {
     let mut budgets = Vec::new();
     for text in &options.budget {
-        budgets.extend(Budget::parse(text, |size| parse_size(size.as_ref()))?);
+        budgets.extend(Budget::parse(text, |size| parse_size(size.as_ref()), native)?);
     }
     if options.diff.is_none()
         && let Some(budget) = budgets.iter().find(|budget| budget.needs_old())
@@ -154,6 +158,24 @@ fn report(options: &Options, session: &Session) -> Result<(Sizes, Vec<Outcome>, 
     }
     let text = text(options, &sizes, old.as_ref(), &outcomes)?;
     Ok((sizes, outcomes, text))
+}
+
+/// The devices of this machine that `selector` means; an error where that is a GPU, and there is none.
+fn native(selector: &Selector) -> Result<Vec<Target>> {
+    let machine = Machine::read(&native_root())?;
+    let kind = selector.kind();
+    let amd = machine.amd.iter().map(|name| Target::new("amdgcn-amd-amdhsa", name));
+    let nvidia = machine.nvidia.iter().map(|name| Target::new("nvptx64-nvidia-cuda", name));
+    let cpu = Target::new(&format!("{}-pc-linux-gnu", std::env::consts::ARCH), "");
+    let all: Vec<Target> = match kind {
+        Some(OffloadKind::Hip) => amd.collect(),
+        Some(OffloadKind::Cuda) => nvidia.collect(),
+        _ => amd.chain(nvidia).chain([cpu]).collect(),
+    };
+    if all.is_empty() {
+        bail!("`{selector}`: no GPU for it is found on this machine");
+    }
+    Ok(all)
 }
 
 fn text(options: &Options, sizes: &Sizes, old: Option<&Sizes>, outcomes: &[Outcome]) -> Result<String> {

@@ -84,6 +84,11 @@ impl Selector {
         self.kind.is_none_or(|kind| kinds.contains(kind)) && self.selects_triple(target) && self.selects_device(target)
     }
 
+    /// The kind that it names; none for any.
+    pub fn kind(&self) -> Option<OffloadKind> {
+        self.kind
+    }
+
     /// Whether it names what this machine has.
     pub fn is_native(&self) -> bool {
         self.device == Device::Native

@@ -59,13 +59,28 @@ pub(crate) struct Outcome {
 }
 
 impl Budget {
-    /// The limits in `text`, with commas between them; `size` reads sizes.
+    /// The limits in `text`, with commas between them; `size` reads sizes, and `native` says which devices a machine has that a selector
+    /// means.
     ///
     /// # Errors
     /// One is not of the form `NAME<SIZE`, with `total`, `inflated`, `host`, `growth` or devices for the name, or its limit is no
     /// size and, for `growth`, no percentage.
-    pub(crate) fn parse(text: &str, size: impl Fn(&str) -> Result<u64>) -> Result<Vec<Budget>> {
-        text.split(',').map(str::trim).filter(|one| !one.is_empty()).map(|one| Budget::one(one, &size)).collect()
+    pub(crate) fn parse(
+        text: &str,
+        size: impl Fn(&str) -> Result<u64>,
+        native: impl Fn(&Selector) -> Result<Vec<Target>>,
+    ) -> Result<Vec<Budget>> {
+        let all = text.split(',').map(str::trim).filter(|one| !one.is_empty()).map(|one| {
+            let mut budget = Budget::one(one, &size)?;
+            if let What::Devices(selector) = &mut budget.what
+                && selector.is_native()
+            {
+                let here = native(selector).with_context(|| format!("the budget `{one}`"))?;
+                *selector = selector.clone().with_native(&here);
+            }
+            Ok(budget)
+        });
+        all.collect()
     }
 
     fn one(text: &str, size: &impl Fn(&str) -> Result<u64>) -> Result<Budget> {

@@ -6,7 +6,8 @@ use libtest_mimic::Trial;
 use super::{bytes, row, size};
 use crate::kit::{AMD, HOST, Image, NVIDIA};
 use crate::support::{
-    Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, llvm, offld, output, passed, run, shown, text, with_llvm,
+    Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, llvm, offld, output, passed, run, run_failing, shown, text,
+    with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -101,6 +102,14 @@ fn budgets() -> Outcome {
     expect_in(&stderr, "over budget: gfx90a<5000: it has 5000 bytes")?;
     expect_in(&stderr, "over budget: growth<2%: it grew by")?;
     expect_not_in(&stderr, "growth<10K")?;
+    // What this machine has: a test root with an AMD device, and none with one of NVIDIA.
+    work.file("root/sys/class/kfd/kfd/topology/nodes/1/properties", "gfx_target_version 90402\n");
+    let root = work.path().join("root");
+    let mut native = work.command(offld());
+    run(native.args(["size", "--budget", "hip:native<3001", "new"]).env("OFFLD_NATIVE_ROOT", &root))?;
+    let mut native = work.command(offld());
+    let stderr = run_failing(native.args(["size", "--budget", "cuda:native<1M", "new"]).env("OFFLD_NATIVE_ROOT", &root))?;
+    expect_in(&stderr, "the budget `cuda:native<1M`: `cuda:native`: no GPU for it is found on this machine")?;
     let json = run(work.command(offld()).args(["size", "--json", "--budget", "gfx942<3K", "new"]))?;
     let json: serde_json::Value = serde_json::from_str(&json)?;
     expect_equal("in the report", "true", &json["budgets"][0]["kept"].to_string())?;
