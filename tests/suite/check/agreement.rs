@@ -29,10 +29,10 @@ const PROGRAMS: [&str; 9] = [
 pub(super) fn trials() -> Vec<Trial> {
     let mut trials: Vec<Trial> =
         PROGRAMS.iter().map(|name| with_llvm(&format!("check::agreement::{name}"), move || openmp(name))).collect();
-    for case in ["hip-rdc", "hip-plain", "hip-compressed", "hip-shared", "mixed"] {
+    for case in ["hip-rdc", "hip-plain", "hip-compressed", "hip-shared"] {
         trials.push(kinds(case, "check"));
     }
-    for case in ["cuda-rdc", "cuda-plain"] {
+    for case in ["cuda-rdc", "cuda-plain", "mixed"] {
         trials.push(kinds(case, "releases::check"));
     }
     for release in [14, 15, 16, 19] {
