@@ -192,25 +192,6 @@ pub(crate) fn unmake() {
 /// A folder for one test, gone when it is done.
 pub(crate) struct Work(TempDir);
 
-/// With `OFFLD_TEST_SIZES=1` every byte of every file with device code that a test has made is counted once (`offld size`): what does
-/// not add up is a failure of the test. Files that cannot be read are those of tests of such files.
-impl Drop for Work {
-    fn drop(&mut self) {
-        if std::env::var_os("OFFLD_TEST_SIZES").is_none() || std::thread::panicking() {
-            return;
-        }
-        let ended = Command::new(offld()).args(["size", "--json", "--by", "file,arch,part,section"]).arg(self.path()).output();
-        let json = ended.ok().and_then(|ended| serde_json::from_slice::<serde_json::Value>(&ended.stdout).ok());
-        for file in json.iter().flat_map(|json| json["files"].as_array().into_iter().flatten()) {
-            let name = file["file"].as_str().unwrap_or_default();
-            let on_disk = std::fs::metadata(name).map(|meta| meta.len()).unwrap_or_default();
-            let is_whole = file["type"] == "thin-archive" || file["type"] == "unreadable" || file["size"] == on_disk;
-            assert!(is_whole, "{name}: {} bytes were counted of {on_disk}", file["size"]);
-        }
-        assert!(json.is_some(), "offld size fails on {}", self.path().display());
-    }
-}
-
 impl Work {
     /// An empty folder.
     pub(crate) fn new() -> Work {

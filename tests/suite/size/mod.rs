@@ -2,6 +2,7 @@
 
 mod against;
 mod compared;
+mod everywhere;
 mod sums;
 
 use std::path::Path;
