@@ -113,19 +113,22 @@ fn one(report: &FileReport, members: Vec<String>, within: &[&[String]], errors: 
         errors,
         registered: report.registered.iter().filter(|found| within.contains(&found.members.as_slice())).cloned().collect(),
     };
+    let (mut is_empty, mut used) = (true, vec![false; asked.len()]);
     for members in within {
         let units = units::of(report, members);
+        is_empty &= units.is_empty();
         if asked.is_empty() {
             registered(report, members, &units, &mut check);
         } else {
-            choose::all(&units, asked, &mut check);
+            choose::all(&units, asked, &mut used, &mut check);
         }
     }
-    if check.units.is_empty() && check.errors.is_empty() && check.findings.is_empty() {
-        check.findings.push(Finding::new("no-device-code", Answer::No, "there is no device code in it"));
-    }
-    if !asked.is_empty() {
-        choose::missing_vendor(&mut check, asked);
+    if check.errors.is_empty() && check.findings.is_empty() {
+        if is_empty {
+            check.findings.push(Finding::new("no-device-code", Answer::No, "there is no device code in it"));
+        } else {
+            choose::without_runtime(asked, &used, &mut check);
+        }
     }
     let decided = check.findings.iter().map(|finding| finding.answer).chain(check.units.iter().map(|unit| unit.answer)).max();
     check.answer = match decided {
@@ -153,6 +156,6 @@ fn registered(report: &FileReport, members: &[String], units: &[Unit<'_>], check
         });
         check.findings.extend(findings);
     }
-    check.findings.extend(kernels::in_no_container(report, members, units));
+    check.findings.extend(kernels::in_no_container(members, units));
     check.findings.extend(findings::of_registrations(report, members, units));
 }

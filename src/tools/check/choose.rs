@@ -8,10 +8,17 @@ use crate::contents::report::Image;
 use crate::model::OffloadKind;
 use crate::target::device::{Code, Device, Fit, Wanted};
 
-/// Adds what each of the devices that were asked for loads of each unit that it can be asked about.
-pub(super) fn all(units: &[Unit<'_>], asked: &[Asked], check: &mut FileCheck) {
+/// Adds what each of the devices that were asked for loads of each unit that it can be asked about; those that load something, or
+/// would have to, are marked in `used`, which is of the length of `asked`.
+pub(super) fn all(units: &[Unit<'_>], asked: &[Asked], used: &mut [bool], check: &mut FileCheck) {
     for unit in units {
-        let loads: Vec<Load> = asked.iter().filter_map(|asked| one(asked, unit, units)).collect();
+        let mut loads: Vec<Load> = Vec::new();
+        for (asked, used) in asked.iter().zip(used.iter_mut()) {
+            if let Some(load) = one(asked, unit, units) {
+                *used = true;
+                loads.push(load);
+            }
+        }
         if loads.is_empty() {
             continue;
         }
@@ -112,12 +119,11 @@ fn none(unit: &Unit<'_>, device: &Device, fits: &[(&Image, Fit)]) -> String {
     }
 }
 
-/// Adds that a file has nothing that a device could be asked about.
-pub(super) fn missing_vendor(check: &mut FileCheck, asked: &[Asked]) {
-    if !check.units.is_empty() || !check.errors.is_empty() || !check.findings.is_empty() {
-        return;
-    }
-    for wanted in asked.iter().flat_map(|asked| &asked.devices) {
+/// Adds each device for which a file with device code has nothing at all: neither an image nor a registration with a runtime that
+/// drives it.
+pub(super) fn without_runtime(asked: &[Asked], used: &[bool], check: &mut FileCheck) {
+    let unused = asked.iter().zip(used).filter(|(_, used)| !**used).map(|(asked, _)| asked);
+    for wanted in unused.flat_map(|asked| &asked.devices) {
         let Some(kind) = wanted.kind.or(wanted.device.kinds().first().copied()) else { continue };
         let text = format!(
             "no image for {}, and no registration with a runtime that drives it; {} adds one",

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::report::{Answer, Finding};
 use super::units::{Unit, name};
-use crate::contents::report::{FileReport, Image};
+use crate::contents::report::Image;
 use crate::model::{OffloadKind, printable};
 
 /// The kernels of an image, or all symbols that it defines; none where its format does not tell.
@@ -109,7 +109,7 @@ fn unknown(image: &Image) -> Finding {
 }
 
 /// Kernels that are registered from one table for several containers, and that are in none of them.
-pub(super) fn in_no_container(_report: &FileReport, members: &[String], units: &[Unit<'_>]) -> Vec<Finding> {
+pub(super) fn in_no_container(members: &[String], units: &[Unit<'_>]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for kind in [OffloadKind::Cuda, OffloadKind::Hip] {
         let own: Vec<&Unit<'_>> = units.iter().filter(|unit| unit.kind == kind && unit.shares_entries).collect();

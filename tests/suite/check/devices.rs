@@ -45,8 +45,17 @@ fn amd() -> Outcome {
     ] {
         expect_equal(device, expected, &loads(&work, device)?)?;
     }
-    for (device, status) in [("sm_90", 1), ("x86-64-v3", 1), ("gfx90a,gfx908", 0), ("gfx90a,gfx1100", 1), ("openmp:gfx90a", 1)] {
+    for (device, status) in [("gfx90a,gfx908", 0), ("gfx90a,gfx1100", 1)] {
         expect_equal(device, &status.to_string(), &check(&work, ["--for", device, "program"])?.status.to_string())?;
+    }
+    // What nothing in the program is for, alone and beside a device that has its image.
+    for device in ["sm_90", "x86-64-v3", "openmp:gfx90a"] {
+        for asked in [device.to_owned(), format!("gfx90a,{device}"), format!("{device},gfx90a")] {
+            let told = check(&work, ["--for", &asked, "program"])?;
+            expect_equal(&asked, "1", &told.status.to_string())?;
+            let name = device.trim_start_matches("openmp:");
+            told.expect("no-image", "no", &format!("no image for {name}, and no registration with a runtime that drives it"))?;
+        }
     }
     passed()
 }
