@@ -1,6 +1,7 @@
 //! What is there twice, and what could be smaller: images and functions with the same bytes, and containers that are not compressed.
 //! Only what has the same architecture and size, and functions also the same name, is looked at; by a digest of 128 bits it is the same or not.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
 use anyhow::{Context, Result};
@@ -92,12 +93,16 @@ pub(super) fn find(footprints: &[Footprint], items: &Items, names: &Names) -> Re
     let others: Vec<&Placed<'_>> = placed.iter().filter(|placed| !repeated.contains(&placed.index)).collect();
     found.kernels = functions(&others, &units, names)?;
     for list in [&mut found.images, &mut found.kernels] {
-        list.sort_by(|one, other| {
-            other.wasted_file.cmp(&one.wasted_file).then_with(|| (&one.kernel, &one.arch).cmp(&(&other.kernel, &other.arch)))
-        });
+        list.sort_by(|one, other| order(one).cmp(&order(other)));
     }
     found.not_compressed = not_compressed(footprints);
     Ok(found)
+}
+
+/// What wastes most comes first. The rest makes the order the same in every run.
+fn order(one: &Repeated) -> impl Ord {
+    let Repeated { kernel, arch, copies, size, wasted_file, wasted_inflated, places } = one;
+    (Reverse(*wasted_file), kernel, arch, Reverse(*size), Reverse(*wasted_inflated), *copies, places)
 }
 
 /// All images of device code, numbered as in the items.

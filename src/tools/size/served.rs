@@ -31,7 +31,8 @@ pub(super) fn find(images: &[ImageSize]) -> Vec<Served> {
     for image in images.iter().filter(|image| matches!(image.format.as_str(), "elf" | "cubin")) {
         together.entry((&image.input, &image.kind)).or_default().entry(&image.arch).or_default().push(image);
     }
-    let mut found = Vec::new();
+    // Neither the file nor the model is told: what is said of several is added up.
+    let mut found: BTreeMap<(&str, &str), Served> = BTreeMap::new();
     for archs in together.values() {
         for (arch, of_arch) in archs {
             let others = archs.iter().filter(|(other, _)| *other != arch);
@@ -40,16 +41,17 @@ pub(super) fn find(images: &[ImageSize]) -> Vec<Served> {
                 serves(of_other, arch) && (*other < arch || !serves(of_arch, other))
             };
             let Some((by, _)) = others.clone().find(|one| serves(one)) else { continue };
-            found.push(Served {
-                arch: (*arch).to_owned(),
-                by: (*by).to_string(),
-                images: of_arch.len() as u64,
-                file: of_arch.iter().map(|image| image.file).sum(),
-                inflated: of_arch.iter().map(|image| image.inflated).sum(),
-            });
+            let (arch, by): (&str, &str) = (arch, by);
+            let none = || Served { arch: arch.to_owned(), by: by.to_owned(), images: 0, file: 0, inflated: 0 };
+            let served = found.entry((arch, by)).or_insert_with(none);
+            served.images += of_arch.len() as u64;
+            served.file += of_arch.iter().map(|image| image.file).sum::<u64>();
+            served.inflated += of_arch.iter().map(|image| image.inflated).sum::<u64>();
         }
     }
-    found.sort_by(|one, other| other.file.cmp(&one.file).then_with(|| one.arch.cmp(&other.arch)));
+    let mut found: Vec<Served> = found.into_values().collect();
+    // Those of the same size stay in the order of their names.
+    found.sort_by_key(|one| std::cmp::Reverse(one.file));
     found
 }
 
@@ -101,5 +103,12 @@ mod tests {
         ];
         let told: Vec<String> = find(&all).iter().map(|one| format!("{} by {}", one.arch, one.by)).collect();
         assert_eq!(told, ["gfx90a:xnack+ by gfx90a", "gfx942 by gfx9-4-generic", "sm_86 by sm_80"]);
+        let other = |target| ImageSize { input: "other".to_owned(), ..cuda(target) };
+        let two_files = [cuda("sm_80"), cuda("sm_86"), other("sm_80"), other("sm_86"), other("sm_86")];
+        let told = find(&two_files).into_iter().map(|one| (one.arch, one.by, one.images, one.file, one.inflated));
+        let expected = ("sm_86".to_owned(), "sm_80".to_owned(), 3, 30, 60);
+        assert_eq!(told.collect::<Vec<_>>(), [expected], "the files are added up");
+        // In another file it serves nothing.
+        assert_eq!(find(&[cuda("sm_80"), other("sm_86")]).len(), 0);
     }
 }
