@@ -139,6 +139,8 @@ fn report(options: &Options, session: &Session) -> Result<(Sizes, Vec<Outcome>, 
     {
         bail!("the budget `{budget}` needs --diff: it is about what came since something else");
     }
+    let filter = options.filter.as_ref().map(|filter| RegexBuilder::new(filter).case_insensitive(true).build());
+    let filter = filter.transpose().context("--filter")?;
     let size = options.max_unpacked.as_ref().map(|size| parse_size(size).context("--max-unpacked")).transpose()?;
     let max_unpacked = size.unwrap_or(contents::Options::default().max_unpacked);
     let names = Arc::new(Names::default());
@@ -148,8 +150,7 @@ fn report(options: &Options, session: &Session) -> Result<(Sizes, Vec<Outcome>, 
         save(&sizes, path)?;
     }
     let outcomes: Vec<Outcome> = budgets.iter().map(|budget| budget.check(&sizes, old.as_ref())).collect();
-    if let Some(filter) = &options.filter {
-        let filter = RegexBuilder::new(filter).case_insensitive(true).build().context("--filter")?;
+    if let Some(filter) = &filter {
         sizes.items.keep(|text| filter.is_match(text));
         old.iter_mut().for_each(|old| old.items.keep(|text| filter.is_match(text)));
     }

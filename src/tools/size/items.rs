@@ -143,7 +143,13 @@ impl Items {
             }
             first += footprint.images.len();
         }
-        let mangled = called.iter().map(|(mangled, called)| (called.kernel, *mangled)).collect();
+        // Several may be called the same in the source (`_Z1fv` and `_ZL1fv`): the first by name stands for all, in every run.
+        let mut in_image: Vec<(Name, Arc<str>)> = called.keys().map(|mangled| (*mangled, names.text(*mangled))).collect();
+        in_image.sort_unstable_by(|(_, one), (_, other)| one.cmp(other));
+        let mut mangled = HashMap::new();
+        for (name, called) in in_image.iter().filter_map(|(name, _)| Some((*name, called.get(name)?))) {
+            mangled.entry(called.kernel).or_insert(name);
+        }
         Items { list, names: Arc::clone(names), host, mangled }
     }
 

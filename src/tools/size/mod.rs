@@ -108,7 +108,7 @@ impl Sizes {
 /// is wrong with what is in them is in the result.
 ///
 /// # Errors
-/// A signal.
+/// A signal; a file that cannot be read any more when its duplicates are looked for.
 pub(crate) fn measure(paths: &[PathBuf], names: &Arc<Names>, max_unpacked: u64, session: &Session) -> Result<Sizes> {
     let (found, faults) = folders::expand(paths, session);
     let options = contents::Options { sizes: Some(Arc::clone(names)), max_unpacked, ..contents::Options::default() };
@@ -176,12 +176,12 @@ fn unreadable(path: &Path, error: &anyhow::Error) -> FileSize {
 /// What is compared with: a file with device code, or one that was saved.
 ///
 /// # Errors
-/// It cannot be read.
+/// It cannot be read, or it could not be read completely when it was saved.
 pub(crate) fn measure_old(path: &Path, names: &Arc<Names>, max_unpacked: u64, session: &Session) -> Result<Sizes> {
-    if let Some(saved) = load(path, names)? {
-        return Ok(saved);
-    }
-    let old = measure(&[path.to_owned()], names, max_unpacked, session)?;
+    let old = match load(path, names)? {
+        Some(saved) => saved,
+        None => measure(&[path.to_owned()], names, max_unpacked, session)?,
+    };
     if let Some(error) = old.files.iter().flat_map(|file| &file.errors).next() {
         bail!("what is compared with: {error}");
     }

@@ -31,6 +31,8 @@ struct Saved {
     names: Vec<String>,
     /// The numbers of the names of an item, in the order of [`Level::ALL`]; its bytes in the file, and inflated.
     items: Vec<([usize; Level::ALL.len()], u64, u64)>,
+    /// The number of a kernel's name in the source, and its name in the image: a filter may mean either.
+    mangled: Vec<(usize, String)>,
 }
 
 /// Writes what was measured to `path`, whole or not at all.
@@ -57,7 +59,11 @@ pub(crate) fn save(sizes: &Sizes, path: &Path) -> Result<()> {
     }
     let (files, images) = (sizes.files.clone(), sizes.images.clone());
     let generator = format!("offld {}", env!("CARGO_PKG_VERSION"));
-    let saved = Saved { format: FORMAT.to_owned(), schema: SCHEMA, generator, files, images, names, items };
+    let others = sizes.items.mangled.iter().filter(|(kernel, mangled)| kernel != mangled);
+    let mut mangled: Vec<(usize, String)> =
+        others.filter_map(|(kernel, mangled)| Some((*numbers.get(kernel)?, sizes.items.text(*mangled).to_string()))).collect();
+    mangled.sort_unstable();
+    let saved = Saved { format: FORMAT.to_owned(), schema: SCHEMA, generator, files, images, names, items, mangled };
     let mut text = serde_json::to_vec(&saved).context("cannot write the sizes as JSON")?;
     text.push(b'\n');
     atomic_file::replace(path, |file| Ok(file.write_all(&text)?)).with_context(|| format!("cannot write `{}`", path.display()))
@@ -85,8 +91,29 @@ pub(crate) fn load(path: &Path, names: &Arc<Names>) -> Result<Option<Sizes>> {
     };
     let list: Option<Vec<Item>> = saved.items.into_iter().map(item).collect();
     let list = list.with_context(|| format!("`{}`: damaged: an item has a name that is not there", path.display()))?;
-    let items = Items { list, names: Arc::clone(names), host: names.of(b"host"), mangled: HashMap::new() };
-    Ok(Some(Sizes { files: saved.files, images: saved.images, items, duplicates: Duplicates::default() }))
+    let of_kernel = |(kernel, mangled): (usize, String)| Some((*known.get(kernel)?, names.of(mangled.as_bytes())));
+    let mangled = saved.mangled.into_iter().filter_map(of_kernel).collect();
+    let items = Items { list, names: Arc::clone(names), host: names.of(b"host"), mangled };
+    let sizes = Sizes { files: saved.files, images: saved.images, items, duplicates: Duplicates::default() };
+    if !can_be_added(&sizes) {
+        bail!("`{}`: damaged: its sizes are too large to be added up", path.display());
+    }
+    Ok(Some(sizes))
+}
+
+/// Whether the sums of all sizes fit into 64 bits, so that no part of them can overflow either.
+fn can_be_added(sizes: &Sizes) -> bool {
+    let (files, images, items) = (&sizes.files, &sizes.images, &sizes.items.list);
+    fits(files.iter().map(|file| file.size))
+        && fits(files.iter().map(|file| file.inflated))
+        && fits(images.iter().map(|image| image.file))
+        && fits(images.iter().map(|image| image.inflated))
+        && fits(items.iter().map(|item| item.file))
+        && fits(items.iter().map(|item| item.inflated))
+}
+
+fn fits(mut sizes: impl Iterator<Item = u64>) -> bool {
+    sizes.try_fold(0u64, u64::checked_add).is_some()
 }
 
 fn starts(path: &Path) -> std::io::Result<bool> {

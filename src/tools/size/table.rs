@@ -56,8 +56,7 @@ pub(crate) fn of_tree(root: &Row, total: bool, look: Look) -> String {
     let mut lines = Vec::new();
     collect(&root.rows, 0, root.file, compared, look, &mut lines);
     if total {
-        let all = Row { name: "total".to_owned(), rows: Vec::new(), ..root.clone() };
-        lines.push(line(&all, 0, root.file, compared, look));
+        lines.push(line("total", root, 0, root.file, compared, look));
     }
     let mut titles = vec!["".to_owned(), "images".to_owned(), "kernels".to_owned(), "file".to_owned(), "share".to_owned()];
     titles.push("inflated".to_owned());
@@ -81,29 +80,28 @@ fn collect(rows: &[Row], depth: usize, all: u64, compared: bool, look: Look, lin
             [only] if row.level == Level::Template.name() => only,
             _ => row,
         };
-        lines.push(line(row, depth, all, compared, look));
+        lines.push(line(&row.name, row, depth, all, compared, look));
         collect(&row.rows, depth + 1, all, compared, look, lines);
     }
     let rest = &rows[shown..];
     if !rest.is_empty() {
         let sum = |value: fn(&Row) -> u64| rest.iter().map(value).sum();
         let more = Row {
-            name: format!("{} more", rest.len()),
             file: sum(|row| row.file),
             inflated: sum(|row| row.inflated),
             old_file: compared.then(|| sum(|row| row.old_file.unwrap_or_default())),
             old_inflated: compared.then(|| sum(|row| row.old_inflated.unwrap_or_default())),
             ..Row::default()
         };
-        lines.push(line(&more, depth, all, compared, look));
+        lines.push(line(&format!("{} more", rest.len()), &more, depth, all, compared, look));
     }
 }
 
-fn line(row: &Row, depth: usize, all: u64, compared: bool, look: Look) -> Vec<String> {
+fn line(name: &str, row: &Row, depth: usize, all: u64, compared: bool, look: Look) -> Vec<String> {
     let count = |count: u64| if count == 0 { String::new() } else { count.to_string() };
     let share = if all == 0 { 0.0 } else { row.file as f64 * 100.0 / all as f64 };
     let mut cells = vec![
-        format!("{}{}", "  ".repeat(depth), row.name),
+        format!("{}{}", "  ".repeat(depth), name),
         count(row.images),
         count(row.kernels),
         size(row.file, look.style),

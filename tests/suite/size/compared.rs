@@ -14,6 +14,7 @@ pub(super) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("size::compared::with_another_file", another),
         with_llvm("size::compared::with_what_was_saved", saved),
+        with_llvm("size::compared::filters_by_either_name", filtered),
         with_llvm("size::compared::budgets", budgets),
         with_llvm("size::duplicates_of_images_and_kernels", duplicates),
         with_llvm("size::containers_that_are_not_compressed", not_compressed),
@@ -82,6 +83,41 @@ fn saved() -> Outcome {
     let (status, _, stderr) = told(&work, ["--diff", "cut.json", "new"])?;
     expect_equal("status", "2", &status.to_string())?;
     expect_in(&stderr, "`cut.json`")?;
+    work.file("large.json", kept.replace(",3000]", &format!(",{}]", u64::MAX)));
+    let (status, _, stderr) = told(&work, ["--diff", "large.json", "new"])?;
+    expect_equal("status", "2", &status.to_string())?;
+    expect_in(&stderr, "`large.json`: damaged: its sizes are too large to be added up")?;
+    // What could not be read completely is no base, whether it was saved or not.
+    let whole = std::fs::read(work.path().join("old"))?;
+    work.file("half", &whole[..whole.len() - 2000]);
+    let (status, ..) = told(&work, ["--save", "half.json", "half"])?;
+    expect_equal("status", "2", &status.to_string())?;
+    for old in ["half", "half.json"] {
+        let (status, _, stderr) = told(&work, ["--diff", old, "--budget", "growth<1K", "new"])?;
+        expect_equal(old, "2", &status.to_string())?;
+        expect_in(&stderr, "what is compared with: half+0x")?;
+    }
+    passed()
+}
+
+/// A filter finds kernels by their names in the source and in the image, in what was saved as well; of several names in the image the
+/// first is told.
+fn filtered() -> Outcome {
+    let work = Work::new();
+    let code: String = ["_ZL4fillPf", "_Z4fillPf", "_Z4fillPd"]
+        .map(|name| format!(".globl {name}\n.type {name},@function\n{name}:\ns_endpgm\n.size {name}, 4\n"))
+        .concat();
+    work.file("k.s", code);
+    run(work.command(llvm("clang")).args(["--target=amdgcn-amd-amdhsa", "-mcpu=gfx90a", "k.s", "-o", "k.so"]))?;
+    told(&work, ["--save", "old.json", "k.so"])?;
+    for filter in ["_Z4fillPf", "fill\\(float\\*\\)"] {
+        let json = size(&work, ["--by", "kernel", "--filter", filter, "--diff", "old.json", "k.so"])?;
+        expect_equal(filter, "1", &json["total"]["kernels"].to_string())?;
+        let kernel = row(row(&json["total"], "fill")?, "fill(float*)")?;
+        expect_equal(filter, "\"_Z4fillPf\"", &kernel["mangled"].to_string())?;
+        ensure(bytes(kernel) >= 8, || format!("{filter}: {kernel}"))?;
+        expect_equal(filter, &kernel["file"].to_string(), &kernel["old_file"].to_string())?;
+    }
     passed()
 }
 
@@ -160,6 +196,14 @@ fn duplicates() -> Outcome {
     let kernels = json["duplicates"]["kernels"].as_array().ok_or("no kernels")?;
     expect_equal("one kernel", "1 \"same\"", &format!("{} {}", kernels.len(), kernels[0]["kernel"]))?;
     expect_equal("wasted", &kernels[0]["size"].to_string(), &kernels[0]["wasted_file"].to_string())?;
+    // Those that waste the same stand in one order in every run.
+    let images: Vec<[u8; 500]> = (0..6).map(|byte| [byte; 500]).collect();
+    work.pack("pairs", &images.iter().chain(&images).map(|bytes| amd("gfx90a", bytes)).collect::<Vec<_>>())?;
+    let first = size(&work, ["pairs"])?["duplicates"].clone();
+    expect_equal("pairs", "6", &first["images"].as_array().map_or(0, Vec::len).to_string())?;
+    for _ in 0..4 {
+        expect_equal("another run", &first.to_string(), &size(&work, ["pairs"])?["duplicates"].to_string())?;
+    }
     passed()
 }
 
@@ -213,16 +257,17 @@ fn forms() -> Outcome {
     expect_equal("files with device code", "1", &json["total"]["rows"].as_array().map_or(0, Vec::len).to_string())?;
     let json = size(&work, ["--filter", "GFX9", "a|b*"])?;
     expect_equal("filtered", "4000", &bytes(&json["total"]).to_string())?;
-    let (status, _, stderr) = told(&work, ["--filter", "(", "a|b*"])?;
+    let (status, _, stderr) = told(&work, ["--filter", "(", "--save", "saved", "a|b*"])?;
     expect_equal("a filter that is none", "2", &status.to_string())?;
     expect_in(&stderr, "--filter")?;
+    ensure(!work.path().join("saved").exists(), || "something was written for a command line that is wrong")?;
     work.pack("host", &[Image { triple: HOST, arch: "", kind: "openmp", bytes: b"x" }])?;
     let json = size(&work, ["host"])?;
     row(&json["total"], HOST)?;
     passed()
 }
 
-/// A file that is not there, and one that is cut off: the others are counted all the same.
+/// A file that is not there, and one that is cut off: what can be read is counted all the same.
 fn unreadable() -> Outcome {
     let work = Work::new();
     work.pack("good", &[amd("gfx90a", &[1; 4000])])?;
@@ -230,6 +275,13 @@ fn unreadable() -> Outcome {
     expect_equal("status", "2", &status.to_string())?;
     expect_in(&stdout, "gfx90a")?;
     expect_in(&stderr, "'gone': No such file or directory")?;
+    let whole = std::fs::read(work.path().join("good"))?;
+    work.file("cut", &whole[..whole.len() - 2000]);
+    let (status, stdout, stderr) = told(&work, ["--bytes", "good", "cut"])?;
+    expect_equal("status", "2", &status.to_string())?;
+    let total = stdout.lines().find(|line| line.trim_start().starts_with("total")).unwrap_or_default();
+    expect_in(total, &(2 * whole.len() - 2000).to_string())?;
+    expect_in(&stderr, "error: cut")?;
     let (status, _, stderr) = told(&work, ["--by", "everything", "good"])?;
     expect_equal("a level that is none", "2", &status.to_string())?;
     expect_in(&stderr, "everything")?;
