@@ -147,7 +147,8 @@ impl<'r> Reader<'r> {
     fn enter(&self, walk: &mut Walk<'_>, path: &Path, piece: Piece) {
         let place = Place { file: path.to_owned(), steps: Vec::new() };
         let (facts, spot) = (ImageMetadata::default(), layout::Spot::default());
-        let cursor = Cursor { piece, file: path.to_owned(), place, facts, inside: false, depth: 0, spot };
+        let (file, numbers) = (path.to_owned(), Vec::new());
+        let cursor = Cursor { piece, file, place, numbers, facts, inside: false, depth: 0, spot };
         let cursor = walk.root(&cursor);
         walk.enter(&cursor);
     }

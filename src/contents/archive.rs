@@ -14,7 +14,7 @@ use crate::io::piece::{Piece, member_of};
 pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     let describe = |fault: ArchiveFault| anyhow!(fault.in_archive(&cursor.place));
     walk.container(cursor, 0, cursor.piece.size(), "archive");
-    for member in archive::members(cursor.piece.bytes()).map_err(describe)? {
+    for (number, member) in archive::members(cursor.piece.bytes()).map_err(describe)?.enumerate() {
         walk.signals.check()?;
         let opened = member.map_err(describe).and_then(|member| Ok((member, open(cursor, &member)?)));
         match opened {
@@ -26,7 +26,8 @@ pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
                 let (offset, size) = (piece.file_offset(0), piece.size());
                 let unit = name.clone();
                 let step = Step::Member { name, file: own, offset, size, compression: None, plain_size: None };
-                let inner = cursor.deeper(piece, cursor.place.then(step), facts);
+                let mut inner = cursor.deeper(piece, cursor.place.then(step), facts);
+                inner.numbers.push(number);
                 let inner = walk.unit(inner, &unit);
                 match file {
                     Some(file) => {

@@ -101,6 +101,7 @@ pub(super) fn unread(index: usize, cursor: &Cursor, format: &'static str, size: 
         index,
         path: cursor.place.steps.clone(),
         members: cursor.place.members(),
+        numbers: cursor.numbers.clone(),
         section: cursor.place.section().map(str::to_owned),
         container: cursor.place.container(),
         id: facts.id,

@@ -26,7 +26,6 @@ const RUNTIMES: [Runtime; 4] = [
 pub(super) fn of(walk: &mut Walk<'_>, cursor: &Cursor, has_images: bool) -> Result<()> {
     let data = cursor.piece.bytes();
     let file = object::File::parse(data)?;
-    let members = cursor.place.members();
     let linked = !matches!(file.kind(), object::ObjectKind::Relocatable);
     let mut found: Vec<(&Runtime, &'static str)> = Vec::new();
     for symbol in file.symbols().chain(file.dynamic_symbols()) {
@@ -54,7 +53,8 @@ pub(super) fn of(walk: &mut Walk<'_>, cursor: &Cursor, has_images: bool) -> Resu
         };
         let symbol = runtime.symbol.to_owned();
         walk.registrations.push(Registration {
-            members: members.clone(),
+            members: cursor.place.members(),
+            numbers: cursor.numbers.clone(),
             runtime: runtime.name,
             symbol,
             found: place,
@@ -62,13 +62,13 @@ pub(super) fn of(walk: &mut Walk<'_>, cursor: &Cursor, has_images: bool) -> Resu
         });
     }
     if matches!(file.format(), object::BinaryFormat::Pe) {
-        imports(walk, &file, &members)?;
+        imports(walk, cursor, &file)?;
     }
     Ok(())
 }
 
 /// Notes the registrations of a program for Windows, whose import table names the library of each function.
-fn imports(walk: &mut Walk<'_>, file: &object::File<'_>, members: &[String]) -> Result<()> {
+fn imports(walk: &mut Walk<'_>, cursor: &Cursor, file: &object::File<'_>) -> Result<()> {
     for import in file.imports()? {
         let import = import?;
         let object::NameOrOrdinal::Name(name) = import.name() else { continue };
@@ -76,7 +76,8 @@ fn imports(walk: &mut Walk<'_>, file: &object::File<'_>, members: &[String]) -> 
         let name = String::from_utf8_lossy(import.library()).into_owned();
         let library = super::report::Library { name, path: None, through: Vec::new() };
         walk.registrations.push(Registration {
-            members: members.to_vec(),
+            members: cursor.place.members(),
+            numbers: cursor.numbers.clone(),
             runtime: runtime.name,
             symbol: runtime.symbol.to_owned(),
             found: "library",

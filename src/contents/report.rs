@@ -68,6 +68,9 @@ pub struct Image {
     pub path: Vec<Step>,
     /// The members of archives that it is in, the outermost first.
     pub members: Vec<String>,
+    /// Which members of archives these are, by number.
+    #[serde(skip)]
+    pub(crate) numbers: Vec<usize>,
     /// The section that it is in.
     pub section: Option<String>,
     /// The container that it is in, the innermost of them.
@@ -132,7 +135,7 @@ impl Image {
 }
 
 /// One of the things that enclose an image. `offset` counts from the start of the file on disk.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 #[serde(tag = "in", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Step {
@@ -206,6 +209,9 @@ pub enum Step {
 pub struct Registration {
     /// The members of archives that register, the outermost first.
     pub members: Vec<String>,
+    /// Which members of archives these are, by number.
+    #[serde(skip)]
+    pub(crate) numbers: Vec<usize>,
     /// `openmp`, `cuda`, `hip`, `sycl`.
     pub runtime: &'static str,
     /// The function that is called.

@@ -67,6 +67,8 @@ pub(super) struct Cursor {
     /// The file on disk that they are in. Paths in thin archives and run paths are relative to it.
     pub(super) file: PathBuf,
     pub(super) place: Place,
+    /// Which members of archives they are in, by number: two members of one archive may have the same name.
+    pub(super) numbers: Vec<usize>,
     pub(super) facts: ImageMetadata,
     /// Whether they are in a container: then they are an image, whatever their format.
     pub(super) inside: bool,
@@ -78,7 +80,8 @@ pub(super) struct Cursor {
 impl Cursor {
     /// A cursor for something in these bytes, one level deeper.
     pub(super) fn deeper(&self, piece: Piece, place: Place, facts: ImageMetadata) -> Cursor {
-        Cursor { piece, file: self.file.clone(), place, facts, inside: self.inside, depth: self.depth + 1, spot: self.spot }
+        let (file, numbers) = (self.file.clone(), self.numbers.clone());
+        Cursor { piece, file, place, numbers, facts, inside: self.inside, depth: self.depth + 1, spot: self.spot }
     }
 
     /// The same cursor, marked as being in a container.
@@ -219,7 +222,8 @@ impl<'r> Walk<'r> {
         }
         let registered = if self.options.registered {
             let found = read::read(cursor.piece.bytes()).with_context(|| cursor.place.to_string())?;
-            Registered { members: cursor.place.members(), base: cursor.piece.file_offset(0), ..found }
+            let (members, numbers) = (cursor.place.members(), cursor.numbers.clone());
+            Registered { members, numbers, base: cursor.piece.file_offset(0), ..found }
         } else {
             Registered::default()
         };

@@ -25,6 +25,9 @@ use address_space::AddressSpace;
 pub(crate) struct Registered {
     /// The members of archives that it is in, the outermost first.
     pub members: Vec<String>,
+    /// Which members of archives these are, by number: two members of one archive may have the same name.
+    #[serde(skip)]
+    pub numbers: Vec<usize>,
     /// Whether it is linked: a program or a shared library.
     pub linked: bool,
     /// Where the file, or the member, starts in the file on disk; none for a member that was decompressed.
@@ -177,6 +180,7 @@ pub(crate) fn read(data: &[u8]) -> Result<Registered> {
     let descriptors = if space.holds_images() || !tables.is_empty() { openmp_descriptors::find(&space)? } else { Vec::new() };
     Ok(Registered {
         members: Vec::new(),
+        numbers: Vec::new(),
         linked: space.is_linked(),
         base: None,
         tables: entry_tables::read(&space, tables)?,

@@ -23,7 +23,7 @@ use crate::sys::session::Session;
 use crate::sys::threads;
 use crate::target::device::Wanted;
 use report::{Answer, FileCheck, Finding, Report, SCHEMA, UnitCheck};
-use units::Unit;
+use units::{Content, Unit};
 
 /// What to check.
 #[derive(Debug, Clone, Default)]
@@ -64,61 +64,59 @@ pub(crate) fn check(request: &Request, session: &Session) -> Result<Report> {
     Ok(Report { schema: SCHEMA, generator: format!("offld {}", env!("CARGO_PKG_VERSION")), answer, devices, files })
 }
 
-/// The answers on a file, or on each member of a zip file.
+/// The answers on a file, or on each member of one that is packed.
 fn file(report: &FileReport, asked: &[Asked]) -> Vec<FileCheck> {
     // What is packed with others is a file by itself; the members of a static library are not.
     let is_packed = ["zip", "tar", "gzip", "xz", "bzip2", "zstd"].contains(&report.kind);
-    let subject = |members: &[String]| if is_packed { members.get(..1).unwrap_or_default().to_vec() } else { Vec::new() };
-    // Everything that has members, by the subject it belongs to; each subject has the lists of members that are in it.
-    let images = report.images.iter().filter(|image| image.is_device()).map(|image| &image.members);
-    let registered = report.registered.iter().map(|found| &found.members);
-    let registrations = report.registrations.iter().map(|found| &found.members);
-    let mut subjects: BTreeMap<Vec<String>, Vec<&[String]>> = BTreeMap::new();
-    for members in images.chain(registered).chain(registrations) {
-        let own = subjects.entry(subject(members)).or_default();
-        if !own.contains(&members.as_slice()) {
-            own.push(members);
-        }
+    let mut subjects: BTreeMap<&[String], Subject<'_>> = BTreeMap::new();
+    for content in units::contents(report) {
+        let members = if is_packed { content.members.get(..1).unwrap_or_default() } else { &[] };
+        subjects.entry(members).or_default().contents.push(content);
     }
-    let mut errors: BTreeMap<Vec<String>, Vec<String>> = BTreeMap::new();
+    let names: BTreeMap<&str, &[String]> =
+        subjects.keys().filter_map(|members| Some((members.first()?.as_str(), *members))).collect();
     for error in &report.errors {
-        // Errors begin with their place: `FILE(MEMBER): …`.
-        let of =
-            |members: &&Vec<String>| members.first().is_some_and(|name| error.starts_with(&format!("{}({name})", report.file)));
-        let members = subjects.keys().find(of).cloned().unwrap_or_default();
-        errors.entry(members).or_default().push(error.clone());
-    }
-    for members in errors.keys() {
-        subjects.entry(members.clone()).or_default();
+        let members = place_of_error(error, &report.file, &names).unwrap_or_default();
+        subjects.entry(members).or_default().errors.push(error.clone());
     }
     if subjects.is_empty() {
-        subjects.insert(Vec::new(), Vec::new());
+        subjects.insert(&[], Subject::default());
     }
-    let each = subjects.into_iter().map(|(members, within)| {
-        let errors = errors.remove(&members).unwrap_or_default();
-        one(report, members, &within, errors, asked)
-    });
-    each.collect()
+    subjects.into_iter().map(|(members, subject)| one(report, members, subject, asked)).collect()
 }
 
-/// The answer on one file, or one member of a zip file, with everything that is in it: `within` are the members it is made of.
-fn one(report: &FileReport, members: Vec<String>, within: &[&[String]], errors: Vec<String>, asked: &[Asked]) -> FileCheck {
+/// What an answer is given on: a file, or a member of one that is packed.
+#[derive(Default)]
+struct Subject<'f> {
+    contents: Vec<Content<'f>>,
+    errors: Vec<String>,
+}
+
+/// Which of the members an error is about: errors begin with their place, `FILE(MEMBER): …`. A name may have parentheses itself.
+fn place_of_error<'f>(error: &str, file: &str, names: &BTreeMap<&str, &'f [String]>) -> Option<&'f [String]> {
+    let place = error.strip_prefix(file)?.strip_prefix('(')?;
+    place.match_indices(')').find_map(|(end, _)| names.get(place.get(..end)?).copied())
+}
+
+/// The answer on one file, or one member of a file that is packed, with everything that is in it.
+fn one(report: &FileReport, members: &[String], subject: Subject<'_>, asked: &[Asked]) -> FileCheck {
+    let Subject { contents, errors } = subject;
     let mut check = FileCheck {
         file: report.file.clone(),
         kind: report.kind,
-        members,
+        members: members.to_vec(),
         answer: Answer::Yes,
         units: Vec::new(),
         findings: Vec::new(),
         errors,
-        registered: report.registered.iter().filter(|found| within.contains(&found.members.as_slice())).cloned().collect(),
+        registered: contents.iter().filter_map(|content| content.registered).cloned().collect(),
     };
     let (mut is_empty, mut used) = (true, vec![false; asked.len()]);
-    for members in within {
-        let units = units::of(report, members);
+    for content in &contents {
+        let units = units::of(content);
         is_empty &= units.is_empty();
         if asked.is_empty() {
-            registered(report, members, &units, &mut check);
+            registered(report.kind, content, &units, &mut check);
         } else {
             choose::all(&units, asked, &mut used, &mut check);
         }
@@ -139,12 +137,12 @@ fn one(report: &FileReport, members: Vec<String>, within: &[&[String]], errors: 
 }
 
 /// Adds whether what is registered is there, for the units of one object or program.
-fn registered(report: &FileReport, members: &[String], units: &[Unit<'_>], check: &mut FileCheck) {
+fn registered(kind: &str, content: &Content<'_>, units: &[Unit<'_>], check: &mut FileCheck) {
     for unit in units {
         let (basis, findings) = kernels::compare(unit);
         let findings: Vec<Finding> = findings.into_iter().chain(findings::of_images(unit)).map(|one| one.of_unit(unit)).collect();
         check.units.push(UnitCheck {
-            members: members.to_vec(),
+            members: content.members.to_vec(),
             runtime: unit.kind.name(),
             place: unit.place.clone(),
             basis,
@@ -156,6 +154,6 @@ fn registered(report: &FileReport, members: &[String], units: &[Unit<'_>], check
         });
         check.findings.extend(findings);
     }
-    check.findings.extend(kernels::in_no_container(members, units));
-    check.findings.extend(findings::of_registrations(report, members, units));
+    check.findings.extend(kernels::in_no_container(content.members, units));
+    check.findings.extend(findings::of_registrations(kind, content, units));
 }

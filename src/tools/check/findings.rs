@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use super::report::{Answer, Finding};
-use super::units::{MACHINES, Unit, name, target};
-use crate::contents::report::{FileReport, Image, Step};
+use super::units::{Content, MACHINES, Unit, name, target};
+use crate::contents::report::{Image, Step};
 use crate::formats::gpu::{AmdArch, TargetId};
 use crate::model::{OffloadKind, llvm_major, printable};
 use crate::registration::read::{Bounds, Registered};
@@ -102,12 +102,11 @@ fn same_targets(unit: &Unit<'_>) -> Vec<Finding> {
     findings
 }
 
-/// What is wrong with the registrations of one object or program.
-pub(super) fn of_registrations(report: &FileReport, members: &[String], units: &[Unit<'_>]) -> Vec<Finding> {
-    let registered = report.registered.iter().find(|found| found.members == members);
-    let mut findings = runtimes(report, members, units, registered);
-    findings.extend(registered.into_iter().flat_map(shared_tables));
-    let linked = registered.is_some_and(|found| found.linked);
+/// What is wrong with the registrations of one object or program; `kind` is the type of the file that it is, or is in.
+pub(super) fn of_registrations(kind: &str, content: &Content<'_>, units: &[Unit<'_>]) -> Vec<Finding> {
+    let mut findings = runtimes(kind, content, units);
+    findings.extend(content.registered.into_iter().flat_map(shared_tables));
+    let linked = content.registered.is_some_and(|found| found.linked);
     for unit in units.iter().filter(|unit| linked && unit.kind == OffloadKind::OpenMp && unit.place == "not registered") {
         if unit.images.is_empty() {
             continue;
@@ -116,19 +115,19 @@ pub(super) fn of_registrations(report: &FileReport, members: &[String], units: &
             "images for OpenMP are in the program, and no descriptor hands them to the runtime: the link made no registration";
         findings.push(Finding::new("not-registered", Answer::No, text).of_unit(unit));
     }
-    findings.iter_mut().for_each(|finding| finding.members = members.to_vec());
+    findings.iter_mut().for_each(|finding| finding.members = content.members.to_vec());
     findings
 }
 
 /// Runtimes that are not there, or too old for what they are given.
-fn runtimes(report: &FileReport, members: &[String], units: &[Unit<'_>], registered: Option<&Registered>) -> Vec<Finding> {
+fn runtimes(kind: &str, content: &Content<'_>, units: &[Unit<'_>]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for registration in report.registrations.iter().filter(|found| found.members == members && found.found == "library") {
+    for registration in content.registrations.iter().filter(|found| found.found == "library") {
         let runtime = Some(registration.runtime);
         let finding = |what, answer, text| Finding { runtime, ..Finding::new(what, answer, text) };
         let Some(library) = registration.libraries.first() else {
             // A library may leave its runtime to the program that loads it.
-            let answer = if report.kind == "elf-executable" { Answer::No } else { Answer::Unknown };
+            let answer = if kind == "elf-executable" { Answer::No } else { Answer::Unknown };
             let text = format!("none of the needed libraries defines `{}`", registration.symbol);
             findings.push(finding("missing-runtime", answer, text));
             continue;
@@ -138,7 +137,7 @@ fn runtimes(report: &FileReport, members: &[String], units: &[Unit<'_>], registe
             findings.push(finding("runtime-not-here", Answer::Yes, text));
         }
         let release = library.name.split_once(".so.").and_then(|(_, version)| llvm_major(version));
-        let wide = registered.is_some_and(|found| found.tables.iter().any(|table| table.entry_size > Some(NARROW_ENTRY)));
+        let wide = content.registered.is_some_and(|found| found.tables.iter().any(|table| table.entry_size > Some(NARROW_ENTRY)));
         if registration.runtime == "openmp" && wide && release.is_some_and(|release| release < READS_WIDE_ENTRIES) {
             let text = format!("{} cannot read its entries, which LLVM 20 or later made", printable(&library.name));
             findings.push(finding("old-runtime", Answer::No, text));

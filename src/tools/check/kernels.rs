@@ -48,13 +48,15 @@ pub(super) fn compare(unit: &Unit<'_>) -> (&'static str, Vec<Finding>) {
 fn with_entries(unit: &Unit<'_>, kernels: &[Option<&str>]) -> Vec<Finding> {
     let mut findings = Vec::new();
     if unit.images.is_empty() && !kernels.is_empty() {
-        let text = format!("{} kernels are registered with {}, and there is no image for them", kernels.len(), unit.kind.title());
+        let (are, them) = if kernels.len() == 1 { ("kernel is", "it") } else { ("kernels are", "them") };
+        let text = format!("{} {are} registered with {}, and there is no image for {them}", kernels.len(), unit.kind.title());
         findings.push(Finding::new("no-image", Answer::No, text));
         return findings;
     }
     let unnamed = kernels.iter().filter(|name| name.is_none()).count();
     if unnamed > 0 {
-        let text = format!("the names of {unnamed} registered kernels cannot be read");
+        let (name, kernels) = if unnamed == 1 { ("name", "kernel") } else { ("names", "kernels") };
+        let text = format!("the {name} of {unnamed} registered {kernels} cannot be read");
         findings.push(Finding::new("unknown-kernels", Answer::Unknown, text));
     }
     for image in &unit.images {

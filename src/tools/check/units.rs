@@ -1,7 +1,9 @@
 //! Images as runtimes see them together: those of one of OpenMP's descriptors, those of one container that CUDA or HIP is given; in
 //! an object, where nothing is registered yet, those of one kind.
 
-use crate::contents::report::{FileReport, Image, Step};
+use std::collections::HashMap;
+
+use crate::contents::report::{FileReport, Image, Registration, Step};
 use crate::model::OffloadKind;
 use crate::registration::read::{Bounds, Descriptor, Entry, Registered, Table};
 use crate::target::Target;
@@ -61,15 +63,59 @@ pub(super) fn name(image: &Image) -> String {
     if target.triple.is_empty() { format!("unknown device{format}") } else { format!("{target}{format}") }
 }
 
+/// What is in one object or program: a file by itself, or a member of an archive.
+#[derive(Debug)]
+pub(super) struct Content<'f> {
+    /// The members of archives that it is in, the outermost first.
+    pub(super) members: &'f [String],
+    /// Its images of device code.
+    images: Vec<&'f Image>,
+    /// What its host code registers.
+    pub(super) registered: Option<&'f Registered>,
+    /// The runtimes that it calls.
+    pub(super) registrations: Vec<&'f Registration>,
+}
+
+/// Everything in a file, by the object or program that it is in.
+pub(super) fn contents(report: &FileReport) -> Vec<Content<'_>> {
+    let mut all = Contents::default();
+    for image in report.images.iter().filter(|image| image.is_device()) {
+        all.of(&image.members, &image.numbers).images.push(image);
+    }
+    for found in &report.registered {
+        all.of(&found.members, &found.numbers).registered = Some(found);
+    }
+    for found in &report.registrations {
+        all.of(&found.members, &found.numbers).registrations.push(found);
+    }
+    all.list
+}
+
+#[derive(Default)]
+struct Contents<'f> {
+    list: Vec<Content<'f>>,
+    /// By the members that they are in, and which these are of several of one name.
+    places: HashMap<(&'f [String], &'f [usize]), usize>,
+}
+
+impl<'f> Contents<'f> {
+    fn of(&mut self, members: &'f [String], numbers: &'f [usize]) -> &mut Content<'f> {
+        let place = *self.places.entry((members, numbers)).or_insert(self.list.len());
+        if place == self.list.len() {
+            self.list.push(Content { members, images: Vec::new(), registered: None, registrations: Vec::new() });
+        }
+        &mut self.list[place]
+    }
+}
+
 /// The units of one object or program.
-pub(super) fn of<'f>(report: &'f FileReport, members: &'f [String]) -> Vec<Unit<'f>> {
-    let registered = report.registered.iter().find(|found| found.members == members);
-    let images: Vec<&Image> = report.images.iter().filter(|image| image.members == members && image.is_device()).collect();
+pub(super) fn of<'f>(content: &Content<'f>) -> Vec<Unit<'f>> {
+    let Content { members, images, registered, .. } = content;
     let mut units = Vec::new();
     for kind in OffloadKind::ALL {
         let own: Vec<&Image> =
             images.iter().copied().filter(|image| image.kinds.iter().any(|name| name == kind.name())).collect();
-        let parts = Parts { kind, members, registered, own };
+        let parts = Parts { kind, members, registered: *registered, own };
         match kind {
             OffloadKind::OpenMp => parts.openmp(&mut units),
             _ => parts.containers(&mut units),
@@ -143,11 +189,15 @@ impl<'f> Parts<'f> {
     /// A unit for each container.
     fn containers(self, units: &mut Vec<Unit<'f>>) {
         let mut groups: Vec<(Vec<Step>, Vec<&'f Image>)> = Vec::new();
+        let mut places: HashMap<Vec<Step>, usize> = HashMap::new();
         for image in &self.own {
             let key = container(&image.path);
-            match groups.iter_mut().find(|(other, _)| *other == key) {
+            match places.get(&key).and_then(|place| groups.get_mut(*place)) {
                 Some((_, images)) => images.push(image),
-                None => groups.push((key, vec![image])),
+                None => {
+                    places.insert(key.clone(), groups.len());
+                    groups.push((key, vec![image]));
+                }
             }
         }
         let kernels = self.kernels(self.tables().iter()).filter(|kernels| !kernels.is_empty());

@@ -175,7 +175,7 @@ fn kernel_table(out: &mut String, kernels: &[Kernel], style: Style) {
 }
 
 fn registers(registration: &Registration) -> String {
-    let Registration { members, runtime, symbol, found, libraries } = registration;
+    let Registration { members, runtime, symbol, found, libraries, .. } = registration;
     let members: String = members.iter().map(|member| format!("({member}) ")).collect();
     let mut text = format!("{members}registers with {runtime}: {symbol}");
     match *found {

@@ -2,11 +2,14 @@
 
 use libtest_mimic::Trial;
 
-use super::{change, find, object, program};
-use crate::support::{Outcome, Work, expect_equal, llvm, output, passed, run, text, with_llvm};
+use super::{change, check, find, list, object, program};
+use crate::support::{OFFLOAD, Outcome, Work, expect_equal, llvm, output, passed, run, text, with_llvm};
 
 pub(super) fn trials() -> Vec<Trial> {
-    vec![with_llvm("check::output::wheels_folders_and_archives", many)]
+    vec![
+        with_llvm("check::output::wheels_folders_and_archives", many),
+        with_llvm("check::output::members_of_one_name", same_names),
+    ]
 }
 
 fn many() -> Outcome {
@@ -67,5 +70,36 @@ fn many() -> Outcome {
     let expected = "nothing: unreadable\n  unreadable: nothing: No such file or directory (os error 2)\nverdict: unreadable\n";
     expect_equal("missing", expected, &missing)?;
     expect_equal("status", "2", &status.to_string())?;
+    passed()
+}
+
+/// Two members of an archive may have the same name: each is an object by itself, in a compressed archive as well.
+fn same_names() -> Outcome {
+    let work = Work::new();
+    for folder in ["one", "two", "three"] {
+        std::fs::create_dir_all(work.path().join(folder))?;
+        work.file(
+            &format!("{folder}/unit.c"),
+            format!("void {folder}(int *p) {{\n#pragma omp target map(tofrom : p[0])\n  p[0]++;\n}}\n"),
+        );
+        let mut compile = work.command(llvm("clang"));
+        let (source, object) = (format!("{folder}/unit.c"), format!("{folder}/unit.o"));
+        run(compile.args(OFFLOAD).args(["-O1", "-c", &source, "-o", &object]))?;
+    }
+    // Without its image.
+    run(work.command(llvm("llvm-objcopy")).args(["--remove-section=.llvm.offloading", "three/unit.o"]))?;
+    run(work.command(llvm("llvm-ar")).args(["qc", "good.a", "one/unit.o", "two/unit.o"]))?;
+    run(work.command(llvm("llvm-ar")).args(["qc", "bad.a", "one/unit.o", "three/unit.o"]))?;
+    for (archive, answer, findings) in [("good.a", "yes", 0), ("bad.a", "no", 1)] {
+        run(work.command("gzip").args(["-k", archive]))?;
+        for file in [archive.to_owned(), format!("{archive}.gz")] {
+            let told = check(&work, [file.as_str()])?;
+            let checked = &told.json["files"][0];
+            expect_equal(&file, answer, checked["answer"].as_str().unwrap_or_default())?;
+            expect_equal(&file, "2", &list(&checked["units"]).len().to_string())?;
+            expect_equal(&file, &findings.to_string(), &list(&checked["findings"]).len().to_string())?;
+        }
+    }
+    check(&work, ["bad.a"])?.expect("no-image", "no", "1 kernel is registered with OpenMP, and there is no image for it")?;
     passed()
 }
