@@ -19,15 +19,16 @@ fn parameters(name: &[u8]) -> Option<usize> {
     let mut at = 0;
     while let Some(byte) = name.get(at) {
         let rest = &name[at..];
-        if let Some(operator) = operator(rest) {
+        let starts_word = at == 0 || !is_letter(name[at - 1]);
+        if let Some(operator) = operator(rest).filter(|_| starts_word) {
             at += operator;
             continue;
         }
         match byte {
             b'(' if depth == 0 => {
-                // `(anonymous namespace)::` and `(lambda)::` are parts of the name.
+                // `(anonymous namespace)::` and `f(int) const::` are parts of the name.
                 let close = closing(name, at)?;
-                if name.get(close + 1..).is_some_and(|after| after.starts_with(b"::")) {
+                if name.get(close + 1..).is_some_and(leads_on) {
                     at = close;
                 } else {
                     return Some(at);
@@ -41,6 +42,15 @@ fn parameters(name: &[u8]) -> Option<usize> {
         at += 1;
     }
     None
+}
+
+fn is_letter(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || !byte.is_ascii()
+}
+
+/// Whether a name goes on after a parenthesis: with `::`, maybe after the qualifier of a function.
+fn leads_on(after: &[u8]) -> bool {
+    [&b"::"[..], b" const::", b" volatile::", b" const volatile::"].into_iter().any(|start| after.starts_with(start))
 }
 
 /// The length of an operator's name with brackets in it (`operator<`, `operator()`), if `rest` begins with one.
@@ -100,7 +110,7 @@ fn after_type(name: &[u8], end: usize) -> usize {
         match byte {
             b'>' | b')' | b']' | b'}' => depth += 1,
             b'<' | b'(' | b'[' | b'{' => depth = depth.saturating_sub(1),
-            b' ' if depth == 0 && !name[..at].ends_with(b"operator") => return at + 1,
+            b' ' if depth == 0 && !name[..at].ends_with(b"operator") && !leads_on(&name[at..]) => return at + 1,
             _ => {}
         }
     }
@@ -127,6 +137,15 @@ mod tests {
             ("__omp_offloading_fd_1234_ns::f(int*)_l12", "__omp_offloading_fd_1234_ns::f"),
             ("", ""),
             ("<<<", "<<<"),
+            // A name that only ends like an operator's.
+            ("void run<my_operator<int>, (Kind)3>(int*)", "run"),
+            ("void scan_operator<int>(int*)", "scan_operator"),
+            // What stands in a function that has a qualifier.
+            (
+                "void A::run(int) const::{lambda(int)#1}::operator()<int>(int) const",
+                "A::run(int) const::{lambda(int)#1}::operator()",
+            ),
+            ("A::run(int) const::'lambda'(int)::operator()(int) const", "A::run(int) const::'lambda'(int)::operator()"),
         ] {
             assert_eq!(template_of(name), wanted, "{name}");
         }
