@@ -128,7 +128,25 @@ fn back(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     browser.eval("history.back()")?;
     browser.wait(&format!("{CRUMBS} === 'libsmall.so'"))?;
     browser.eval("history.forward()")?;
-    browser.wait(&format!("{CRUMBS} === 'libsmall.so > gfx90a'"))
+    browser.wait(&format!("{CRUMBS} === 'libsmall.so > gfx90a'"))?;
+    // The address leads to the place, as far as there is one; when the page is opened, too.
+    let addresses = [
+        ("#/3", "libsmall.so > sm_80"),
+        ("#/1/map", "libsmall.so > gfx90a"),
+        ("#/1/2/0", "libsmall.so > gfx90a > sum.cu"),
+        ("#/1/99", "libsmall.so > gfx90a"),
+        ("#/length", "libsmall.so"),
+    ];
+    for (address, crumbs) in addresses {
+        browser.eval(&format!("location.hash = '{address}'"))?;
+        browser.wait(&format!("location.hash === '{address}' && {CRUMBS} === '{crumbs}'"))?;
+        browser.eval("location.reload()")?;
+        browser.wait(&format!("document.documentElement.dataset.ready !== undefined && {CRUMBS} === '{crumbs}'"))?;
+        ensure(browser.eval("document.querySelectorAll('button.tile').length > 0")? == json!(true), || {
+            format!("no tiles at {address}")
+        })?;
+    }
+    Ok(())
 }
 
 fn areas(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
@@ -165,6 +183,9 @@ fn others(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     let mut opened = 0;
     while browser.eval(there)? == json!(true) && opened < 40 {
         browser.eval(mark)?;
+        browser.eval("document.querySelector('#others').dispatchEvent(new PointerEvent('pointermove', { bubbles: true }))")?;
+        let tip = browser.text("document.querySelector('#tip').innerText")?;
+        ensure(tip.contains(" others") && !tip.contains("undefined"), || format!("the tooltip of others: {tip}"))?;
         browser.click("#others", true)?;
         opened += 1;
     }

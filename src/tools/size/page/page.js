@@ -21,12 +21,13 @@ function address(at) {
   return `#/${steps.join("/")}`;
 }
 
-/** The node of an address, as far as there is one. */
+/** The node of an address, as far as there is one that has something inside. Anybody can write an address. */
 function nodeOfAddress(root, hash) {
   let at = root;
   for (const step of hash.slice(2).split("/")) {
-    if (step === "" || !at.children[step]) break;
-    at = at.children[step];
+    const next = /^[0-9]+$/.test(step) ? at.children[Number(step)] : undefined;
+    if (!next || next.children.length === 0) break;
+    at = next;
   }
   return at;
 }

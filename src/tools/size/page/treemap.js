@@ -290,7 +290,7 @@ function tipText(at, page) {
   return tip;
 }
 
-const KINDS = { input: "file", arch: "architecture", unit: "unit", template: "template", kernel: "kernel" };
+const KINDS = { input: "file", arch: "architecture", unit: "unit", template: "template", kernel: "kernel", others: "others" };
 
 function showTip(at, page, x, y) {
   const tip = document.getElementById("tip");
