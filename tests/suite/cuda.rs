@@ -21,16 +21,12 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-fn cuda<'a>(arch: &'a str, bytes: &'a [u8]) -> Image<'a> {
-    Image { triple: NVIDIA, arch, kind: "cuda", bytes }
-}
-
 /// A `fatbinary` that writes its arguments to the file it is to make.
 const FATBINARY: &str = "#!/bin/sh\nprintf '%s\\n' \"$@\" > \"$3\"\n";
 
 fn told() -> Outcome {
     let work = Work::new();
-    work.fat("a.o", &[cuda("sm_80", b"A"), Image::amd("gfx90a", "AMD")])?;
+    work.fat("a.o", &[Image::cuda("sm_80", b"A"), Image::amd("gfx90a", "AMD")])?;
     work.tool("sdk/bin/fatbinary", FATBINARY);
     let words = |work: &Work, extra: &[&str]| -> Result<Vec<String>, Failed> {
         work.forget();
@@ -72,8 +68,8 @@ pub(crate) fn expect_no_cuda_tool(link: &mut Command, tool: &str, looked: &str) 
 
 fn nvlink() -> Outcome {
     let work = Work::new();
-    work.fat("a.o", &[cuda("sm_80", b"A")])?;
-    work.fat("b.o", &[cuda("sm_80", b"B")])?;
+    work.fat("a.o", &[Image::cuda("sm_80", b"A")])?;
+    work.fat("b.o", &[Image::cuda("sm_80", b"B")])?;
     let compiler = work.tool("tools/clang", "#!/bin/sh\n[ \"$1\" = -dumpversion ] && { echo 15.0.7; exit; }\nexit 9\n");
     work.tool("sdk/bin/fatbinary", FATBINARY);
     let nvlink =
@@ -87,7 +83,7 @@ fn nvlink() -> Outcome {
     expect_equal("the arguments of nvlink", &expected, &words)?;
     work.expect_no_temps()?;
 
-    work.fat("bitcode.o", &[cuda("sm_80", b"BC\xc0\xde and more")])?;
+    work.fat("bitcode.o", &[Image::cuda("sm_80", b"BC\xc0\xde and more")])?;
     let error = run_failing(&mut work.wrapper(["--cuda-path=sdk", "-o", "x", "bitcode.o"]))?;
     expect_in(&error, "device link for nvptx64-nvidia-cuda (sm_80): bitcode.o: .llvm.offloading is bitcode, which ")?;
     expect_in(&error, &format!("{} cannot link for this device: name a clang of version 16 or later", compiler.display()))?;

@@ -35,6 +35,22 @@ impl<'a> Image<'a> {
         Image { triple: AMD, arch, kind: "openmp", bytes: bytes.as_bytes() }
     }
 
+    /// HIP code.
+    pub(crate) fn hip(arch: &'a str, bytes: &'a [u8]) -> Image<'a> {
+        Image { triple: AMD, arch, kind: "hip", bytes }
+    }
+
+    /// CUDA code.
+    pub(crate) fn cuda(arch: &'a str, bytes: &'a [u8]) -> Image<'a> {
+        Image { triple: NVIDIA, arch, kind: "cuda", bytes }
+    }
+
+    /// One of HIP, one of CUDA, and one of OpenMP that is empty.
+    pub(crate) fn of_each_kind() -> [Image<'static>; 3] {
+        let empty = Image { triple: HOST, arch: "", kind: "openmp", bytes: b"" };
+        [Image::hip("gfx90a:xnack+", b"AMD"), Image::cuda("sm_80", b"NVIDIA"), empty]
+    }
+
     /// OpenMP code for the host as device.
     pub(crate) fn host(bytes: &'a str) -> Image<'a> {
         Image { triple: HOST, arch: "generic", kind: "openmp", bytes: bytes.as_bytes() }

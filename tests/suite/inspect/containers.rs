@@ -5,7 +5,7 @@ use std::path::Path;
 use libtest_mimic::{Failed, Trial};
 
 use super::{Told, field, inspect, inspect_well, line, lines, sha256};
-use crate::kit::{AMD, HOST, Image, NVIDIA};
+use crate::kit::{HOST, Image};
 use crate::support::{
     Outcome, Work, at_most_memory, cuda_tools, expect_equal, expect_in, llvm, made, missing, passed, run, test, with_llvm,
 };
@@ -25,14 +25,6 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-fn images() -> [Image<'static>; 3] {
-    [
-        Image { triple: AMD, arch: "gfx90a:xnack+", kind: "hip", bytes: b"AMD" },
-        Image { triple: NVIDIA, arch: "sm_80", kind: "cuda", bytes: b"NVIDIA" },
-        Image { triple: HOST, arch: "", kind: "openmp", bytes: b"" },
-    ]
-}
-
 /// Kind, triple and target as `Image` has them, with the hash of the bytes, sorted.
 fn wanted(work: &Work, images: &[Image<'_>]) -> Result<String, Failed> {
     let mut all = Vec::new();
@@ -48,7 +40,7 @@ const FACTS: [&str; 4] = ["kinds", "triple", "target", "sha256"];
 
 fn offload_binary() -> Outcome {
     let work = Work::new();
-    let images = images();
+    let images = Image::of_each_kind();
     work.pack("packed", &images)?;
     let told = inspect_well(&work, ["packed"])?;
     expect_equal("images", &wanted(&work, &images)?, &lines(told.images(0), &FACTS))?;
@@ -162,7 +154,7 @@ fn nested() -> Outcome {
 
 fn archives() -> Outcome {
     let work = Work::new();
-    let images = images();
+    let images = Image::of_each_kind();
     work.fat("a.o", &images)?;
     work.fat("plain.o", &[])?;
     work.archive("lib.a", &["a.o", "plain.o", "a.o"])?;
@@ -183,7 +175,7 @@ fn archives() -> Outcome {
 /// COFF objects, and a program whose sections' names are cut short.
 fn coff() -> Outcome {
     let work = Work::new();
-    let images = images();
+    let images = Image::of_each_kind();
     work.fat_for("x86_64-pc-windows-msvc", "a.obj", &images, "int a;\n")?;
     bundle(&work, "v3", &["-compress"], &[])?;
     let source = "void __hipRegisterFatBinary(void *);\nint start(void) { __hipRegisterFatBinary(0); return 0; }\n";
@@ -232,7 +224,7 @@ fn bare() -> Outcome {
 /// All of what is extracted is there, or nothing; and nothing is written over.
 fn extracted() -> Outcome {
     let work = Work::new();
-    work.fat("a.o", &[Image { arch: "../../evil", ..images()[0] }, images()[1]])?;
+    work.fat("a.o", &[Image { arch: "../../evil", ..Image::of_each_kind()[0] }, Image::of_each_kind()[1]])?;
     work.run("mkdir", ["sub"])?;
     work.run("cp", ["a.o", "sub/a.o"])?;
     let told = inspect_well(&work, ["--extract", "out", "a.o", "sub/a.o"])?;
@@ -265,8 +257,8 @@ fn extracted() -> Outcome {
 /// The error names file, member, section and offset; everything else is shown.
 fn damaged() -> Outcome {
     let work = Work::new();
-    work.fat("good.o", &images())?;
-    work.fat("bad.o", &images())?;
+    work.fat("good.o", &Image::of_each_kind())?;
+    work.fat("bad.o", &Image::of_each_kind())?;
     let mut bytes = std::fs::read(work.path().join("bad.o"))?;
     let at = bytes.windows(4).position(|word| word == [0x10, 0xff, 0x10, 0xad]).ok_or("no offload binary")?;
     // The second image's size.

@@ -4,7 +4,7 @@ use libtest_mimic::Failed;
 use libtest_mimic::Trial;
 
 use super::{bytes, row, size};
-use crate::kit::{AMD, HOST, Image, NVIDIA};
+use crate::kit::{HOST, Image};
 use crate::support::{
     Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, llvm, offld, output, passed, run, run_failing, shown, text,
     with_llvm,
@@ -23,10 +23,6 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-fn amd<'a>(arch: &'a str, bytes: &'a [u8]) -> Image<'a> {
-    Image { triple: AMD, arch, kind: "hip", bytes }
-}
-
 /// `offld size` with these words: its exit status, stdout and stderr.
 fn told<'a>(work: &Work, words: impl IntoIterator<Item = &'a str>) -> Result<(i32, String, String), Failed> {
     let mut command = work.command(offld());
@@ -39,8 +35,8 @@ fn told<'a>(work: &Work, words: impl IntoIterator<Item = &'a str>) -> Result<(i3
 /// What grew, shrank, came and went, at every level.
 fn another() -> Outcome {
     let work = Work::new();
-    work.pack("old", &[amd("gfx90a", &[1; 4000]), amd("gfx942", &[2; 3000]), amd("gfx1030", &[3; 900])])?;
-    work.pack("new", &[amd("gfx90a", &[1; 5000]), amd("gfx942", &[2; 2000]), amd("gfx1100", &[4; 700])])?;
+    work.pack("old", &[Image::hip("gfx90a", &[1; 4000]), Image::hip("gfx942", &[2; 3000]), Image::hip("gfx1030", &[3; 900])])?;
+    work.pack("new", &[Image::hip("gfx90a", &[1; 5000]), Image::hip("gfx942", &[2; 2000]), Image::hip("gfx1100", &[4; 700])])?;
     let json = size(&work, ["--by", "arch,part", "--diff", "old", "new"])?;
     for (arch, new, old) in [("gfx90a", 5000, 4000), ("gfx942", 2000, 3000), ("gfx1100", 700, 0), ("gfx1030", 0, 900)] {
         let found = row(&json["total"], arch)?;
@@ -64,8 +60,8 @@ fn another() -> Outcome {
 /// What --save writes compares like the file itself; another version, and damage, are errors.
 fn saved() -> Outcome {
     let work = Work::new();
-    work.pack("old", &[amd("gfx90a", &[1; 4000]), amd("gfx942", &[2; 3000])])?;
-    work.pack("new", &[amd("gfx90a", &[1; 4500])])?;
+    work.pack("old", &[Image::hip("gfx90a", &[1; 4000]), Image::hip("gfx942", &[2; 3000])])?;
+    work.pack("new", &[Image::hip("gfx90a", &[1; 4500])])?;
     told(&work, ["--save", "old.json", "old"])?;
     for by in ["arch", "arch,part,section,container", "kernel"] {
         let of_file = size(&work, ["--by", by, "--diff", "old", "new"])?;
@@ -124,8 +120,8 @@ fn filtered() -> Outcome {
 /// Limits that are kept and broken, those that cannot be read, and what has no limit.
 fn budgets() -> Outcome {
     let work = Work::new();
-    work.pack("old", &[amd("gfx90a:xnack+", &[1; 4000]), amd("gfx942", &[2; 3000])])?;
-    work.pack("new", &[amd("gfx90a:xnack+", &[1; 5000]), amd("gfx942", &[2; 3000])])?;
+    work.pack("old", &[Image::hip("gfx90a:xnack+", &[1; 4000]), Image::hip("gfx942", &[2; 3000])])?;
+    work.pack("new", &[Image::hip("gfx90a:xnack+", &[1; 5000]), Image::hip("gfx942", &[2; 3000])])?;
     let total = std::fs::metadata(work.path().join("new"))?.len();
     let fits = format!("total<={total}");
     let (status, stdout, _) = told(&work, ["--budget", &fits, "--budget", "gfx90a<5K,gfx94*<3001,hip:gfx942<1M", "new"])?;
@@ -179,11 +175,11 @@ fn duplicates() -> Outcome {
         run(compile.arg(format!("-DN={n}")).args(["-o", image]))?;
     }
     let (one, two) = (std::fs::read(work.path().join("one"))?, std::fs::read(work.path().join("two"))?);
-    work.pack("packed", &[amd("gfx90a", &one), amd("gfx90a:xnack+", &one), amd("gfx942", &two)])?;
-    work.pack("twice", &[amd("gfx90a", &one)])?;
+    work.pack("packed", &[Image::hip("gfx90a", &one), Image::hip("gfx90a:xnack+", &one), Image::hip("gfx942", &two)])?;
+    work.pack("twice", &[Image::hip("gfx90a", &one)])?;
     let packed = [std::fs::read(work.path().join("twice"))?, std::fs::read(work.path().join("twice"))?].concat();
     work.file("twice", packed);
-    work.pack("alike", &[amd("gfx90a", &one), amd("gfx90a", &two)])?;
+    work.pack("alike", &[Image::hip("gfx90a", &one), Image::hip("gfx90a", &two)])?;
     // Images for different architectures are no duplicates, whatever their bytes are.
     let json = size(&work, ["packed"])?;
     expect_equal("nothing", "[] []", &format!("{} {}", json["duplicates"]["images"], json["duplicates"]["kernels"]))?;
@@ -198,7 +194,7 @@ fn duplicates() -> Outcome {
     expect_equal("wasted", &kernels[0]["size"].to_string(), &kernels[0]["wasted_file"].to_string())?;
     // Those that waste the same stand in one order in every run.
     let images: Vec<[u8; 500]> = (0..6).map(|byte| [byte; 500]).collect();
-    work.pack("pairs", &images.iter().chain(&images).map(|bytes| amd("gfx90a", bytes)).collect::<Vec<_>>())?;
+    work.pack("pairs", &images.iter().chain(&images).map(|bytes| Image::hip("gfx90a", bytes)).collect::<Vec<_>>())?;
     let first = size(&work, ["pairs"])?["duplicates"].clone();
     expect_equal("pairs", "6", &first["images"].as_array().map_or(0, Vec::len).to_string())?;
     for _ in 0..4 {
@@ -211,7 +207,7 @@ fn duplicates() -> Outcome {
 fn not_compressed() -> Outcome {
     let work = Work::new();
     let text: String = (0..60_000).map(|number| format!("{} ", number * 7919 % 10_007)).collect();
-    work.pack("plain", &[amd("gfx90a", text.as_bytes()), amd("gfx942", text.as_bytes())])?;
+    work.pack("plain", &[Image::hip("gfx90a", text.as_bytes()), Image::hip("gfx942", text.as_bytes())])?;
     let json = size(&work, ["plain"])?;
     let found = &json["duplicates"]["not_compressed"][0];
     expect_equal("of", "\"offload-binary\"", &found["container"].to_string())?;
@@ -241,7 +237,7 @@ fn not_compressed() -> Outcome {
 /// Markdown with nothing in it that is markup, stdin, folders, filters, inflated order.
 fn forms() -> Outcome {
     let work = Work::new();
-    work.pack("a|b*", &[amd("gfx90a", &[1; 4000]), Image { triple: NVIDIA, arch: "sm_90", kind: "cuda", bytes: &[7; 100] }])?;
+    work.pack("a|b*", &[Image::hip("gfx90a", &[1; 4000]), Image::cuda("sm_90", &[7; 100])])?;
     let (status, markdown, _) = told(&work, ["--markdown", "a|b*"])?;
     expect_equal("status", "0", &status.to_string())?;
     expect_in(&markdown, "**a\\|b\\***: offload-binary")?;
@@ -270,7 +266,7 @@ fn forms() -> Outcome {
 /// A file that is not there, and one that is cut off: what can be read is counted all the same.
 fn unreadable() -> Outcome {
     let work = Work::new();
-    work.pack("good", &[amd("gfx90a", &[1; 4000])])?;
+    work.pack("good", &[Image::hip("gfx90a", &[1; 4000])])?;
     let (status, stdout, stderr) = told(&work, ["good", "gone"])?;
     expect_equal("status", "2", &status.to_string())?;
     expect_in(&stdout, "gfx90a")?;

@@ -3,7 +3,7 @@
 use libtest_mimic::{Failed, Trial};
 
 use super::{adds_up, bytes, row, size};
-use crate::kit::{AMD, HOST, Image, NVIDIA};
+use crate::kit::{HOST, Image};
 use crate::support::{
     OFFLOAD, Outcome, Work, cuda_tools, ensure, expect_equal, llvm, missing, passed, root, run, test, with_llvm,
 };
@@ -19,22 +19,14 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-fn images() -> [Image<'static>; 3] {
-    [
-        Image { triple: AMD, arch: "gfx90a:xnack+", kind: "hip", bytes: b"AMD AMD AMD" },
-        Image { triple: NVIDIA, arch: "sm_80", kind: "cuda", bytes: b"NVIDIA" },
-        Image { triple: HOST, arch: "", kind: "openmp", bytes: b"" },
-    ]
-}
-
 /// OffloadBinaries, bundles of bytes and text, compressed in each way; in objects, in one another, in a row.
 fn containers() -> Outcome {
     let work = Work::new();
-    work.pack("packed", &images())?;
+    work.pack("packed", &Image::of_each_kind())?;
     let inner = std::fs::read(work.path().join("packed"))?;
     work.pack("nested", &[Image { triple: HOST, arch: "x", kind: "sycl", bytes: &inner }])?;
     work.file("row", [inner.as_slice(), &[0; 24], &inner].concat());
-    work.fat("fat.o", &images())?;
+    work.fat("fat.o", &Image::of_each_kind())?;
     work.file("one", "ONE ".repeat(30_000));
     work.file("two", "TWO, and another one ".repeat(5000));
     work.file("host", "");
@@ -91,8 +83,8 @@ fn host_formats() -> Outcome {
 /// Archives, thin ones, those in one another; a wheel with members that are stored and compressed.
 fn archives() -> Outcome {
     let work = Work::new();
-    work.fat("a.o", &images())?;
-    work.fat("b.o", &images()[..1])?;
+    work.fat("a.o", &Image::of_each_kind())?;
+    work.fat("b.o", &Image::of_each_kind()[..1])?;
     work.file("readme.txt", "text\n".repeat(1000));
     run(work.command(llvm("llvm-ar")).args(["rc", "lib.a", "a.o", "b.o", "readme.txt"]))?;
     run(work.command(llvm("llvm-ar")).args(["rcT", "thin.a", "a.o", "b.o"]))?;
@@ -125,7 +117,7 @@ fn damaged() -> Outcome {
     let work = Work::new();
     let source = root().join("tests/programs/reduction.c");
     run(work.command(llvm("clang")).args(OFFLOAD).args(["-O1", "-c"]).arg(source).args(["-o", "whole.o"]))?;
-    work.pack("packed", &images())?;
+    work.pack("packed", &Image::of_each_kind())?;
     for name in ["whole.o", "packed"] {
         let whole = std::fs::read(work.path().join(name))?;
         for cut in [1, 5, 9, 13, 16] {
