@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use rayon::prelude::*;
 use serde::Serialize;
 
+use super::FileSize;
 use super::items::{Items, Level};
 use super::served::Served;
 use crate::contents::bytes_of;
@@ -30,7 +31,7 @@ pub(crate) struct Repeated {
     pub wasted_file: u64,
     /// The same, inflated.
     pub wasted_inflated: u64,
-    /// The translation units they are in, or, where these are unknown, the places.
+    /// The translation units they are in, or, where these are unknown, the places; of several files with the file before them.
     pub places: Vec<String>,
 }
 
@@ -62,17 +63,19 @@ pub(crate) struct Duplicates {
 
 /// An image with what it takes of the file.
 struct Placed<'f> {
+    /// The file that it is in, where there are several.
+    input: Option<&'f str>,
     image: &'f SizedImage,
     index: usize,
     file: u64,
 }
 
-/// What is there twice in `footprints`, whose bytes are `items`.
+/// What is there twice in `files`, which have these footprints, and whose bytes are `items`.
 ///
 /// # Errors
 /// A file cannot be read any more.
-pub(super) fn find(footprints: &[Footprint], items: &Items, names: &Names) -> Result<Duplicates> {
-    let placed = placed(footprints, items);
+pub(super) fn find(files: &[FileSize], footprints: &[Footprint], items: &Items, names: &Names) -> Result<Duplicates> {
+    let placed = placed(files, footprints, items);
     let units = units(items);
     let same_images = images(&placed)?;
     let mut repeated: HashSet<usize> = HashSet::new();
@@ -106,9 +109,13 @@ fn order(one: &Repeated) -> impl Ord {
 }
 
 /// All images of device code, numbered as in the items.
-fn placed<'f>(footprints: &'f [Footprint], items: &Items) -> Vec<Placed<'f>> {
-    let images = footprints.iter().flat_map(|footprint| &footprint.images);
-    let mut placed: Vec<Placed<'_>> = (0..).zip(images).map(|(index, image)| Placed { image, index, file: 0 }).collect();
+fn placed<'f>(files: &'f [FileSize], footprints: &'f [Footprint], items: &Items) -> Vec<Placed<'f>> {
+    let input = |file: &'f FileSize| Some(file.file.as_str()).filter(|_| files.len() > 1);
+    let of_file =
+        |(file, footprint): (&'f FileSize, &'f Footprint)| footprint.images.iter().map(move |image| (input(file), image));
+    let images = files.iter().zip(footprints).flat_map(of_file);
+    let placed = (0..).zip(images).map(|(index, (input, image))| Placed { input, image, index, file: 0 });
+    let mut placed: Vec<Placed<'_>> = placed.collect();
     for item in &items.list {
         if let Some(placed) = item.image.place().and_then(|image| placed.get_mut(image)) {
             placed.file += item.file;
@@ -125,9 +132,15 @@ fn units(items: &Items) -> HashMap<usize, Name> {
 }
 
 fn places(group: &[&Placed<'_>], units: &HashMap<usize, Name>, names: &Names) -> Vec<String> {
-    let place = |placed: &&Placed<'_>| match units.get(&placed.index) {
-        Some(unit) => names.text(*unit).to_string(),
-        None => placed.image.place.clone(),
+    let place = |placed: &&Placed<'_>| {
+        let place = match units.get(&placed.index) {
+            Some(unit) => names.text(*unit).to_string(),
+            None => placed.image.place.clone(),
+        };
+        match placed.input {
+            Some(input) => format!("{input}: {place}"),
+            None => place,
+        }
     };
     let mut all: Vec<String> = group.iter().map(place).collect();
     all.sort();

@@ -127,7 +127,7 @@ pub(crate) fn measure(paths: &[PathBuf], names: &Arc<Names>, max_unpacked: u64, 
     let (files, mut footprints): (Vec<FileSize>, Vec<Footprint>) = all.into_iter().unzip();
     let items = Items::of(&files, &mut footprints, names);
     let images = images(&files, &footprints, &items);
-    let mut duplicates = duplicates::find(&footprints, &items, names)?;
+    let mut duplicates = duplicates::find(&files, &footprints, &items, names)?;
     duplicates.served = served::find(&images);
     Ok(Sizes { files, images, items, duplicates })
 }

@@ -31,7 +31,9 @@ struct Saved {
     names: Vec<String>,
     /// The numbers of the names of an item, in the order of [`Level::ALL`]; its bytes in the file, and inflated.
     items: Vec<([usize; Level::ALL.len()], u64, u64)>,
-    /// The number of a kernel's name in the source, and its name in the image: a filter may mean either.
+    /// The number of a kernel's name in the source, and its name in the image: a filter may mean either. The first files of this version
+    /// do not have them.
+    #[serde(default)]
     mangled: Vec<(usize, String)>,
 }
 

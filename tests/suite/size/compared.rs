@@ -75,6 +75,9 @@ fn saved() -> Outcome {
     let (status, _, stderr) = told(&work, ["--diff", "later.json", "new"])?;
     expect_equal("status", "2", &status.to_string())?;
     expect_in(&stderr, "`later.json`: sizes of version 2, and this offld reads version 1")?;
+    let (start, _) = kept.split_once(",\"mangled\":").ok_or("no names of kernels in the image")?;
+    work.file("earlier.json", format!("{start}}}"));
+    expect_equal("without names in the image", "0", &told(&work, ["--diff", "earlier.json", "new"])?.0.to_string())?;
     work.file("cut.json", &kept[..kept.len() / 2]);
     let (status, _, stderr) = told(&work, ["--diff", "cut.json", "new"])?;
     expect_equal("status", "2", &status.to_string())?;
@@ -192,6 +195,12 @@ fn duplicates() -> Outcome {
     let kernels = json["duplicates"]["kernels"].as_array().ok_or("no kernels")?;
     expect_equal("one kernel", "1 \"same\"", &format!("{} {}", kernels.len(), kernels[0]["kernel"]))?;
     expect_equal("wasted", &kernels[0]["size"].to_string(), &kernels[0]["wasted_file"].to_string())?;
+    // Of several files the place says in which.
+    work.pack("again", &[Image::hip("gfx90a", &one)])?;
+    work.pack("first", &[Image::hip("gfx90a", &one)])?;
+    let json = size(&work, ["again", "first"])?;
+    let places = "[\"again: offload-binary at 0x0\",\"first: offload-binary at 0x0\"]";
+    expect_equal("places", places, &json["duplicates"]["images"][0]["places"].to_string())?;
     // Those that waste the same stand in one order in every run.
     let images: Vec<[u8; 500]> = (0..6).map(|byte| [byte; 500]).collect();
     work.pack("pairs", &images.iter().chain(&images).map(|bytes| Image::hip("gfx90a", bytes)).collect::<Vec<_>>())?;
