@@ -1,5 +1,5 @@
 //! `offld check`: what it reads of registrations, held against what the runtimes are handed; its answers, held against what runtimes do;
-//! nine kinds of sabotage; devices; output.
+//! what goes wrong with files that were right; devices; output.
 
 mod agreement;
 mod devices;

@@ -1,9 +1,10 @@
 //! Each of the things that go wrong between compilers, linkers and packagers, done to a file that was right before.
 
-use libtest_mimic::Trial;
+use libtest_mimic::{Failed, Trial};
 
 use super::{change, check, find, list, number, object, program};
 use crate::kinds::{Case, Tools, Wrapper};
+use crate::kit::Image;
 use crate::support::{Outcome, Work, expect_equal, llvm, passed, root, run, with_llvm};
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -17,6 +18,10 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("check::sabotage::newer_compression", newer_compression),
         with_llvm("check::sabotage::wrong_feature", wrong_feature),
         with_llvm("check::sabotage::entry_without_image", entry_without_image),
+        with_llvm("check::sabotage::wrong_target", wrong_target),
+        with_llvm("check::sabotage::images_that_nothing_registers", not_registered),
+        with_llvm("check::sabotage::runtime_that_is_not_here", runtime_not_here),
+        with_llvm("check::sabotage::the_same_image_twice", twice),
     ]
 }
 
@@ -31,14 +36,15 @@ fn built(case: &str, work: &Work) -> Result<(), Outcome> {
 }
 
 /// The place in the program of the image with a text in it, by the target that `offld inspect` has it for.
-fn image(work: &Work, file: &str, target: &str, with: &[u8]) -> Result<std::ops::Range<usize>, libtest_mimic::Failed> {
+fn image(work: &Work, file: &str, target: &str, with: &[u8]) -> Result<std::ops::Range<usize>, Failed> {
     let told = run(work.command(crate::support::offld()).args(["inspect", "--json", file]))?;
     let told: serde_json::Value = serde_json::from_str(&told)?;
     let images = list(&told["files"][0]["images"]);
     let bytes = std::fs::read(work.path().join(file))?;
     let place = |image: &serde_json::Value| number(&image["offset"])..number(&image["offset"]) + number(&image["size"]);
     let of_target = images.iter().filter(|image| image["target"] == target).map(place);
-    let has_text = |place: &std::ops::Range<usize>| bytes[place.clone()].windows(with.len()).any(|window| window == with);
+    let has_text =
+        |place: &std::ops::Range<usize>| with.is_empty() || bytes[place.clone()].windows(with.len()).any(|window| window == with);
     of_target.into_iter().find(has_text).ok_or_else(|| format!("no {target}: {told:#}").into())
 }
 
@@ -102,9 +108,7 @@ fn damaged_container() -> Outcome {
 fn shared_table() -> Outcome {
     let work = Work::new();
     object(&work)?;
-    work.file("image", std::fs::read(work.path().join("main.o"))?);
     // LLVM's tool makes a registration by itself, and the table has one name in all of them.
-    run(work.command(llvm("clang")).args(["-shared", "-nostdlib", "-xc", "/dev/null", "-o", "other.so"]))?;
     program(&work, "program", &[])?;
     run(work.command(llvm("llvm-offload-binary")).args(["program", "--image=file=device.so,kind=openmp"]))?;
     for name in ["one", "two"] {
@@ -129,22 +133,30 @@ fn shared_table() -> Outcome {
     passed()
 }
 
-/// The library of the runtime is no longer needed.
+/// Has a file need another library in the place of its OpenMP runtime.
+fn with_runtime(work: &Work, file: &str, to: &str, library: &[u8]) -> Result<(), Failed> {
+    change(work, file, to, |bytes| {
+        let known = b"libomptarget.so.22.1\0";
+        let at = find(bytes, known);
+        bytes[at..at + known.len()].fill(0);
+        bytes[at..at + library.len()].copy_from_slice(library);
+    })
+}
+
+/// The library of the runtime is no longer needed, or is an old one.
 fn missing_runtime() -> Outcome {
     let work = Work::new();
     object(&work)?;
-    program(&work, "program", &[])?;
-    change(&work, "program", "sabotaged", |bytes| {
-        // The name of a library that is there and has no runtime in it.
-        let at = find(bytes, b"libomptarget.so.22.1\0");
-        bytes[at..at + 20].copy_from_slice(b"libm.so.6\0\0\0\0\0\0\0\0\0\0\0");
-    })?;
-    let told = check(&work, ["sabotaged"])?;
-    told.expect("missing-runtime", "no", "none of the needed libraries defines `__tgt_register_lib`")?;
-    change(&work, "program", "old", |bytes| {
-        let at = find(bytes, b"libomptarget.so.22.1\0");
-        bytes[at..at + 20].copy_from_slice(b"libomptarget.so.19.1");
-    })?;
+    // A shared library may leave its runtime to the program that loads it.
+    for (file, words, answer) in [("program", &[][..], "no"), ("library.so", &["-shared"], "unknown")] {
+        program(&work, file, words)?;
+        // This one is there, and has no runtime in it.
+        with_runtime(&work, file, "sabotaged", b"libm.so.6")?;
+        let told = check(&work, ["sabotaged"])?;
+        told.expect("missing-runtime", answer, "none of the needed libraries defines `__tgt_register_lib`")?;
+        expect_equal("answer", answer, told.json["answer"].as_str().unwrap_or_default())?;
+    }
+    with_runtime(&work, "program", "old", b"libomptarget.so.19.1")?;
     let told = check(&work, ["old"])?;
     told.expect("old-runtime", "no", "libomptarget.so.19.1 cannot read its entries, which LLVM 20 or later made")?;
     passed()
@@ -235,5 +247,65 @@ fn entry_without_image() -> Outcome {
         told.expect("no-image", "no", "2 kernels are registered with OpenMP, and there is no image for them")?;
         expect_equal("status", "1", &told.status.to_string())?;
     }
+    passed()
+}
+
+/// An image is for one processor by its container, and for another one by its header.
+fn wrong_target() -> Outcome {
+    let work = Work::new();
+    if let Err(ended) = built("hip-rdc", &work) {
+        return ended;
+    }
+    let place = image(&work, "program", "gfx908", b"")?;
+    // 0x3f in the header's flags is gfx90a.
+    change(&work, "program", "sabotaged", |bytes| bytes[place.start + 48] = 0x3f)?;
+    let told = check(&work, ["sabotaged"])?;
+    told.expect(
+        "wrong-target",
+        "no",
+        "is said to be for amdgcn-amd-amdhsa (gfx908), and its own header is of amdgcn-amd-amdhsa (gfx90a)",
+    )?;
+    expect_equal("status", "1", &told.status.to_string())?;
+    passed()
+}
+
+/// A link without a wrapper, of an object whose images a linker does not leave out.
+fn not_registered() -> Outcome {
+    let work = Work::new();
+    object(&work)?;
+    let flags = "--set-section-flags=.llvm.offloading=alloc,readonly";
+    run(work.command(llvm("llvm-objcopy")).args([flags, "main.o", "host.o"]))?;
+    let link = ["host.o", "-L/usr/lib/llvm-22/lib", "-lomptarget", "-lomp", "-o", "sabotaged"];
+    run(work.command(llvm("clang")).args(link))?;
+    let told = check(&work, ["sabotaged"])?;
+    told.expect("not-registered", "no", "no descriptor hands them to the runtime")?;
+    expect_equal("status", "1", &told.status.to_string())?;
+    passed()
+}
+
+/// A runtime that is only where the program will run is a note.
+fn runtime_not_here() -> Outcome {
+    let work = Work::new();
+    object(&work)?;
+    program(&work, "program", &[])?;
+    with_runtime(&work, "program", "elsewhere", b"libomptarget.so.88.1")?;
+    let told = check(&work, ["elsewhere"])?;
+    told.expect("runtime-not-here", "yes", "libomptarget.so.88.1, which defines `__tgt_register_lib`, is not on this machine")?;
+    expect_equal("the answer", "yes\n", &told.lines())?;
+    passed()
+}
+
+/// Two images for one target that are the same are a note.
+fn twice() -> Outcome {
+    let work = Work::new();
+    if let Err(ended) = built("hip-rdc", &work) {
+        return ended;
+    }
+    let place = image(&work, "program", "gfx908", b"")?;
+    let bytes = std::fs::read(work.path().join("program"))?;
+    let code = Image::hip("gfx908", &bytes[place]);
+    work.pack("packed", &[code, code])?;
+    let told = check(&work, ["packed"])?;
+    told.expect("same-target", "yes", "image 1 is for amdgcn-amd-amdhsa (gfx908) like image 0, and both are the same")?;
     passed()
 }
