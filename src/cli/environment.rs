@@ -11,8 +11,8 @@ pub(super) struct Variable {
 
 const LINK: &[Family] = &[Family::Link];
 const LLVM: &[Family] = &[Family::Link, Family::Wrapper];
-/// Of no name that offld is called by, but of `offld check`.
-const CHECK: &[Family] = &[];
+/// Of no name that offld is called by, but of `offld check` and `offld size`.
+const NATIVE: &[Family] = &[];
 const BUNDLER: &[Family] = &[Family::Bundler];
 const ALL: &[Family] = &[Family::Link, Family::Bundler, Family::Packager, Family::Wrapper];
 
@@ -57,8 +57,8 @@ pub(super) const VARIABLES: &[Variable] = &[
     row("OFFLD_LLVM_TIMEOUT", LLVM, "How many seconds offld-llvm may take for one request (120)."),
     row(
         "OFFLD_NATIVE_ROOT",
-        CHECK,
-        "The folder below which offld check --for native reads sys and proc, instead of /: for tests, and for a container that is looked at from outside.",
+        NATIVE,
+        "The folder below which offld check --for native, and native in the budgets of offld size, read sys and proc, instead of /: for tests, and for a container that is looked at from outside.",
     ),
     row(
         "OFFLD_REPRODUCE",

@@ -27,6 +27,7 @@ pub(super) fn write(command: clap::Command, folder: &Path) -> Result<()> {
         let of_own = |variable: &Variable| match own.get_name() {
             "cache" => variable.name.contains("CACHE"),
             "check" => variable.name == session::OFFLD_NATIVE_ROOT || variable.name == "LD_LIBRARY_PATH",
+            "size" => variable.name == session::OFFLD_NATIVE_ROOT,
             _ => false,
         };
         page(folder, &name, |out| {

@@ -75,7 +75,8 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
         Err(error) if error.use_stderr() => {
             let text = error.render().to_string();
             let refused = anyhow::anyhow!("{}", text.trim_start_matches("error: ").trim_end());
-            // `offld inspect` uses exit status 1 for "no device code", and `offld check` for "no".
+            // The exit status of these is an answer: 1 is "no device code" of `offld inspect` and "no" of `offld check`. A command line
+            // that is wrong has 2, like a file that cannot be read.
             let inspects = argv.get(1).is_some_and(|word| ["inspect", "size", "check"].iter().any(|own| word == own));
             return Err(if inspects { inspect::with_status(refused) } else { refused });
         }

@@ -6,6 +6,7 @@ use super::Sizes;
 use super::budget::Outcome;
 use super::rows::Row;
 use super::table::change;
+use crate::model::printable;
 use crate::sys::table::{Style, size};
 
 /// The tree `root`, what broke a budget, and what could be saved. At most `top` rows of a level are shown.
@@ -75,10 +76,10 @@ fn line(out: &mut String, name: &str, row: &Row, root: &Row, style: Style) {
     out.push('\n');
 }
 
-/// Text that no character of is markup.
+/// A name of a file, as text: no character of it is markup or moves what follows.
 fn cell(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for letter in text.chars() {
+    for letter in printable(text).chars() {
         match letter {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
@@ -87,7 +88,6 @@ fn cell(text: &str) -> String {
                 out.push('\\');
                 out.push(letter);
             }
-            letter if letter.is_control() => out.push(' '),
             letter => out.push(letter),
         }
     }

@@ -251,6 +251,8 @@ fn forms() -> Outcome {
     expect_equal("status", "0", &status.to_string())?;
     expect_in(&markdown, "**a\\|b\\***: offload-binary")?;
     expect_in(&markdown, "| gfx90a | 1 |")?;
+    work.pack("\u{202e}b\n", &[Image::hip("gfx90a", &[1; 4000])])?;
+    expect_in(&told(&work, ["--markdown", "\u{202e}b\n"])?.1, "**\\\\u{202e}b\\\\n**: offload-binary")?;
     let mut command = work.command(offld());
     command.args(["size", "--json", "-"]).stdin(std::fs::File::open(work.path().join("a|b*"))?);
     let json: serde_json::Value = serde_json::from_str(&run(&mut command)?)?;
