@@ -31,7 +31,8 @@ pub(super) const AFTER_HELP: &str = "Exit status: 0 where the answer is yes for 
 /// The options of `offld check`.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// Objects, libraries, programs, archives, wheels and other zip files; folders, for all that is in them; - is stdin
+    /// Objects, libraries, programs, archives, wheels and other zip files, tar archives, packages (.deb), and whatever of this gzip,
+    /// xz, zstd or bzip2 has compressed; folders, for all that is in them; - is stdin
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Ask which image this device would load: gfx1101, gfx90a:xnack+, sm_120, x86-64-v3, aarch64-linux-gnu, or native for those

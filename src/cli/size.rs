@@ -43,8 +43,8 @@ pub(super) const AFTER_HELP: &str = "Every byte of a file is counted once: what 
 /// The options of `offld size`.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// Objects, libraries, programs, archives, wheels and other zip files, bundles, device code by itself; folders, for all that is
-    /// in them; - is stdin
+    /// Objects, libraries, programs, archives, wheels and other zip files, tar archives, packages (.deb), bundles, device code by
+    /// itself, and whatever of this gzip, xz, zstd or bzip2 has compressed; folders, for all that is in them; - is stdin
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Tell these apart; several make a tree

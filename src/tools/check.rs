@@ -157,3 +157,24 @@ fn registered(kind: &str, content: &Content<'_>, units: &[Unit<'_>], check: &mut
     check.findings.extend(kernels::in_no_container(content.members, units));
     check.findings.extend(findings::of_registrations(kind, content, units));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_put_to_the_member_that_they_name() {
+        let members = ["a.so", "b(1).so"].map(|name| vec![name.to_owned()]);
+        let names: BTreeMap<&str, &[String]> = members.iter().map(|one| (one[0].as_str(), one.as_slice())).collect();
+        for (error, member) in [
+            ("f.whl(a.so)+0x10: cut off", Some("a.so")),
+            ("f.whl(b(1).so)(inner): cut off", Some("b(1).so")),
+            ("f.whl(c.so): cut off (a.so)", None),
+            ("f.whl: more (a.so)", None),
+            ("other(a.so): cut off", None),
+        ] {
+            let found = place_of_error(error, "f.whl", &names).map(|members| members[0].as_str());
+            assert_eq!(found, member, "{error}");
+        }
+    }
+}

@@ -45,11 +45,11 @@ pub(crate) struct Report {
     pub answer: Answer,
     /// The devices that were asked for; none where the question was what is registered.
     pub devices: Vec<String>,
-    /// An answer for each file, and for each member of a zip file with device code.
+    /// An answer for each file, and for each member of a zip file or tar archive with device code.
     pub files: Vec<FileCheck>,
 }
 
-/// The answer on a file or a member of a zip file.
+/// The answer on a file or a member of one that is packed.
 #[derive(Debug, Serialize)]
 pub(crate) struct FileCheck {
     /// The file, as it was named.
@@ -57,7 +57,7 @@ pub(crate) struct FileCheck {
     /// Its type, as `offld inspect` has it.
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// The member of the zip file; empty for a file.
+    /// The member of the zip file or tar archive; empty for a file.
     pub members: Vec<String>,
     /// The answer.
     pub answer: Answer,
