@@ -1,5 +1,5 @@
 //! What the programs' own libraries have written, cut and changed. Files of the programs are read in
-//! `tests/suite/regressions/packages.rs`.
+//! `tests/suite/inspect/packages.rs`.
 
 use std::io::{Read, Write};
 

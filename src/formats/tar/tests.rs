@@ -1,5 +1,5 @@
 //! Archives that the `tar` crate has written, cut and changed; and claims that no program would make. What GNU tar and Python write
-//! is read in `tests/suite/regressions/packages.rs`.
+//! is read in `tests/suite/inspect/packages.rs`.
 
 use std::io::Read;
 
