@@ -27,9 +27,7 @@ impl Machine {
     /// # Errors
     /// What cannot be read, and GPUs of NVIDIA of which nothing tells what they are.
     pub(crate) fn read(root: &Path) -> Result<Machine> {
-        let driver = driver(root)?;
-        let nvidia = if driver.is_some() { nvidia(root)? } else { Vec::new() };
-        Ok(Machine { amd: amd(root)?, nvidia, driver, cpu: cpu() })
+        Ok(Machine { amd: amd(root)?, nvidia: nvidia(root)?, driver: driver(root)?, cpu: cpu() })
     }
 }
 
@@ -166,6 +164,10 @@ mod tests {
         let machine = Machine::read(root).unwrap();
         assert_eq!(machine.amd, ["gfx90a", "gfx1101", "gfx942", "gfx1201"].map(str::to_owned));
         assert_eq!((machine.nvidia, machine.driver), (vec!["sm_90".to_owned(), "sm_120".to_owned()], Some(570)));
+        // A driver that tells its version in another way has GPUs all the same.
+        put(root, "proc/driver/nvidia/version", "a version of another form\n");
+        let machine = Machine::read(root).unwrap();
+        assert_eq!((machine.nvidia.len(), machine.driver), (2, None));
         put(root, "usr/bin/nvidia-smi", "#!/bin/sh\necho '[N/A]'\n");
         assert!(Machine::read(root).unwrap_err().to_string().contains("[N/A]"));
     }
