@@ -44,10 +44,11 @@ const DRIVERS: [((u32, u32), u32); 27] = [
 /// Machine code is taken rather than PTX, and of each the latest.
 const MACHINE: u32 = 10_000;
 
-/// Major and minor version of the number in a name: of `120`, 12 and 0.
+/// Major and minor version of the number in a name: of `120`, 12 and 0. The major versions of all processors have one or two
+/// digits; a number that is far larger is none.
 pub(super) fn capability(number: &str) -> Option<(u32, u32)> {
     let (major, minor) = number.split_at_checked(number.len().checked_sub(1)?)?;
-    Some((major.parse().ok()?, minor.parse().ok()?))
+    Some((major.parse::<u16>().ok()?.into(), minor.parse().ok()?))
 }
 
 pub(super) fn takes(device: (u32, u32), driver: Option<u32>, code: &Code<'_>) -> Fit {

@@ -85,9 +85,19 @@ fn devices_are_read_as_selectors_are() {
     ] {
         assert_eq!(Wanted::parse(text).unwrap().device.to_string(), shown, "{text}");
     }
-    for text in
-        ["", "gfx", "gfx90a:xnack", "gfx1100:xnack+", "sm_", "sm_9x", "x86-64-v5", "nonsense", "hip:", "amdgcn-amd-amdhsa"]
-    {
+    for text in [
+        "",
+        "gfx",
+        "gfx90a:xnack",
+        "gfx1100:xnack+",
+        "sm_",
+        "sm_9x",
+        "sm_42949672950",
+        "x86-64-v5",
+        "nonsense",
+        "hip:",
+        "amdgcn-amd-amdhsa",
+    ] {
         assert!(Wanted::parse(text).unwrap_err().to_string().contains("is no device"), "{text}");
     }
 }
