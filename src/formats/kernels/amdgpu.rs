@@ -1,7 +1,7 @@
 //! Kernels of AMD's GPUs, from the metadata note of code object version 3 and later (msgpack; LLVM's "AMDGPU Usage"). Version 2 has
 //! symbols of a type of their own, and metadata as YAML, which is not read: for its kernels only names and sizes are reported.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use anyhow::{Context, Result, bail};
 use object::Endianness;
@@ -80,18 +80,18 @@ fn of_amd<'a, Elf: FileHeader<Endian = Endianness>>(
     elf: &Image<'a, Elf>,
     places: Vec<NoteIterator<'a, Elf>>,
 ) -> Result<Vec<&'a [u8]>> {
-    let mut found: Vec<&[u8]> = Vec::new();
-    let mut total = 0;
+    /// The size of a note's header, which is the least that a note takes.
+    const LEAST: usize = 12;
+    let (mut found, mut seen) = (Vec::new(), HashSet::new());
+    let (mut count, mut total) = (0, 0);
     for mut notes in places {
         while let Some(note) = notes.next()? {
-            if note.n_type(elf.endian) != NT_AMDGPU_METADATA || note.name() != OWNER {
-                continue;
-            }
-            if !found.iter().any(|other| other.as_ptr() == note.desc().as_ptr()) {
+            count += 1;
+            if note.n_type(elf.endian) == NT_AMDGPU_METADATA && note.name() == OWNER && seen.insert(note.desc().as_ptr()) {
                 total += note.desc().len();
                 found.push(note.desc());
             }
-            if total > elf.data.len() {
+            if total > elf.data.len() || count > elf.data.len() / LEAST {
                 bail!("its notes share their bytes");
             }
         }
