@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use object::elf::{self, RelocationType};
 use object::read::elf::{ElfFile, FileHeader, Rel, Rela, SectionHeader, Sym};
 use object::{
@@ -51,6 +51,8 @@ pub(super) struct AddressSpace<'d> {
     addresses: HashMap<SectionIndex, u64>,
     /// By address.
     filled: Vec<Filled<'d>>,
+    /// How many more relocations may be read.
+    relocations_left: usize,
 }
 
 impl<'d> AddressSpace<'d> {
@@ -73,17 +75,36 @@ impl<'d> AddressSpace<'d> {
             addresses: sections.iter().map(|section| (section.index, section.address)).collect(),
             sections,
             filled: Vec::new(),
+            // None takes less than four bytes, in its section or where it applies.
+            relocations_left: data.len() / 4,
         };
         if !space.sections.iter().any(|section| section.images || is_wanted(section.name)) {
             return Ok(None);
         }
+        space.check_sections()?;
         match &file {
             File::Elf64(elf) if linked => space.fill_linked(elf)?,
             File::Elf32(elf) if linked => space.fill_linked(elf)?,
-            _ => space.fill_object(&file),
+            _ => space.fill_object(&file)?,
         }
         space.filled.sort_by_key(|filled| filled.address);
         Ok(Some(space))
+    }
+
+    /// That no byte and no address is in two sections: a small file of which that is not so would take forever.
+    fn check_sections(&self) -> Result<()> {
+        let total = self.sections.iter().fold(0, |total: u64, section| total.saturating_add(section.size));
+        let overlap = self.sections.windows(2).any(|pair| matches!(pair, [one, next] if one.holds(next.address)));
+        if overlap || total > self.data.len() as u64 {
+            bail!("its sections share their bytes");
+        }
+        Ok(())
+    }
+
+    /// Counts `count` relocations that are about to be read.
+    fn count(&mut self, count: usize) -> Result<()> {
+        self.relocations_left = self.relocations_left.checked_sub(count).context("its relocations share their bytes")?;
+        Ok(())
     }
 
     /// Whether it is a program or a shared library.
@@ -104,7 +125,7 @@ impl<'d> AddressSpace<'d> {
     /// The section with an address.
     fn section(&self, address: u64) -> Option<&Section<'d>> {
         let after = self.sections.partition_point(|section| section.address <= address);
-        self.sections[..after].iter().rev().find(|section| section.holds(address))
+        self.sections[..after].last().filter(|section| section.holds(address))
     }
 
     /// Where in the file an address is.
@@ -192,7 +213,7 @@ impl<'d> AddressSpace<'d> {
     }
 
     /// Notes the pointers that an object's relocations fill in. What the format's generic reader does not know is no pointer here.
-    fn fill_object(&mut self, file: &File<'d>) {
+    fn fill_object(&mut self, file: &File<'d>) -> Result<()> {
         let width = self.word * 8;
         for at in 0..self.sections.len() {
             let section = self.sections[at];
@@ -201,6 +222,7 @@ impl<'d> AddressSpace<'d> {
                 continue;
             }
             for (within, relocation) in contents.relocations() {
+                self.count(1)?;
                 if relocation.kind() != RelocationKind::Absolute || u64::from(relocation.size()) != width {
                     continue;
                 }
@@ -215,6 +237,7 @@ impl<'d> AddressSpace<'d> {
                 self.filled.push(Filled { address, pointer, stored: None });
             }
         }
+        Ok(())
     }
 
     fn of_symbol(&self, file: &File<'d>, symbol: SymbolIndex, addend: u64) -> Pointer<'d> {
@@ -243,6 +266,7 @@ impl<'d> AddressSpace<'d> {
         let kinds = Kinds::of(file.elf_header().e_machine(endian), self.word == 8);
         for section in file.elf_section_table().iter().filter(|section| section.sh_flags(endian).contains(elf::SHF_ALLOC)) {
             if let Some((all, _)) = section.rela(endian, data)? {
+                self.count(all.len())?;
                 let size = size_of::<Elf::Rela>() as u64;
                 let addend_at = size - self.word;
                 for (record, at) in all.iter().zip(0..) {
@@ -257,6 +281,7 @@ impl<'d> AddressSpace<'d> {
                     );
                 }
             } else if let Some((all, _)) = section.rel(endian, data)? {
+                self.count(all.len())?;
                 for record in all {
                     let address = record.r_offset(endian).into();
                     let (Some(addend), Some(place)) = (self.size_at(address), self.offset(address)) else { continue };
@@ -264,6 +289,7 @@ impl<'d> AddressSpace<'d> {
                 }
             } else if let Some(all) = section.relr(endian, data)? {
                 for address in all {
+                    self.count(1)?;
                     let address = address.into();
                     let (Some(value), stored) = (self.size_at(address), self.offset(address)) else { continue };
                     self.filled.push(Filled { address, pointer: Pointer::To(value), stored });

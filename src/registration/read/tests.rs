@@ -3,7 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
+use object::elf;
+
 use super::read;
+use crate::formats::elf::raw::{FileHeader, Record, SectionHeader};
 
 /// A table of two entries, an image, and its descriptor, as LLVM's wrapper has them.
 const SOURCE: &str = r#"
@@ -64,6 +67,37 @@ fn no_damage_ends_the_reader() {
             }
         }
     }
+}
+
+#[test]
+fn sections_and_relocations_that_share_their_bytes_are_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = compiled(folder.path(), &["-shared", "-fPIC"]);
+    let (class, header) = FileHeader::read(&whole).unwrap();
+    let sections = SectionHeader::table(class, &whole, header.shoff, header.shnum.into(), "").unwrap();
+    // What comes of the program with this section changed.
+    let changed = |at: usize, section: &SectionHeader| {
+        let mut data = whole.clone();
+        let start = header.shoff as usize + at * SectionHeader::size(class);
+        data[start..start + SectionHeader::size(class)].copy_from_slice(&section.to_bytes(class));
+        read(&data)
+    };
+    let is_data = |section: &SectionHeader| section.kind == elf::SHT_PROGBITS && section.is_allocated();
+    let data: Vec<usize> = (0..sections.len()).filter(|at| is_data(&sections[*at])).collect();
+    let [first, second, ..] = data[..] else { panic!("{sections:?}") };
+    assert!(changed(second, &sections[second]).is_ok());
+    let error = changed(second, &sections[first]).unwrap_err().to_string();
+    assert_eq!(error, "its sections share their bytes");
+    // Other sections become tables of relocations, all of them at the place of the file's own.
+    let mut data = whole.clone();
+    let table = sections.iter().find(|section| section.kind == elf::SHT_RELA && section.is_allocated()).unwrap();
+    data.truncate(header.shoff as usize);
+    let size = header.shoff / 24 * 24;
+    let table = SectionHeader { offset: 0, size, addr: u64::MAX >> 1, ..*table };
+    sections.iter().chain([&table; 40]).for_each(|section| section.append(class, &mut data));
+    let count = u16::try_from(sections.len() + 40).unwrap();
+    data[60..62].copy_from_slice(&count.to_le_bytes());
+    assert_eq!(read(&data).unwrap_err().to_string(), "its relocations share their bytes");
 }
 
 #[test]
