@@ -49,16 +49,17 @@ impl Walk<'_> {
 /// Sets the translation units of leaves: where an archive does not tell, and all images of a container name the same.
 pub(in crate::contents) fn find_units(footprint: &mut Footprint) {
     let mut of_container: HashMap<u64, Vec<Name>> = HashMap::new();
-    for image in &footprint.images {
-        let all = of_container.entry(image.container).or_default();
-        all.extend(image.units.iter().filter(|unit| **unit != Name::NONE));
+    for image in footprint.images.iter().filter(|image| image.container != 0) {
+        of_container.entry(image.container).or_default().extend(image.units.iter().filter(|unit| **unit != Name::NONE));
+    }
+    for all in of_container.values_mut() {
         all.sort();
         all.dedup();
     }
     for leaf in footprint.leaves.iter_mut().filter(|leaf| leaf.label.unit == Name::NONE) {
         let image = leaf.label.image.place().and_then(|image| footprint.images.get(image));
         let Some(image) = image else { continue };
-        let shared = of_container.get(&image.container).filter(|_| image.container != 0);
+        let shared = of_container.get(&image.container);
         if let [one] = image.units.as_slice() {
             leaf.label.unit = *one;
         } else if let (true, Some([one])) = (image.units.is_empty(), shared.map(Vec::as_slice)) {
