@@ -25,6 +25,10 @@ use crate::io::piece::Piece;
 pub(super) use finish::find_units;
 pub(super) use record::{Fill, Layout, Spot};
 
+/// How many times as large as the file its names, its symbol tables and the code of its functions may be together. Compilers let
+/// some names and functions share their bytes; a file in which all of them do would take time and memory without end.
+pub(super) const SHARING: u64 = 8;
+
 /// What bytes are for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Part {

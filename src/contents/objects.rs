@@ -8,6 +8,7 @@ use object::{Object, ObjectSection, ObjectSymbol, SectionFlags};
 
 use super::containers::of_id;
 use super::image::{self, ImageMetadata};
+use super::layout::SHARING;
 use super::report::{Image, Step};
 use super::walk::{Cursor, Walk};
 use super::what::is_container;
@@ -101,9 +102,13 @@ fn found(cursor: &Cursor) -> Result<Vec<Section>> {
     let file = object::File::parse(cursor.piece.bytes()).map_err(describe)?;
     let short = matches!(file.format(), object::BinaryFormat::Pe);
     let mut found = Vec::new();
+    let mut left = SHARING.saturating_mul(cursor.piece.size());
     for section in file.sections() {
         let Some((offset, size)) = section.file_range() else { continue };
-        let name = String::from_utf8_lossy(section.name_bytes().map_err(describe)?).into_owned();
+        let name = section.name_bytes().map_err(describe)?;
+        let shared = || anyhow!("{}: the names of its sections share their bytes", cursor.place);
+        left = left.checked_sub(name.len() as u64).ok_or_else(shared)?;
+        let name = String::from_utf8_lossy(name).into_owned();
         let (typed, elf, linked) = match section.flags() {
             SectionFlags::Elf { sh_type, sh_flags } => {
                 (sh_type == SHT_LLVM_OFFLOADING, true, sh_flags.contains(object::elf::SHF_ALLOC))

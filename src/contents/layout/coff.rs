@@ -1,6 +1,7 @@
 //! What is in COFF objects and in programs and libraries for Windows: headers, sections by what they are for, the relocations of
 //! each section, symbols and their names.
 
+use anyhow::{Context, Result};
 use object::pe;
 use object::read::coff::CoffHeader;
 use object::{FileKind, LittleEndian};
@@ -14,7 +15,7 @@ const SECTION: u32 = 2;
 const HEADER: u32 = 6;
 
 /// The claims to the bytes of `data`, each as `label` but for what is found out; an error for what is no such file.
-pub(super) fn read(data: &[u8], label: Label, names: &Names) -> object::read::Result<Vec<Claim<Label>>> {
+pub(super) fn read(data: &[u8], label: Label, names: &Names) -> Result<Vec<Claim<Label>>> {
     match FileKind::parse(data)? {
         FileKind::CoffBig => object(pe::AnonObjectHeaderBigobj::parse(data, &mut 0)?, data, label, names),
         FileKind::Pe32 | FileKind::Pe64 => program(data, label, names),
@@ -22,15 +23,18 @@ pub(super) fn read(data: &[u8], label: Label, names: &Names) -> object::read::Re
     }
 }
 
-fn object<H: CoffHeader>(header: &H, data: &[u8], label: Label, names: &Names) -> object::read::Result<Vec<Claim<Label>>> {
+fn object<H: CoffHeader>(header: &H, data: &[u8], label: Label, names: &Names) -> Result<Vec<Claim<Label>>> {
     let mut offset = 0;
     H::parse(data, &mut offset)?;
     let sections = header.sections(data, offset)?;
     let headers = offset + sections.len() as u64 * size_of::<pe::ImageSectionHeader>() as u64;
     let mut claims = vec![claim(0, headers, HEADER, Label { part: Part::Headers, ..label })];
     let symbols = header.symbols(data)?;
+    let mut left = data.len();
     for section in sections.iter() {
-        of_section(section, section.name(symbols.strings()).unwrap_or_default(), data, label, names, &mut claims);
+        let name = section.name(symbols.strings()).unwrap_or_default();
+        left = left.checked_sub(name.len()).context("the names of its sections share their bytes")?;
+        of_section(section, name, data, label, names, &mut claims);
     }
     let start = u64::from(header.pointer_to_symbol_table());
     if start != 0 {
@@ -42,7 +46,7 @@ fn object<H: CoffHeader>(header: &H, data: &[u8], label: Label, names: &Names) -
     Ok(claims)
 }
 
-fn program(data: &[u8], label: Label, names: &Names) -> object::read::Result<Vec<Claim<Label>>> {
+fn program(data: &[u8], label: Label, names: &Names) -> Result<Vec<Claim<Label>>> {
     let dos = pe::ImageDosHeader::parse(data)?;
     let mut offset = u64::from(dos.nt_headers_offset()) + 4;
     let start = offset;

@@ -2,20 +2,26 @@
 //! belong to. NVIDIA names the sections of a kernel after it (`.text.K`, `.nv.info.K`, `.nv.constant0.K`, `.rela.text.K`); in
 //! other images symbols say which bytes of `.text` a function has, and that of AMD's kernel descriptor is called `K.kd`.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 
 use object::elf as abi;
 
 use super::sweep::Claim;
-use super::{FunctionCode, Label, Name, Names, Part, units};
+use super::{FunctionCode, Label, Name, Names, Part, SHARING, units};
 use crate::error::Malformed;
-use crate::formats::elf::raw::{Class, FileHeader, ProgramHeader, Record, SectionHeader, Symbol};
+use crate::formats::elf::raw::{Class, FileHeader, ProgramHeader, Record, SectionHeader, Symbol, section_of_symbol};
 use crate::formats::{offload_entries, slice};
 
 /// The depths of claims inside of an ELF file.
 const SECTION: u32 = 2;
 const FUNCTION: u32 = 4;
 const HEADER: u32 = 6;
+
+/// How many dots of a section's name are looked at: the names of kernels stand behind the first few.
+const MOST_DOTS: usize = 16;
 
 /// What is in a file.
 #[derive(Debug, Default)]
@@ -31,6 +37,8 @@ struct File<'a> {
     class: Class,
     header: FileHeader,
     sections: Vec<SectionHeader>,
+    /// The section with the names of all, by its index; and what is in it.
+    names_index: usize,
     names: &'a [u8],
 }
 
@@ -47,7 +55,7 @@ pub(super) fn read(data: &[u8], label: Label, names: &Names, device: bool) -> Re
     let FileHeader { phoff, phnum, phentsize, shoff, shentsize, .. } = file.header;
     claim(phoff, u64::from(phnum) * u64::from(phentsize), HEADER, headers);
     claim(shoff, file.sections.len() as u64 * u64::from(shentsize), HEADER, headers);
-    let mut functions = if device { Functions::of(&file, names) } else { Functions::default() };
+    let mut functions = if device { Functions::of(&file, names)? } else { Functions::default() };
     let mut labels = Vec::with_capacity(file.sections.len());
     for section in &file.sections {
         let name = file.name(section);
@@ -67,7 +75,7 @@ pub(super) fn read(data: &[u8], label: Label, names: &Names, device: bool) -> Re
         segments(&file, label, &mut claim);
     }
     if device {
-        functions.claim(&file, &labels, &mut contents);
+        functions.claim(&file, &labels, &mut contents)?;
         contents.units = functions.units;
         contents.functions = functions.code;
     }
@@ -95,7 +103,7 @@ fn segments(file: &File<'_>, label: Label, claim: &mut impl FnMut(u64, u64, u32,
 impl<'a> File<'a> {
     fn open(data: &'a [u8]) -> Result<File<'a>, Malformed> {
         let (class, header) = FileHeader::read(data)?;
-        let mut file = File { data, class, header, sections: Vec::new(), names: &[] };
+        let mut file = File { data, class, header, sections: Vec::new(), names_index: 0, names: &[] };
         if header.shoff == 0 {
             return Ok(file);
         }
@@ -103,12 +111,27 @@ impl<'a> File<'a> {
         let first = SectionHeader::at(class, data, header.shoff, fault)?;
         let count = if header.shnum == 0 { first.size } else { header.shnum.into() };
         file.sections = SectionHeader::table(class, data, header.shoff, count, fault)?;
-        let names = match header.shstrndx.0 {
-            index if index == abi::SHN_XINDEX.0 => first.link as usize,
-            index => usize::from(index),
+        file.names_index = match header.shstrndx {
+            abi::SHN_XINDEX => first.link as usize,
+            index => usize::from(index.0),
         };
-        file.names = file.sections.get(names).map_or(&[], |section| file.contents(section));
+        file.names = file.strings(file.names_index);
+        let mut left = file.shared("the names of its sections share their bytes");
+        for section in &file.sections {
+            left.take(file.name(section).len() as u64)?;
+        }
         Ok(file)
+    }
+
+    /// What may be taken of bytes that are read more than once; `what` is the fault of a file of which more is.
+    fn shared(&self, what: &'static str) -> Shared {
+        Shared { left: SHARING.saturating_mul(self.data.len() as u64), fault: Malformed::new(what, self.header.shoff) }
+    }
+
+    /// The string table at this index, up to the zero that ends its last string.
+    fn strings(&self, index: usize) -> &'a [u8] {
+        let table = self.sections.get(index).map_or(&[][..], |section| self.contents(section));
+        memchr::memrchr(0, table).and_then(|last| table.get(..=last)).unwrap_or_default()
     }
 
     /// The bytes of a section; none where they are not all there.
@@ -134,6 +157,19 @@ impl<'a> File<'a> {
     }
 }
 
+/// How many bytes may still be read.
+struct Shared {
+    left: u64,
+    fault: Malformed,
+}
+
+impl Shared {
+    fn take(&mut self, bytes: u64) -> Result<(), Malformed> {
+        self.left = self.left.checked_sub(bytes).ok_or(self.fault)?;
+        Ok(())
+    }
+}
+
 /// The string at `offset` of a table; empty where there is none.
 fn text(table: &[u8], offset: u32) -> &[u8] {
     let tail = table.get(offset as usize..).unwrap_or_default();
@@ -146,41 +182,70 @@ struct Functions<'a> {
     by_name: HashMap<&'a [u8], Name>,
     code: Vec<FunctionCode>,
     units: Vec<Name>,
-    /// The symbol tables: the indices of their sections, and their symbols.
-    tables: Vec<(usize, Vec<Symbol>)>,
+    tables: Vec<Table<'a>>,
+}
+
+/// A symbol table.
+struct Table<'a> {
+    /// The index of its section.
+    index: usize,
+    /// The symbols, each with the index of the section that it is defined in; 0 for none.
+    symbols: Vec<(Symbol, usize)>,
+    /// The index of the section with their names, and what is in it.
+    strings_index: usize,
+    strings: &'a [u8],
+}
+
+impl<'a> Table<'a> {
+    /// The symbol tables of a file.
+    fn all(file: &File<'a>) -> Result<Vec<Table<'a>>, Malformed> {
+        let mut left = file.shared("its symbol tables, or the names in them, share their bytes");
+        let is_extended = |section: &&SectionHeader| section.kind == abi::SHT_SYMTAB_SHNDX;
+        let extended: HashMap<u32, &SectionHeader> =
+            file.sections.iter().filter(is_extended).map(|section| (section.link, section)).collect();
+        let mut all = Vec::new();
+        for (index, section) in file.sections.iter().enumerate().filter(|(_, section)| is_symbol_table(file, section)) {
+            let strings_index = section.link as usize;
+            let strings = file.strings(strings_index);
+            let count = section.size / Symbol::size(file.class) as u64;
+            let symbols = Symbol::table(file.class, file.data, section.offset, count, "symbol past the end").unwrap_or_default();
+            left.take((symbols.len() * Symbol::size(file.class) + strings.len()) as u64)?;
+            let indices = u32::try_from(index).ok().and_then(|index| extended.get(&index)).map(|section| file.contents(section));
+            let with_section = |(number, symbol): (usize, Symbol)| {
+                let section = section_of_symbol(file.class, number, symbol.shndx, indices);
+                (symbol, section.map_or(0, |section| section as usize))
+            };
+            let symbols: Vec<(Symbol, usize)> = symbols.into_iter().enumerate().map(with_section).collect();
+            for (symbol, _) in &symbols {
+                left.take(text(strings, symbol.name).len() as u64)?;
+            }
+            all.push(Table { index, symbols, strings_index, strings });
+        }
+        Ok(all)
+    }
 }
 
 impl<'a> Functions<'a> {
-    fn of(file: &File<'a>, names: &Names) -> Functions<'a> {
-        let mut all = Functions::default();
-        for (index, section) in file.sections.iter().enumerate() {
-            if !is_symbol_table(file, section) {
+    fn of(file: &File<'a>, names: &Names) -> Result<Functions<'a>, Malformed> {
+        let mut all = Functions { tables: Table::all(file)?, ..Functions::default() };
+        for Table { index, symbols, strings, .. } in &all.tables {
+            if !matches!(file.sections[*index].kind, abi::SHT_SYMTAB | abi::SHT_DYNSYM) {
                 continue;
             }
-            let count = section.size / Symbol::size(file.class) as u64;
-            let symbols = Symbol::table(file.class, file.data, section.offset, count, "symbol past the end").unwrap_or_default();
-            all.tables.push((index, symbols));
-        }
-        for (index, symbols) in &all.tables {
-            let kind = file.sections[*index].kind;
-            if !matches!(kind, abi::SHT_SYMTAB | abi::SHT_DYNSYM) {
-                continue;
-            }
-            let strings = strings_of(file, *index);
             all.units.extend(units::of_symbols(strings).iter().map(|unit| names.of(unit)));
-            for symbol in symbols.iter().filter(|symbol| symbol.info.st_type() == abi::STT_FUNC) {
+            for (symbol, _) in symbols.iter().filter(|(symbol, _)| symbol.info.st_type() == abi::STT_FUNC) {
                 let name = text(strings, symbol.name);
                 if !name.is_empty() {
                     all.by_name.entry(name).or_insert_with(|| names.of(name));
                 }
             }
-            let files = symbols.iter().filter(|symbol| symbol.info.st_type() == abi::STT_FILE);
-            all.units
-                .extend(files.filter_map(|symbol| units::of_file_symbol(text(strings, symbol.name))).map(|unit| names.of(unit)));
+            let files = symbols.iter().filter(|(symbol, _)| symbol.info.st_type() == abi::STT_FILE);
+            let of_files = files.filter_map(|(symbol, _)| units::of_file_symbol(text(strings, symbol.name)));
+            all.units.extend(of_files.map(|unit| names.of(unit)));
         }
         all.units.sort();
         all.units.dedup();
-        all
+        Ok(all)
     }
 
     /// The name of a section without that of a function at its end, and the function: the longest that stands after a dot.
@@ -188,7 +253,7 @@ impl<'a> Functions<'a> {
         if self.by_name.is_empty() {
             return (section, Name::NONE);
         }
-        for dot in memchr::memchr_iter(b'.', section).filter(|dot| *dot > 0) {
+        for dot in memchr::memchr_iter(b'.', section).take(MOST_DOTS).filter(|dot| *dot > 0) {
             if let Some(name) = section.get(dot + 1..).and_then(|rest| self.by_name.get(rest)) {
                 return (&section[..dot], *name);
             }
@@ -197,8 +262,7 @@ impl<'a> Functions<'a> {
     }
 
     /// Which function a symbol belongs to: the one that it names, or else the one that its section belongs to.
-    fn of_symbol(&self, name: &[u8], symbol: &Symbol, labels: &[Label]) -> Name {
-        let section = usize::from(symbol.shndx.0);
+    fn of_symbol(&self, name: &[u8], section: usize, labels: &[Label]) -> Name {
         let of_section = labels.get(section).filter(|_| section != 0).map_or(Name::NONE, |label| label.kernel);
         if of_section != Name::NONE {
             return of_section;
@@ -207,62 +271,61 @@ impl<'a> Functions<'a> {
     }
 
     /// Adds the claims of functions: to their code, their descriptors, their symbols and names.
-    fn claim(&mut self, file: &File<'_>, labels: &[Label], contents: &mut Contents) {
+    fn claim(&mut self, file: &File<'_>, labels: &[Label], contents: &mut Contents) -> Result<(), Malformed> {
         let mut claim = |start: u64, size: u64, depth: u32, to: Label| {
             contents.claims.push(Claim { start, end: start.saturating_add(size), depth, to });
         };
-        if let (Some(names), false) = (file.sections.get(usize::from(file.header.shstrndx.0)), self.by_name.is_empty()) {
-            for (section, label) in file.sections.iter().zip(labels).filter(|(_, label)| label.kernel != Name::NONE) {
-                let own = Label { kernel: label.kernel, ..labels[usize::from(file.header.shstrndx.0)] };
+        if let (Some(names), Some(of_names)) = (file.sections.get(file.names_index), labels.get(file.names_index)) {
+            // Where a section has a name, the names are in the file.
+            let named =
+                |(section, label): &(&SectionHeader, &Label)| label.kernel != Name::NONE && !file.name(section).is_empty();
+            for (section, label) in file.sections.iter().zip(labels).filter(named) {
+                let own = Label { kernel: label.kernel, ..*of_names };
                 claim(names.offset + u64::from(section.name), file.name(section).len() as u64 + 1, FUNCTION, own);
             }
         }
         let mut code = Vec::new();
         // Dynamic symbols are among the others, where there are others.
-        let all = self.tables.iter().any(|(index, _)| file.sections[*index].kind == abi::SHT_SYMTAB);
+        let all = self.tables.iter().any(|table| file.sections[table.index].kind == abi::SHT_SYMTAB);
         let telling = if all { abi::SHT_SYMTAB } else { abi::SHT_DYNSYM };
-        for (index, symbols) in &self.tables {
+        let mut left = file.shared("its functions share their code");
+        for Table { index, symbols, strings_index, strings } in &self.tables {
             let (Some(table), Some(own)) = (file.sections.get(*index), labels.get(*index)) else { continue };
-            let link = table.link as usize;
-            let strings = strings_of(file, *index);
-            for (symbol, at) in symbols.iter().zip((table.offset..).step_by(Symbol::size(file.class))) {
+            let names = file.sections.get(*strings_index).zip(labels.get(*strings_index));
+            for ((symbol, section), at) in symbols.iter().zip((table.offset..).step_by(Symbol::size(file.class))) {
                 let name = text(strings, symbol.name);
-                let kernel = self.of_symbol(name, symbol, labels);
+                let kernel = self.of_symbol(name, *section, labels);
                 if kernel != Name::NONE {
                     claim(at, Symbol::size(file.class) as u64, FUNCTION, Label { kernel, ..*own });
-                    if let (Some(held), Some(label), false) = (file.sections.get(link), labels.get(link), name.is_empty()) {
+                    if let Some((held, label)) = names.filter(|_| !name.is_empty()) {
                         let start = held.offset + u64::from(symbol.name);
                         claim(start, name.len() as u64 + 1, FUNCTION, Label { kernel, ..*label });
                     }
                 }
-                if let Some((start, label)) = place(file, symbol, labels).filter(|_| table.kind == telling) {
+                if let Some((start, label)) = place(file, symbol, *section, labels).filter(|_| table.kind == telling) {
                     let is_function = symbol.info.st_type() == abi::STT_FUNC;
                     if kernel != Name::NONE && (is_function || name.ends_with(b".kd")) {
                         claim(start, symbol.size, FUNCTION, Label { kernel, ..label });
                     }
                     if is_function && kernel != Name::NONE {
+                        left.take(symbol.size)?;
                         code.push(FunctionCode { name: kernel, offset: start, size: symbol.size, digest: None });
                     }
                 }
             }
         }
         self.code = code;
+        Ok(())
     }
 }
 
 /// Where in the file what a symbol names starts, and the label of its section; none for what has no bytes in the file.
-fn place(file: &File<'_>, symbol: &Symbol, labels: &[Label]) -> Option<(u64, Label)> {
-    let index = usize::from(symbol.shndx.0);
+fn place(file: &File<'_>, symbol: &Symbol, index: usize, labels: &[Label]) -> Option<(u64, Label)> {
     let section = file.sections.get(index).filter(|section| index != 0 && !section.is_empty_in_file())?;
     // The values of symbols in relocatable files are offsets in their sections, whose addresses are zero.
     let within = symbol.value.checked_sub(section.addr)?;
     let fits = symbol.size > 0 && within.checked_add(symbol.size)? <= section.size;
     fits.then(|| Some((section.offset.checked_add(within)?, *labels.get(index)?)))?
-}
-
-fn strings_of<'a>(file: &File<'a>, table: usize) -> &'a [u8] {
-    let link = file.sections.get(table).and_then(|table| file.sections.get(table.link as usize));
-    link.map_or(&[], |strings| file.contents(strings))
 }
 
 /// NVIDIA's second symbol table (`.nv.merc.symtab`) has a type of its own.

@@ -288,6 +288,17 @@ impl SectionHeader {
     }
 }
 
+/// The section that symbol `number` of a table is defined in, of which the symbol itself says `short`, and the table's section of
+/// indices (`SHT_SYMTAB_SHNDX`) holds `extended`. None if the symbol is undefined, common, absolute or the like.
+pub(crate) fn section_of_symbol(class: Class, number: usize, short: elf::SymbolSection, extended: Option<&[u8]>) -> Option<u32> {
+    match (short, extended) {
+        (elf::SHN_XINDEX, Some(indices)) => class.word(indices.get(number.checked_mul(4)?..)?),
+        (elf::SHN_UNDEF, _) => None,
+        (short, _) if short.0 >= elf::SHN_LORESERVE => None,
+        (short, _) => Some(short.0.into()),
+    }
+}
+
 /// Puts a note at the end of `out`, padded to four bytes, as notes of either class are.
 pub(crate) fn append_note(class: Class, owner: &[u8], kind: elf::NoteType, text: &[u8], out: &mut Vec<u8>) {
     let header = elf::NoteHeader32 {

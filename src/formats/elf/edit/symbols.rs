@@ -5,7 +5,7 @@ use super::names::Names;
 use super::read::{Object, Section};
 use super::{Edit, Numbers, SymbolView};
 use crate::error::Malformed;
-use crate::formats::elf::raw::{Record, SectionHeader, Symbol, string};
+use crate::formats::elf::raw::{Record, SectionHeader, Symbol, section_of_symbol, string};
 use object::elf;
 use std::borrow::Cow;
 
@@ -112,11 +112,6 @@ impl<'a> Table<'a> {
 
     /// The section that symbol `number` is defined in: none if it is undefined, common, absolute or the like.
     fn section_of(&self, number: usize, short: elf::SymbolSection) -> Option<u32> {
-        match (short, self.extended) {
-            (elf::SHN_XINDEX, Some((_, indices))) => self.object.class.word(indices.get(number * 4..)?),
-            (elf::SHN_UNDEF, _) => None,
-            (short, _) if short.0 >= elf::SHN_LORESERVE => None,
-            (short, _) => Some(short.0.into()),
-        }
+        section_of_symbol(self.object.class, number, short, self.extended.map(|(_, indices)| indices))
     }
 }
