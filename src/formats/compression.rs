@@ -1,5 +1,6 @@
 //! Files that are compressed as a whole, as `gzip`, `xz`, `zstd` and `bzip2` write them: which of them it is, and what is in it, as
-//! a stream. Files that were written one behind the other are read as one, as these programs do.
+//! a stream. Files that were written one behind the other are read as one, as these programs do; and zeros behind what gzip has
+//! written, which pad it to whole blocks, are passed over.
 //!
 //! ```
 //! use std::io::{Read, Write};
@@ -81,7 +82,7 @@ pub struct Unpacked<R: BufRead> {
 
 #[expect(clippy::large_enum_variant, reason = "there is one for each file, and not many at once")]
 enum Stream<R: BufRead> {
-    Gzip(flate2::bufread::MultiGzDecoder<Counted<R>>),
+    Gzip(Gzip<R>),
     Xz(lzma_rust2::XzReader<Counted<R>>),
     Zstd(zstd::stream::read::Decoder<'static, Counted<R>>),
     Bzip2(bzip2::bufread::MultiBzDecoder<Counted<R>>),
@@ -101,7 +102,7 @@ impl<R: BufRead> Unpacked<R> {
     pub fn new(compression: Compression, packed: R) -> io::Result<Self> {
         let packed = Counted { inner: packed, taken: 0 };
         let stream = match compression {
-            Compression::Gzip => Stream::Gzip(flate2::bufread::MultiGzDecoder::new(packed)),
+            Compression::Gzip => Stream::Gzip(Gzip(Some(flate2::bufread::GzDecoder::new(packed)))),
             Compression::Xz => Stream::Xz(lzma_rust2::XzReader::new_mem_limit(packed, true, XZ_MEMORY)),
             Compression::Zstd => {
                 let mut decoder = zstd::stream::read::Decoder::with_buffer(packed)?;
@@ -116,7 +117,7 @@ impl<R: BufRead> Unpacked<R> {
     /// How many bytes of the compressed file have been taken so far.
     pub fn taken(&self) -> u64 {
         match &self.stream {
-            Stream::Gzip(decoder) => decoder.get_ref().taken,
+            Stream::Gzip(Gzip(decoder)) => decoder.as_ref().map_or(0, |decoder| decoder.get_ref().taken),
             Stream::Xz(decoder) => decoder.inner().taken,
             Stream::Zstd(decoder) => decoder.get_ref().taken,
             Stream::Bzip2(decoder) => decoder.get_ref().taken,
@@ -144,6 +145,34 @@ impl<R: BufRead> Read for Unpacked<R> {
             self.failed = Some(fault);
             fault.into()
         })
+    }
+}
+
+/// Reads what gzip has written: any number of files, one behind the other. There is always a decoder between two calls.
+struct Gzip<R: BufRead>(Option<flate2::bufread::GzDecoder<Counted<R>>>);
+
+impl<R: BufRead> Read for Gzip<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(decoder) = &mut self.0 {
+            let len = decoder.read(buffer)?;
+            if len > 0 || buffer.is_empty() || !has_more(decoder.get_mut())? {
+                return Ok(len);
+            }
+            self.0 = self.0.take().map(|decoder| flate2::bufread::GzDecoder::new(decoder.into_inner()));
+        }
+        Ok(0)
+    }
+}
+
+/// Whether something follows other than zeros, which are passed over.
+fn has_more(packed: &mut impl BufRead) -> io::Result<bool> {
+    loop {
+        let part = packed.fill_buf()?;
+        let (len, zeros) = (part.len(), part.iter().take_while(|byte| **byte == 0).count());
+        packed.consume(zeros);
+        if zeros < len || len == 0 {
+            return Ok(len > 0);
+        }
     }
 }
 

@@ -53,6 +53,16 @@ fn files_are_told_and_read_also_one_behind_the_other() {
 }
 
 #[test]
+fn zeros_behind_what_gzip_has_written_are_padding() {
+    let [(compression, packed), ..] = samples();
+    let zeros = [0; 300];
+    assert_eq!(unpack(compression, &[&packed[..], &zeros].concat()).unwrap(), PLAIN);
+    assert_eq!(unpack(compression, &[&packed[..], &zeros, &packed].concat()).unwrap(), [PLAIN, PLAIN].concat());
+    let fault = unpack(compression, &[&packed[..], &zeros, b"what is no file of gzip"].concat()).unwrap_err();
+    assert_eq!(fault.what, "the compressed data is damaged");
+}
+
+#[test]
 fn files_that_are_cut_or_changed() {
     for (compression, packed) in samples() {
         for len in 1..packed.len() {
