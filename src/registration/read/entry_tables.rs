@@ -125,7 +125,10 @@ impl Layout {
 
 /// The string at an address, up to the zero that ends it.
 fn name(space: &AddressSpace<'_>, address: u64) -> Option<String> {
+    /// No name is longer. That of an entry whose name does not end is not searched to the end of a large section.
+    const LONGEST: usize = 1 << 16;
     let bytes = space.from(address)?;
+    let bytes = bytes.get(..LONGEST).unwrap_or(bytes);
     let len = memchr::memchr(0, bytes)?;
     std::str::from_utf8(bytes.get(..len)?).ok().map(str::to_owned)
 }
