@@ -301,7 +301,9 @@ fn fatbinary_entry(walk: &mut Walk<'_>, cursor: Cursor, entry: &fatbin::Entry<'_
             fatbin::Kind::Elf => "cubin",
             fatbin::Kind::Other(_) => "unread",
         };
-        walk.images.push(image::unread(walk.images.len(), &cursor, format, entry.plain_size));
+        let image = image::unread(walk.images.len(), &cursor, format, entry.plain_size);
+        walk.unread_image(&cursor, &image);
+        walk.images.push(image);
         return Ok(());
     }
     let (kind, plain_size) = (entry.kind, entry.plain_size);

@@ -36,9 +36,11 @@ pub(super) fn offload_binary(packed: &Piece, method: Method, start: Vec<u8>, siz
     })
 }
 
-/// Whether the code of a fatbinary's entry can be decompressed within the memory limit.
+/// Whether the code of a fatbinary's entry can be decompressed within the memory limit. A size that the data cannot hold is not
+/// believed: decompressing it is an error that costs nothing.
 pub(super) fn fits(packed: u64, method: fatbin::Method, size: u64) -> bool {
-    method != fatbin::Method::Lz4 || size <= LARGEST_LZ4.max(packed.saturating_mul(LARGEST_LZ4_GROWTH))
+    let is_small = size <= LARGEST_LZ4.max(packed.saturating_mul(LARGEST_LZ4_GROWTH));
+    method != fatbin::Method::Lz4 || is_small || size > packed.saturating_mul(LZ4_GROWTH)
 }
 
 /// Decompresses the code of a fatbinary's entry for which [`fits`] holds.

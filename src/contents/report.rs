@@ -305,13 +305,11 @@ impl Place {
             _ => None,
         })
     }
-}
 
-impl Place {
     /// Where it is in the file.
     pub(super) fn within(&self) -> String {
         let text = Place { file: PathBuf::new(), steps: self.steps.clone() }.to_string();
-        text.trim_start_matches(": ").to_owned()
+        text.strip_prefix(": ").unwrap_or(&text).to_owned()
     }
 }
 

@@ -171,6 +171,46 @@ fn a_size_that_lies_is_an_error_and_costs_nothing() {
     assert!(of(&lying).errors[0].contains("uncompressed size is more than"), "{:?}", of(&lying).errors);
 }
 
+/// A fatbinary with a cubin for sm_90 in an LZ4 block, which is said to be of `plain_size` bytes.
+fn with_lz4(stored: &[u8], plain_size: u64) -> Vec<u8> {
+    let mut entry = [0; 64];
+    entry[0] = 2;
+    entry[4] = 64;
+    entry[8..16].copy_from_slice(&(stored.len() as u64).to_le_bytes());
+    entry[16..20].copy_from_slice(&(stored.len() as u32).to_le_bytes());
+    entry[28] = 90;
+    entry[40..48].copy_from_slice(&0x2001_u64.to_le_bytes());
+    entry[56..].copy_from_slice(&plain_size.to_le_bytes());
+    let size = (entry.len() + stored.len()) as u64;
+    [&fatbin::MAGIC[..], &1u16.to_le_bytes(), &16u16.to_le_bytes(), &size.to_le_bytes(), &entry, stored].concat()
+}
+
+#[test]
+fn what_takes_too_much_memory_to_inflate_is_an_image_all_the_same() {
+    const PLAIN: u64 = 70 << 20;
+    let stored = vec![0; 300_000];
+    let bytes = with_lz4(&stored, PLAIN);
+    assert_eq!(images(&of(&bytes)), [format!(" nvptx64-nvidia-cuda sm_90 {PLAIN}")]);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    std::fs::write(&path, &bytes).unwrap();
+    let shell = Arc::new(Shell::from_write("test", Box::new(std::io::sink())));
+    let session = Session::new(shell, SessionOptions::default());
+    let options = Options { sizes: Some(Arc::default()), ..Options::default() };
+    let (footprint, _, errors) = Reader::new(options, &session).footprint(&path).unwrap();
+    assert_eq!((footprint.size, footprint.images.len(), errors.len()), (bytes.len() as u64, 1, 0));
+    let of_image: Vec<(u64, u64)> = footprint
+        .leaves
+        .iter()
+        .filter(|leaf| leaf.label.image.place() == Some(0))
+        .map(|leaf| (leaf.file, leaf.inflated))
+        .collect();
+    assert_eq!(of_image, [(stored.len() as u64, PLAIN)]);
+    // More than LZ4 can hold is a lie.
+    let lie = with_lz4(&stored, 1 << 50);
+    assert!(of(&lie).errors[0].contains("inflated size is more than the compressed data can hold"), "{:?}", of(&lie).errors);
+}
+
 #[test]
 fn no_changed_byte_and_no_prefix_breaks_it() {
     let plain = several(3, 40, &TWO);

@@ -235,6 +235,16 @@ impl Walk<'_> {
         self.object(cursor, Fill::Device(index))
     }
 
+    /// Notes an image that is compressed and is not inflated.
+    pub(in crate::contents) fn unread_image(&mut self, cursor: &Cursor, image: &Image) {
+        let inner = self.sized_image(cursor, image);
+        let Some(layout) = &mut self.layout else { return };
+        let Some(label) = layout.spaces.get(inner.spot.space).map(|space| Label { part: Part::Image, ..space.label }) else {
+            return;
+        };
+        layout.claim(&inner, &inner.piece, 0, To::Unread(label, image.size, 0));
+    }
+
     /// Goes into what `packed` inflates to: `job` inflates it and goes on. Where sizes are wanted, that is done when all else has
     /// been gone through, on all cores; the bytes of `packed` belong to what comes out.
     pub(in crate::contents) fn inflated(
