@@ -1,5 +1,5 @@
 //! What comments refer to can be looked up: every `docs/spec/FILE.md N` is a chapter or a row of that file, and every other path below
-//! `docs/` is a file.
+//! `docs/` is a file; so is every path of a source below `tests/`.
 
 #![expect(clippy::expect_used, reason = "a test that cannot read the sources has failed")]
 
@@ -69,6 +69,30 @@ fn what_comments_refer_to_is_there() {
     }
     assert!(wrong.is_empty(), "nobody can look up:\n  {}", wrong.join("\n  "));
     assert!(seen > 50, "{seen} references are found: is that all?");
+}
+
+/// The sources below `tests/` that `text` names.
+fn tests(text: &str) -> Vec<&str> {
+    let is_path = |c: char| c.is_ascii_alphanumeric() || "/-_.".contains(c);
+    let starts = text.match_indices("tests/").filter(|(at, _)| !text[..*at].ends_with(is_path)).map(|(at, _)| &text[at..]);
+    let paths = starts.map(|rest| &rest[..rest.find(|c| !is_path(c)).unwrap_or(rest.len())]);
+    paths.map(|path| path.trim_end_matches('.')).filter(|path| path.ends_with(".rs")).collect()
+}
+
+#[test]
+fn tests_that_are_named_are_there() {
+    assert_eq!(tests("`tests/a.rs`, tests/b-c/d.rs. src/tests/no.rs tests/folder"), ["tests/a.rs", "tests/b-c/d.rs"]);
+    let (mut seen, mut wrong) = (0, Vec::new());
+    for path in ["src", "tests"].iter().flat_map(|folder| sources(&root().join(folder))).filter(|path| !path.ends_with(file!())) {
+        for named in tests(&fs::read_to_string(&path).expect("a source")) {
+            seen += 1;
+            if !root().join(named).is_file() {
+                wrong.push(format!("{}: {named}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "nobody can look up:\n  {}", wrong.join("\n  "));
+    assert!(seen > 2, "{seen} references are found: is that all?");
 }
 
 #[test]
