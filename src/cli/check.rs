@@ -1,6 +1,5 @@
 //! `offld check FILE…`: whether what files register is there, or which image a device would load. The exit status is the answer.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use crate::error::{Error, Silent};
 use crate::model::{OffloadKind, printable};
 use crate::sys::native::Machine;
 use crate::sys::session::{OFFLD_NATIVE_ROOT, Session, SessionOptions};
-use crate::sys::shell::Shell;
+use crate::sys::shell::{self, Shell};
 use crate::target::device::{Device, Wanted};
 use crate::tools::check::report::Answer;
 use crate::tools::check::{Asked, Request, check, text};
@@ -57,9 +56,9 @@ pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
     } else {
         text::text(&report)
     };
-    // A reader that has closed the pipe is not an error.
-    let _ = std::io::stdout().write_all(out.as_bytes());
+    let printed = shell::print(&out);
     report.files.iter().flat_map(|file| &file.errors).for_each(|error| shell.error(error));
+    printed.map_err(super::inspect::with_status)?;
     match report.answer {
         Answer::Yes => Ok(()),
         Answer::No | Answer::Unknown => Err(Silent { status: NO }.into()),

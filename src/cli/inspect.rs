@@ -1,7 +1,6 @@
 //! `offld inspect FILE…`: lists the device code in files, as a table or as JSON. The exit status says whether there is any.
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use crate::contents::report::Report;
 use crate::error::{self, Silent, StepFailed};
 use crate::store::settings;
 use crate::sys::session::{Session, SessionOptions};
-use crate::sys::shell::Shell;
+use crate::sys::shell::{self, Shell};
 use crate::sys::table::Style;
 use crate::tools::inspect::{Request, inspect, table};
 
@@ -80,9 +79,9 @@ pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
         let style = Style { bytes, mangled: no_demangle, width };
         if summary { table::summary(&report, style) } else { table::text(&report, style) }
     };
-    // A reader that has closed the pipe is not an error.
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    let printed = shell::print(&text);
     report.files.iter().flat_map(|file| &file.errors).for_each(|error| shell.error(error));
+    printed.map_err(with_status)?;
     match status(&report) {
         0 => Ok(()),
         status => Err(Silent { status }.into()),

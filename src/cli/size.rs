@@ -2,7 +2,7 @@
 //! release, and whether limits are kept.
 
 use std::ffi::OsString;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::model::OffloadKind;
 use crate::store::settings::parse_size;
 use crate::sys::native::Machine;
 use crate::sys::session::{Session, SessionOptions};
-use crate::sys::shell::Shell;
+use crate::sys::shell::{self, Shell};
 use crate::sys::table::Style;
 use crate::target::{Selector, Target};
 use crate::tools::size::budget::{Budget, Outcome};
@@ -116,10 +116,10 @@ enum Sort {
 pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
     let (sizes, outcomes, text) = report(options, &session).map_err(with_status)?;
-    // A reader that has closed the pipe is not an error.
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    let printed = shell::print(&text);
     sizes.files.iter().flat_map(|file| &file.errors).for_each(|error| shell.error(error));
     outcomes.iter().filter(|outcome| !outcome.kept).for_each(|outcome| shell.error(&format!("over budget: {}", outcome.why)));
+    printed.map_err(with_status)?;
     if sizes.files.iter().any(|file| !file.errors.is_empty()) {
         return Err(Silent { status: UNREADABLE }.into());
     }

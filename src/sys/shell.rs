@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, Result};
 
 use crate::model::{printable, printable_lines};
 
@@ -103,6 +105,18 @@ impl Shell {
         // A link does not fail because stderr is closed.
         let _ = err.write_fmt(text);
         let _ = err.flush();
+    }
+}
+
+/// Writes a report to stdout.
+///
+/// # Errors
+/// It cannot be written. A reader (`head`, say) that has closed the pipe has what it wanted, and is none.
+pub(crate) fn print(text: &str) -> Result<()> {
+    let mut stdout = std::io::stdout();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        result => result.context("cannot write to stdout"),
     }
 }
 

@@ -1,8 +1,8 @@
 //! Listing: prints the ids of a file's code objects, as they are stored, in the order of the file (docs/spec/containers.md 2.11).
 
-use std::io::{self, BufReader, Read, Write};
+use std::io::{BufReader, Read};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use super::container::{self, Hint};
 use super::kinds::{Layout, layout};
@@ -13,6 +13,7 @@ use crate::formats::compressed::{Header, Unpack};
 use crate::io::piece::{Piece, Spool};
 use crate::model::printable;
 use crate::sys::session::Session;
+use crate::sys::shell;
 
 /// Prints the ids.
 pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
@@ -47,11 +48,7 @@ pub(super) fn hint(layout: Layout) -> Hint {
 
 fn print(ids: &[String]) -> Result<()> {
     let text: String = ids.iter().map(|id| format!("{}\n", printable(id))).collect();
-    match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
-        // The reader (`head`, say) has closed the pipe: it has what it wanted.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result.context("cannot write to stdout"),
-    }
+    shell::print(&text)
 }
 
 /// The ids in compressed bundles that follow one another, each decompressed no further than its header goes. `None` where the file

@@ -3,12 +3,13 @@
 use libtest_mimic::Trial;
 
 use super::{change, check, find, list, object, program};
-use crate::support::{OFFLOAD, Outcome, Work, expect_equal, llvm, output, passed, run, text, with_llvm};
+use crate::support::{OFFLOAD, Outcome, Work, expect_equal, expect_in, llvm, output, passed, run, text, with_llvm};
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("check::output::wheels_folders_and_archives", many),
         with_llvm("check::output::members_of_one_name", same_names),
+        with_llvm("check::output::a_report_that_cannot_be_written", full),
     ]
 }
 
@@ -101,5 +102,23 @@ fn same_names() -> Outcome {
         }
     }
     check(&work, ["bad.a"])?.expect("no-image", "no", "1 kernel is registered with OpenMP, and there is no image for it")?;
+    passed()
+}
+
+/// A report that does not fit onto the disk is an error of all commands that write one; a reader that has left is none.
+fn full() -> Outcome {
+    let work = Work::new();
+    object(&work)?;
+    for command in ["check", "inspect", "size"] {
+        let mut line = work.command("sh");
+        line.args(["-c", "\"$0\" \"$1\" main.o > /dev/full"]).arg(crate::support::offld()).arg(command);
+        let ended = output(&mut line)?;
+        expect_equal(command, "2", &ended.status.code().unwrap_or(-1).to_string())?;
+        expect_in(&text(&ended.stderr), "error: cannot write to stdout: No space left on device")?;
+        let mut line = work.command("bash");
+        line.args(["-c", "\"$0\" \"$1\" main.o | true; exit ${PIPESTATUS[0]}"]).arg(crate::support::offld()).arg(command);
+        let ended = output(&mut line)?;
+        expect_equal(&format!("{command} into a closed pipe"), "0", &ended.status.code().unwrap_or(-1).to_string())?;
+    }
     passed()
 }
