@@ -1,5 +1,7 @@
 //! The sum is the size of the file: of a file of every format, of what tools of all kinds make, and of damaged files.
 
+use std::path::PathBuf;
+
 use libtest_mimic::{Failed, Trial};
 
 use super::{adds_up, bytes, row, size};
@@ -32,9 +34,7 @@ fn containers() -> Outcome {
     work.file("host", "");
     let targets = "-targets=host-x86_64-unknown-linux-gnu,hip-amdgcn-amd-amdhsa--gfx90a,hip-amdgcn-amd-amdhsa--gfx1100";
     let inputs = ["-input=host", "-input=one", "-input=two"];
-    for (name, more) in [("bundle", &[][..]), ("ccob", &["-compress"]), ("text", &[])] {
-        let kind = if name == "text" { "-type=ll" } else { "-type=o" };
-        let kind = if name == "bundle" || name == "ccob" { "-type=bc" } else { kind };
+    for (name, kind, more) in [("bundle", "-type=bc", &[][..]), ("ccob", "-type=bc", &["-compress"]), ("text", "-type=ll", &[])] {
         let mut command = work.command(llvm("clang-offload-bundler"));
         run(command.args([kind, targets]).args(inputs).args(more).arg(format!("-output={name}")))?;
     }
@@ -139,11 +139,13 @@ fn damaged() -> Outcome {
 fn of_this_system() -> Outcome {
     let work = Work::new();
     let mut looked_at = 0;
-    for folder in ["/usr/lib/x86_64-linux-gnu", "/usr/bin", "/usr/lib/gcc/x86_64-linux-gnu/12"] {
+    let mut folders = ["/usr/lib/x86_64-linux-gnu", "/usr/bin"].map(PathBuf::from).to_vec();
+    // A folder for each release of gcc that is installed.
+    folders.extend(std::fs::read_dir("/usr/lib/gcc/x86_64-linux-gnu")?.filter_map(|entry| Some(entry.ok()?.path())));
+    for folder in folders {
         let mut paths: Vec<_> = std::fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
         paths.sort();
-        let is_file =
-            |path: &std::path::PathBuf| std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() < 8 << 20);
+        let is_file = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() < 8 << 20);
         for path in paths.into_iter().filter(is_file).step_by(40).take(10) {
             adds_up(&work, path.to_str().ok_or("a path that is not UTF-8")?)?;
             looked_at += 1;
