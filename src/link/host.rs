@@ -5,8 +5,9 @@ mod argument_versions;
 mod runtime;
 
 use std::collections::HashSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{BufWriter, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -50,14 +51,23 @@ pub(crate) fn command(ledger: &Ledger, linker: &Path, additions: &[OsString], li
 }
 
 /// The arguments (`-m` and its value) with which ld.lld can be started before the other arguments are known; none for other
-/// linkers, and if the line has no `-m`.
+/// linkers, if the line has no `-m`, and if it reads what comes through its stdin, by which it is told the other arguments then.
 pub(crate) fn preload_args(ledger: &Ledger, linker: &Path) -> Option<Vec<OsString>> {
     if !toolchain::is_ld_lld(linker) {
         return None;
     }
     let line = ledger.host_line(&[], &[]);
+    if line.iter().any(|arg| names_stdin(arg)) {
+        return None;
+    }
     let at = line.iter().position(|arg| arg == "-m")?;
     line.get(at..at + 2).map(<[OsString]>::to_vec)
+}
+
+/// Whether an argument, or the value after its `=`, is one of the paths of the stream that a process is given as its stdin.
+fn names_stdin(arg: &OsStr) -> bool {
+    const PATHS: [&str; 3] = ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"];
+    PATHS.iter().any(|path| arg.as_bytes().ends_with(path.as_bytes()))
 }
 
 /// The arguments added for registration: the objects, and for lld with `--gc-sections` the option that keeps the entry tables.

@@ -155,9 +155,12 @@ fn device_images(
     // The contents of every file that the command line names, archives as their members.
     let extract = session.trace.span(span::EXTRACT, 0);
     let search = search(request);
-    // The host linker is started as soon as there is something to register, so that it loads while everything else is done.
+    // The host linker is started as soon as there is something to register, or much to look through, so that it loads while everything
+    // else is done.
     let mut starter = background.linker_starter(ledger, linker);
-    let inputs = inputs::open(&input_specs(request, &search), &search, &mut |kind, data| starter.look(kind, data))?;
+    let specs = input_specs(request, &search);
+    starter.expect(specs.len());
+    let inputs = inputs::open(&specs, &search, &mut |kind, data| starter.look(kind, data))?;
 
     // Every device image in the inputs. After this, only the symbol tables of the user's files are read.
     let found = scan::scan(&inputs)?;

@@ -101,6 +101,11 @@ pub trait Run: Send + Sync {
     /// Replaces this process by `cmd` where possible, else runs it like `run`. The caller must have nothing left to clean up.
     fn replace(&self, cmd: &Cmd) -> Result<()>;
 
+    /// Whether [`Run::replace`] can replace this process: it belongs to nobody else, and commands are run.
+    fn can_be_replaced(&self) -> bool {
+        false
+    }
+
     /// The path in `found`; in a dry run, the bare `name` if the program was not found.
     fn program(&self, found: Result<PathBuf>, _name: &str) -> Result<PathBuf> {
         found
@@ -287,6 +292,10 @@ impl Run for Real {
         }
         running();
         Ok((self.end(child, cmd, Some(&mut captured), stdout)?, captured))
+    }
+
+    fn can_be_replaced(&self) -> bool {
+        !self.embedded
     }
 
     fn replace(&self, cmd: &Cmd) -> Result<()> {

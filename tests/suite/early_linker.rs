@@ -1,7 +1,7 @@
 //! ld.lld is started before its line is known, and told the line through a pipe: the line must reach it as it is, and a linker that is not
 //! needed must be gone without a word.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use libtest_mimic::{Failed, Trial};
 
@@ -15,6 +15,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         with_llvm("early_linker::odd_names_reach_it", odd_names),
         with_llvm("early_linker::it_is_gone_when_it_is_not_needed", not_needed),
         with_llvm("early_linker::its_errors_are_told_as_ever", errors),
+        with_llvm("early_linker::a_linker_that_reads_stdin_is_given_it", stdin),
+        with_llvm("early_linker::many_objects_without_device_code", many_objects),
     ]
 }
 
@@ -87,5 +89,65 @@ fn errors() -> Outcome {
     expect_in(&said, "error: host link failed: 'ld.lld' exited with status 1")?;
     expect_not_in(&said, "/dev/stdin")?;
     expect_equal("processes that are left", "0", &at_work(&work)?.to_string())?;
+    passed()
+}
+
+/// A linker that is told its line through its stdin could not read a script from there.
+fn stdin() -> Outcome {
+    let work = Work::new();
+    compiled(&work, "main.o")?;
+    let script = work.file("script", "{ global: main; local: *; };");
+    for path in ["/dev/stdin", "/proc/self/fd/0"] {
+        let option = format!("-Wl,--version-script={path}");
+        run(link(&work, &["main.o", &option, "-o", "program"]).stdin(std::fs::File::open(&script)?))?;
+        expect_equal("the program", "42\n", &run_offloaded(&mut work.command("./program"))?)?;
+    }
+    passed()
+}
+
+/// With many inputs the linker loads before it is known that there is no device code. It then does what it does alone: the same
+/// output, the same messages and exit status.
+fn many_objects() -> Outcome {
+    let work = Work::new();
+    let mut words = vec!["main.o".to_owned()];
+    let assemble = |name: &str, code: String| -> Outcome {
+        let source = work.file(&format!("{name}.s"), code);
+        run(work.command(llvm("clang")).arg("-c").arg(source).arg("-o").arg(format!("{name}.o")))?;
+        passed()
+    };
+    assemble("main", ".globl main\nmain: movl datum7(%rip), %eax\nret\n".to_owned())?;
+    for number in 0..130 {
+        assemble(&format!("datum{number}"), format!(".globl datum{number}\n.data\ndatum{number}: .long {number}\n"))?;
+        words.push(format!("datum{number}.o"));
+    }
+    let line = |driver: &[&str], words: &[String]| {
+        let mut command = work.command(llvm("clang"));
+        command.args(driver).args(words);
+        command
+    };
+    let alone = ["-fuse-ld=lld", "-o", "out"];
+    let linker = format!("--ld-path={}", made().links.join("ld.offld").display());
+    let through_offld = [linker.as_str(), "-o", "out"];
+    let result = |driver: &[&str], words: &[String]| -> Result<(Option<i32>, String, Option<Vec<u8>>), Failed> {
+        let ended = line(driver, words).env("OFFLD_LINKER", llvm("ld.lld")).stdin(Stdio::null()).output()?;
+        let program = std::fs::read(work.path().join("out")).ok();
+        let _ = std::fs::remove_file(work.path().join("out"));
+        Ok((ended.status.code(), String::from_utf8_lossy(&ended.stderr).replace("offld", "lld"), program))
+    };
+    let missing = [&words[..], &["gone.o".to_owned()]].concat();
+    let undefined = words.iter().filter(|word| *word != "datum7.o").cloned().collect::<Vec<_>>();
+    let shown = [&words[..], &["-Wl,--trace".to_owned()]].concat();
+    for words in [&words, &missing, &undefined, &shown] {
+        let (own, ours) = (result(&alone, words)?, result(&through_offld, words)?);
+        expect_equal("the status", &format!("{:?}", own.0), &format!("{:?}", ours.0))?;
+        expect_equal("what is said", &own.1, &ours.1)?;
+        expect_equal("whether the programs are equal", "true", &(own.2 == ours.2).to_string())?;
+        expect_equal("processes that are left", "0", &at_work(&work)?.to_string())?;
+    }
+    expect_equal("the program's status", "Some(7)", &{
+        run(&mut line(&through_offld, &words))?;
+        format!("{:?}", work.command("./out").status()?.code())
+    })?;
+    work.expect_no_temps()?;
     passed()
 }

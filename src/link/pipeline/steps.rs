@@ -10,7 +10,7 @@ use super::line_inputs::{input_specs, out_name, search};
 use super::reading_order::{loads, reading};
 use crate::args::request::{LinkRequest, LlvmOption};
 use crate::args::{Ledger, Role, link_exe};
-use crate::error::StepFailed;
+use crate::error::{Silent, StepFailed};
 use crate::formats::{bitcode, offload_binary};
 use crate::io::bytes::Bytes;
 use crate::link::device::Linked;
@@ -91,7 +91,8 @@ pub(super) fn check_host(request: &LinkRequest, host_triple: &str) -> Result<()>
 }
 
 /// The host link with the user's command line, and `endings` if an output of a relocatable link needs a library: by this process
-/// itself, unless the linker runs already or a trace is wanted.
+/// itself, unless the linker runs already or a trace is wanted. An error of a linker that runs already is told by the linker alone,
+/// as it is where this process becomes the linker.
 pub(super) fn plain_link(
     ledger: &Ledger,
     preloaded: Option<PreloadedLinker>,
@@ -105,7 +106,9 @@ pub(super) fn plain_link(
         session.runner.replace(&line)
     } else {
         let _host = session.trace.span(span::HOST, 0);
-        session.runner.run_preloaded(preloaded, &line, &|| ()).map(drop)
+        let in_its_place = preloaded.is_some() && session.runner.can_be_replaced() && !request.verbose;
+        let ran = session.runner.run_preloaded(preloaded, &line, &|| ()).map(drop);
+        ran.map_err(|error| if in_its_place { told_by_linker(error) } else { error })
     };
     remove_output_if_stopped(result, request, session)
 }
@@ -143,14 +146,27 @@ pub(super) fn host_link(
 /// The report of a host linker that has told of a fault in its line: without the command and its inputs, hundreds of words.
 fn one_line(error: anyhow::Error) -> anyhow::Error {
     match error.downcast_ref::<StepFailed>() {
-        Some(StepFailed { report, status }) if *status < 128 => match report.split_once('\n') {
-            Some((first, _)) if first.contains(" exited with status ") => {
+        Some(StepFailed { report, status }) if *status < 128 && ended_itself(report) => match report.split_once('\n') {
+            Some((first, _)) => {
                 StepFailed { report: format!("{first} (--wrapper-verbose shows its command)"), status: *status }.into()
             }
             _ => error,
         },
         _ => error,
     }
+}
+
+/// What is left to say of a linker that ended with an exit status of its own: that status.
+fn told_by_linker(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref::<StepFailed>() {
+        Some(StepFailed { report, status }) if *status < 128 && ended_itself(report) => Silent { status: *status }.into(),
+        _ => error,
+    }
+}
+
+/// Whether the report is that of a program that could be started and was not ended by a signal.
+fn ended_itself(report: &str) -> bool {
+    report.lines().next().is_some_and(|first| first.contains(" exited with status "))
 }
 
 /// The report of failed device links, with what is to be done about symbols that they left undefined.
