@@ -202,9 +202,10 @@ fn found_variables(cursor: &Cursor, wanted: Option<&str>) -> Result<Vec<Variable
     let file = object::File::parse(cursor.piece.bytes())?;
     let mut found = Vec::new();
     let looked_into = self::found(cursor)?;
-    let triples = sycl_triples(&file);
-    for symbol in file.symbols() {
-        let (Ok(name), Some(index)) = (symbol.name(), symbol.section_index()) else { continue };
+    let symbols = image_symbols(cursor, &file)?;
+    let triples = sycl_triples(&file, &symbols);
+    for (symbol, name) in symbols {
+        let Some(index) = symbol.section_index() else { continue };
         let kind = match name.strip_prefix(SYCL_VARIABLE) {
             Some(rest) if is_sycl_image(rest) => "sycl",
             _ if name.starts_with(OPENMP_VARIABLE) && !name.starts_with(".omp_offloading.device_images") => "openmp",
@@ -263,12 +264,28 @@ fn sycl_index(name: &str) -> Option<&str> {
     rest.strip_suffix(".data").or(rest.strip_prefix("data.").and_then(|rest| rest.rsplit('.').next()))
 }
 
+/// The symbols that have names of images or of what belongs to them.
+fn image_symbols<'f>(cursor: &Cursor, file: &'f object::File<'f>) -> Result<Vec<(object::Symbol<'f, 'f>, &'f str)>> {
+    let mut found = Vec::new();
+    let mut left = SHARING.saturating_mul(cursor.piece.size());
+    for symbol in file.symbols() {
+        let Ok(name) = symbol.name_bytes() else { continue };
+        left = left.checked_sub(name.len() as u64).ok_or_else(|| anyhow!("the names of its symbols share their bytes"))?;
+        if let Some(name) =
+            std::str::from_utf8(name).ok().filter(|name| name.starts_with(SYCL_VARIABLE) || name.starts_with(OPENMP_VARIABLE))
+        {
+            found.push((symbol, name));
+        }
+    }
+    Ok(found)
+}
+
 /// The triples of a program's SYCL images, by the part of the name that identifies the image. Each triple is in a variable of its
 /// own.
-fn sycl_triples(file: &object::File<'_>) -> HashMap<String, String> {
+fn sycl_triples(file: &object::File<'_>, symbols: &[(object::Symbol<'_, '_>, &str)]) -> HashMap<String, String> {
     let mut triples = HashMap::new();
-    for symbol in file.symbols() {
-        let index = symbol.name().ok().and_then(|name| name.strip_prefix(SYCL_VARIABLE)?.strip_prefix("target."));
+    for (symbol, name) in symbols {
+        let index = name.strip_prefix(SYCL_VARIABLE).and_then(|rest| rest.strip_prefix("target."));
         let section = symbol.section_index().and_then(|section| file.section_by_index(section).ok());
         if let (Some(index), Some(section)) = (index, section)
             && let Ok(Some(text)) = section.data_range(symbol.address(), symbol.size().min(LONGEST_TRIPLE))

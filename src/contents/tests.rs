@@ -230,3 +230,37 @@ fn no_changed_byte_and_no_prefix_breaks_it() {
         }
     }
 }
+
+/// An object for x86-64 with `count` symbols that all have the one name in its string table.
+fn object_of_one_name(count: usize, name: &str) -> Vec<u8> {
+    const HEADER: u64 = 64;
+    let strings = [b"\0", name.as_bytes(), b"\0"].concat();
+    // Offsets in the table: of the name, and of its last byte, which is the name of the sections.
+    let last = name.len() as u32;
+    let strings_at = HEADER + 24 * (1 + count as u64);
+    let sections_at = strings_at + strings.len() as u64;
+    let symbol = |name: u32| [&name.to_le_bytes()[..], &[0; 4], &words(&[0, 0])].concat();
+    let section = |name: u32, kind: u32, offset: u64, size: u64, link: u32, entry: u64| {
+        let numbers = [name.to_le_bytes(), kind.to_le_bytes()].concat();
+        [numbers, words(&[0, 0, offset, size]), [link.to_le_bytes(), [0; 4]].concat(), words(&[1, entry])].concat()
+    };
+    let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
+    bytes.resize(16, 0);
+    bytes.extend([1, 0, 62, 0, 1, 0, 0, 0]);
+    bytes.extend(words(&[0, 0, sections_at]));
+    bytes.extend([0, 0, 0, 0, 64, 0, 0, 0, 0, 0, 64, 0, 3, 0, 2, 0]);
+    bytes.extend([vec![0; 24], symbol(1).repeat(count), strings.clone()].concat());
+    bytes.extend(section(0, 0, 0, 0, 0, 0));
+    bytes.extend(section(last, 2, HEADER, 24 * (1 + count as u64), 2, 24));
+    bytes.extend(section(last, 3, strings_at, strings.len() as u64, 0, 0));
+    bytes
+}
+
+/// Looking up each name of a large object of this kind took minutes.
+#[test]
+fn names_of_symbols_that_share_their_bytes_are_an_error() {
+    let name = "_ZTS".repeat(5000);
+    assert_eq!(of(&object_of_one_name(4, &name)).errors, [""; 0]);
+    let errors = of(&object_of_one_name(20, &name)).errors;
+    assert!(errors.len() == 1 && errors[0].ends_with("the names of its symbols share their bytes"), "{errors:?}");
+}
