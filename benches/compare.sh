@@ -58,6 +58,8 @@ for group in "${groups[@]}"; do
     "group_$group"
 done
 echo
+program_size > program-size
+cat program-size
 table_legend
 if [ -n "$write" ]; then
     results > results.md

@@ -3,6 +3,16 @@
 
 version() { "$@" --version 2>/dev/null | head -n 1; }
 
+# What the program takes on a disk when it is installed. Where that is more than its bound, it counts as a row that misses it.
+program_size() { # to stdout
+    local size most
+    most=$(bound program MEMORY)
+    strip -o stripped "$offld"
+    size=$(awk -v bytes="$(stat -c %s stripped)" 'BEGIN { printf "%.1f", bytes / 1048576 }')
+    echo "offld itself, stripped: $size MiB (at most $most)."
+    awk -v size="$size" -v most="$most" 'BEGIN { exit size + 0 > most + 0 }' || { say "offld is larger than $most MiB"; misses=$((misses + 1)); }
+}
+
 results() { # to stdout, of $work/table
     local commit
     commit=$(git -C "$benches" rev-parse --short=12 HEAD 2>/dev/null || echo 'no commit')
@@ -28,6 +38,7 @@ each row is.
 EOF
     cat "$work/table"
     echo
+    cat "$work/program-size"
     table_legend
     echo
     cat "$benches/notes.md"
