@@ -138,7 +138,8 @@ impl LinkerStarter<'_> {
     /// Where there is no device code after all, it does the link as it is.
     pub(super) fn expect(&mut self, inputs: usize) {
         if inputs > Self::MANY && self.background.session.runner.can_be_replaced() && threads::count() > 1 {
-            self.start();
+            // Also with a new cache: whether there is a compiler that should go first is not known yet.
+            self.start_if(true);
         }
     }
 
@@ -155,10 +156,14 @@ impl LinkerStarter<'_> {
     /// Starts the linker, unless that is done or left to [`Background::start_late_linker`]. Returns the arguments that it is started
     /// with, or none if it cannot be started early.
     pub(super) fn start(&mut self) -> Option<Vec<OsString>> {
+        self.start_if(!self.background.compiler_goes_first())
+    }
+
+    fn start_if(&mut self, now: bool) -> Option<Vec<OsString>> {
         let Self { background, ledger, linker, .. } = *self;
         let start = || {
             let args = host::preload_args(ledger, linker).filter(|_| !background.request.emit_fatbin_only)?;
-            if !background.compiler_goes_first() {
+            if now {
                 background.start_linker(linker, &args);
             }
             Some(args)
