@@ -24,7 +24,8 @@ impl Drop for Work {
             }
             let rows = json["total"]["rows"].as_array().into_iter().flatten();
             let counted: u64 = rows.filter(|row| row["name"] == name).map(|row| super::leaves(row).0).sum();
-            let size = std::fs::metadata(name).map_or(0, |meta| meta.len());
+            // A tool that was stopped can remove its temporary files later than the test ends.
+            let Ok(size) = std::fs::metadata(name).map(|meta| meta.len()) else { continue };
             assert!(counted == size || holds_thin_archive(Path::new(name)), "{name}: {counted} bytes were counted of {size}");
         }
     }
