@@ -70,6 +70,8 @@ pub use facade::{
 #[doc(hidden)]
 pub mod programs {
     pub use crate::cli::main;
+    pub use crate::io::piece::Piece;
+    pub use crate::io::resize::{Patch, Replacement, resize};
     pub use crate::io::rope::Rope;
     pub use crate::llvm::protocol;
     pub use crate::store::{Cache, Digest, Event, RemoteSettings, Store};

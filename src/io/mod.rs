@@ -7,4 +7,5 @@ pub(crate) mod copy;
 pub(crate) mod loader;
 pub(crate) mod outputs;
 pub(crate) mod piece;
+pub(crate) mod resize;
 pub(crate) mod rope;

@@ -13,11 +13,11 @@ mod relocations;
 mod symbols;
 
 #[cfg(test)]
-mod tests;
+pub(in crate::formats::elf) mod tests;
 
 pub use entry_tables::{entry_table_tag, is_fat_section, rename_entry_tables};
 pub use layout::Rewritten;
-pub(in crate::formats) use layout::{Edited, renumber, tables};
+pub(in crate::formats) use layout::{Edited, file_align, renumber, tables};
 
 use crate::error::Malformed;
 use crate::formats::elf::raw::Class;

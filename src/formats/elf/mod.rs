@@ -21,6 +21,7 @@ pub mod edit;
 pub mod interface;
 pub mod link_note;
 pub(crate) mod raw;
+pub(crate) mod resize;
 pub mod wrapper_notes;
 
 use object::read::elf::{FileHeader, SectionHeader};

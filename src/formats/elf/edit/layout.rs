@@ -102,7 +102,8 @@ pub(super) fn lay_out<'a>(object: &Object<'a>, numbers: &Numbers, edited: Vec<Ed
     Ok(Rewritten { parts })
 }
 
-fn file_align(align: u64) -> u64 {
+/// The alignment in a file of a section with this alignment.
+pub(in crate::formats) fn file_align(align: u64) -> u64 {
     if align.is_power_of_two() { align.min(MAX_FILE_ALIGN) } else { 1 }
 }
 

@@ -1,6 +1,6 @@
 //! Objects of each class and byte order, edited, are what they were but for the edit. What is compared is read by another reader.
 
-mod digest;
+pub(in crate::formats::elf) mod digest;
 mod linked;
 
 use super::*;
@@ -13,7 +13,7 @@ use object::{
 };
 
 const IMAGE: &[u8] = b"A DEVICE IMAGE THAT MUST NOT STAY";
-const SHAPES: [(Architecture, Endianness); 7] = [
+pub(in crate::formats::elf) const SHAPES: [(Architecture, Endianness); 7] = [
     (Architecture::X86_64, Endianness::Little),
     (Architecture::I386, Endianness::Little),
     (Architecture::Aarch64, Endianness::Big),
@@ -24,7 +24,7 @@ const SHAPES: [(Architecture, Endianness); 7] = [
 ];
 
 /// A fat object as `ld -r` leaves it: the device section stands amid the others and has a section symbol.
-fn sample(architecture: Architecture, endian: Endianness) -> Vec<u8> {
+pub(in crate::formats::elf) fn sample(architecture: Architecture, endian: Endianness) -> Vec<u8> {
     let mut object = Writer::new(BinaryFormat::Elf, architecture, endian);
     let text = object.add_section(vec![], b".text".to_vec(), SectionKind::Text);
     object.append_section_data(text, &[0x90; 33], 16);

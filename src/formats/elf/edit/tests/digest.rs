@@ -9,7 +9,7 @@ const SHT_CREL: elf::SectionType = elf::SectionType(0x4000_0014);
 const SHT_LLVM_ADDRSIG: elf::SectionType = elf::SectionType(0x6fff_4c03);
 
 /// Sections in order, symbols in order, relocations in order, groups.
-pub(super) fn digest(data: &[u8]) -> Vec<String> {
+pub(in crate::formats::elf) fn digest(data: &[u8]) -> Vec<String> {
     match data[4] {
         1 => lines::<FileHeader32<Endianness>>(data),
         _ => lines::<FileHeader64<Endianness>>(data),

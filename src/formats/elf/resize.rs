@@ -1,0 +1,132 @@
+//! Sections of an ELF file get other contents, and the file becomes as much smaller or larger. What is computed here is a list of
+//! parts, of which most are ranges of the old file: nothing large is read or copied.
+//!
+//! * In a relocatable object, a section may get any size. What stands behind it moves in the file, each section at its alignment.
+//! * Linked files (programs and shared libraries) are not changed here yet.
+
+mod bytes;
+mod relocatable;
+mod symbols;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use object::elf;
+
+use super::edit::read::Object;
+use crate::error::Malformed;
+use bytes::Bytes;
+
+/// The size that a section is to have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NewSize {
+    /// Its index in the section table.
+    pub section: usize,
+    /// In bytes.
+    pub size: u64,
+}
+
+/// Bytes that are written over those at an offset of the old file. They must be outside of the sections that get new contents, of the
+/// file header and of the tables of sections and segments, which are written here.
+#[derive(Debug, Clone)]
+pub struct Patch {
+    /// Where the first byte is in the old file.
+    pub offset: u64,
+    /// The new bytes, as many as they replace.
+    pub bytes: Vec<u8>,
+}
+
+/// A part of the new file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// This range of the old file.
+    Old(Range<u64>),
+    /// The new contents of the section that is at this place in the list of sizes.
+    New(usize),
+    /// Other bytes.
+    Bytes(Vec<u8>),
+    /// As many zeros.
+    Zeros(u64),
+}
+
+/// The parts, in order, of the ELF file `data` in which sections have other sizes and `patches` are made.
+///
+/// Symbols that point behind the new end of a section get its start and the size 0: their addresses mean nothing any longer, and tools
+/// warn of symbols outside of their section. A symbol that a patch changes stays as it was patched. Relocations are not looked at.
+///
+/// # Errors
+/// The file is damaged, or not of a kind that can be changed; a section has no bytes in the file, or is named twice; a section of a
+/// linked file becomes larger; a patch is of bytes that are not copied; there is no room for another program header.
+pub(crate) fn plan(data: &[u8], sizes: &[NewSize], patches: &[Patch]) -> Result<Vec<Part>, Malformed> {
+    let object = Object::parse_any(data)?;
+    let sizes = Sizes::of(&object, sizes)?;
+    let mut bytes = Bytes::new(data);
+    for patch in patches {
+        sizes.check_patch(&object, patch)?;
+        bytes.set(patch.offset, &patch.bytes)?;
+    }
+    match object.head.kind {
+        elf::ET_REL => relocatable::lay_out(&object, &sizes, bytes),
+        _ => Err(Malformed::new("only sections of objects can be resized", 16)),
+    }
+}
+
+/// The sections that get new contents: for the index of each its place in the caller's list, and its new size.
+struct Sizes(BTreeMap<usize, (usize, u64)>);
+
+impl Sizes {
+    fn of(object: &Object<'_>, sizes: &[NewSize]) -> Result<Sizes, Malformed> {
+        let table = object.head.shoff;
+        let mut all = BTreeMap::new();
+        for (place, new) in sizes.iter().enumerate() {
+            let section = object.sections.get(new.section).ok_or(Malformed::new("there is no such section", table))?;
+            if new.section == 0 || section.header.is_empty_in_file() {
+                return Err(Malformed::new("a section without bytes in the file cannot get any", section.header.offset));
+            }
+            if all.insert(new.section, (place, new.size)).is_some() {
+                return Err(Malformed::new("new contents for the same section twice", section.header.offset));
+            }
+        }
+        Ok(Sizes(all))
+    }
+
+    fn of_section(&self, index: usize) -> Option<u64> {
+        self.0.get(&index).map(|(_, size)| *size)
+    }
+
+    /// Checks that a patch changes nothing that is replaced or written anew.
+    fn check_patch(&self, object: &Object<'_>, patch: &Patch) -> Result<(), Malformed> {
+        let fault = |what| Err(Malformed::new(what, patch.offset));
+        let range = range(patch.offset, patch.bytes.len() as u64)?;
+        for index in self.0.keys() {
+            let of_section = object.sections.get(*index).map(|section| section.header);
+            if let Some(header) = of_section
+                && overlap(&range, &self::range(header.offset, header.size)?)
+            {
+                return fault("bytes to change are in a section that gets new contents");
+            }
+        }
+        let head = &object.head;
+        let sections = (object.sections.len() as u64).saturating_mul(head.shentsize.into());
+        let segments = u64::from(head.phnum) * u64::from(head.phentsize);
+        for (at, size) in [(0, head.ehsize.into()), (head.shoff, sections), (head.phoff, segments)] {
+            if overlap(&range, &self::range(at, size)?) {
+                return fault("bytes to change are in the headers of the file");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The `size` bytes from `offset` on.
+fn range(offset: u64, size: u64) -> Result<Range<u64>, Malformed> {
+    let end = offset.checked_add(size).ok_or(Malformed::new("a range past the largest offset", offset))?;
+    Ok(offset..end)
+}
+
+/// Whether both ranges have a byte in common.
+fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start.max(other.start) < one.end.min(other.end)
+}

@@ -1,0 +1,99 @@
+//! The symbols of a file whose sections become shorter, move, or get other numbers.
+
+use object::elf;
+
+use super::Sizes;
+use super::bytes::Bytes;
+use crate::error::Malformed;
+use crate::formats::elf::edit::read::{Object, Section};
+use crate::formats::elf::raw::{Record, Symbol, section_of_symbol};
+
+/// What becomes of sections that keep their contents.
+#[derive(Debug, Default)]
+pub(super) struct Renumbered {
+    /// The new number of each section; empty where all stay.
+    pub numbers: Vec<u32>,
+    /// The sections that get another address.
+    pub moved: Vec<usize>,
+    /// How far they move, modulo 2^64.
+    pub distance: u64,
+}
+
+impl Renumbered {
+    /// The new number of section `old`.
+    pub(super) fn number(&self, old: u32) -> u32 {
+        self.numbers.get(old as usize).copied().unwrap_or(old)
+    }
+}
+
+/// Corrects the symbols of both tables, the one for linkers and debuggers and the one for the loader.
+pub(super) fn correct(
+    object: &Object<'_>,
+    sizes: &Sizes,
+    renumbered: &Renumbered,
+    bytes: &mut Bytes<'_>,
+) -> Result<(), Malformed> {
+    for (index, table) in object.sections.iter().enumerate() {
+        if matches!(table.header.kind, elf::SHT_SYMTAB | elf::SHT_DYNSYM) && sizes.of_section(index).is_none() {
+            correct_table(object, index, table, sizes, renumbered, bytes)?;
+        }
+    }
+    Ok(())
+}
+
+fn correct_table(
+    object: &Object<'_>,
+    index: usize,
+    table: &Section<'_>,
+    sizes: &Sizes,
+    renumbered: &Renumbered,
+    bytes: &mut Bytes<'_>,
+) -> Result<(), Malformed> {
+    let class = object.class;
+    let size = Symbol::size(class);
+    let extended = object.sections.iter();
+    let extended = extended
+        .map(|section| (section.header, section.body))
+        .find(|(header, _)| header.kind == elf::SHT_SYMTAB_SHNDX && header.link as usize == index);
+    for (number, record) in table.body.chunks_exact(size).enumerate() {
+        let Some(symbol) = Symbol::of(class, record) else { continue };
+        let Some(section) = section_of_symbol(class, number, symbol.shndx, extended.map(|(_, indices)| indices)) else {
+            continue;
+        };
+        let at = table.header.offset + (number * size) as u64;
+        let new_number = renumbered.number(section);
+        let is_patched = bytes.is_changed(at..at + size as u64);
+        let new = if is_patched { None } else { corrected(object, sizes, renumbered, &symbol, section) };
+        if new_number != section && symbol.shndx == elf::SHN_XINDEX {
+            let (header, _) = extended.ok_or(Malformed::new("a symbol has no section", at))?;
+            bytes.set(header.offset + number as u64 * 4, &class.word_bytes(new_number))?;
+        }
+        let new_short = u16::try_from(new_number).ok().filter(|_| new_number != section && symbol.shndx != elf::SHN_XINDEX);
+        if new.is_none() && new_short.is_none() {
+            continue;
+        }
+        let current = bytes.get(at, size as u64)?;
+        let current = Symbol::of(class, &current).ok_or(Malformed::new("a symbol past the end", at))?;
+        let (value, length) = new.unwrap_or((current.value, current.size));
+        let shndx = new_short.map_or(current.shndx, elf::SymbolSection);
+        bytes.set(at, &Symbol { value, size: length, shndx, ..current }.to_bytes(class))?;
+    }
+    Ok(())
+}
+
+/// The new value and size of a symbol of `section`; none where both stay.
+fn corrected(object: &Object<'_>, sizes: &Sizes, renumbered: &Renumbered, symbol: &Symbol, section: u32) -> Option<(u64, u64)> {
+    let index = section as usize;
+    if renumbered.moved.contains(&index) {
+        return Some((symbol.value.wrapping_add(renumbered.distance), symbol.size));
+    }
+    let new_size = sizes.of_section(index)?;
+    let header = object.sections.get(index)?.header;
+    let start = if object.head.kind == elf::ET_REL { 0 } else { header.addr };
+    let within = symbol.value.checked_sub(start)?;
+    if within > header.size || within.saturating_add(symbol.size) <= new_size {
+        return None;
+    }
+    // What it named is gone. Symbols of size 0 at the start of the section are what tools expect of labels, and name no bytes.
+    Some(if within >= new_size { (start, 0) } else { (symbol.value, new_size - within) })
+}
