@@ -140,8 +140,10 @@ fn back(work: &Work, browser: &mut Browser) -> Result<(), Failed> {
     for (address, crumbs) in addresses {
         browser.eval(&format!("location.hash = '{address}'"))?;
         browser.wait(&format!("location.hash === '{address}' && {CRUMBS} === '{crumbs}'"))?;
-        browser.eval("location.reload()")?;
-        browser.wait(&format!("document.documentElement.dataset.ready !== undefined && {CRUMBS} === '{crumbs}'"))?;
+        // The old page answers until the new one is there.
+        browser.eval("window.old = true; location.reload()")?;
+        let there = "window.old === undefined && document.documentElement.dataset.ready !== undefined";
+        browser.wait(&format!("{there} && {CRUMBS} === '{crumbs}'"))?;
         ensure(browser.eval("document.querySelectorAll('button.tile').length > 0")? == json!(true), || {
             format!("no tiles at {address}")
         })?;
