@@ -22,7 +22,8 @@ pub struct Replacement {
 /// Symbols that point behind the new end of a section get its start and the size 0; relocations are the caller's to change.
 ///
 /// # Errors
-/// See [`plan`].
+/// The file is damaged, or not of a kind that can be changed; a section has no bytes in the file, or is named twice; a section of a
+/// linked file becomes larger; a patch is of bytes that are replaced or written anew.
 pub fn resize(file: &Piece, replacements: Vec<Replacement>, patches: Vec<Patch>) -> Result<Rope, Malformed> {
     let sizes: Vec<NewSize> =
         replacements.iter().map(|new| NewSize { section: new.section, size: new.contents.size() }).collect();
