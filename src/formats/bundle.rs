@@ -20,6 +20,7 @@
 //! ```
 
 mod compat;
+mod compose;
 mod enumerated;
 mod head;
 mod id;
@@ -31,6 +32,7 @@ mod write;
 mod tests;
 
 pub use compat::{Verdict, best, compatibility};
+pub use compose::{NewObject, alignment, compose};
 pub use enumerated::compatible_triples;
 pub use head::{Head, Slot, read_head};
 pub use id::{Id, IdFault, bundle_id, check};

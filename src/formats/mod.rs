@@ -9,6 +9,7 @@ pub mod bitcode;
 pub mod bitstream;
 pub mod bundle;
 pub mod coff;
+pub mod compose;
 pub mod compressed;
 pub mod compression;
 pub mod deferred_section;
