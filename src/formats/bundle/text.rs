@@ -5,8 +5,11 @@
 //! EOL COMMENT " __CLANG_OFFLOAD_BUNDLE____START__ " ID EOL  bytes  EOL COMMENT " __CLANG_OFFLOAD_BUNDLE____END__ " ID EOL
 //! ```
 
+mod compose;
 #[cfg(test)]
 mod tests;
+
+pub use compose::compose;
 
 use std::io::{self, BufRead, Read};
 

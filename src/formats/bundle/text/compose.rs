@@ -1,0 +1,124 @@
+//! Text bundles composed anew of code objects that an old one has, and others.
+
+#[cfg(test)]
+mod tests;
+
+use super::{Ending, Span, end_marker, marker, scan, start_marker};
+use crate::error::Malformed;
+use crate::formats::bundle::NewObject;
+use crate::formats::compose::{Item, Part, is_same, push_old};
+
+/// The parts of the text bundle `data` with other code objects: those of `items`, in their order. `Part::New` has the place of an item.
+/// Markers stay as they are; those of new objects end their lines as the first one of the old bundle does. What stands before the
+/// first object stays, and what stands between two objects belongs to the one before it.
+///
+/// # Errors
+/// The bundle is damaged, or an item is of an entry that it does not have.
+///
+/// ```
+/// use offld::formats::bundle::text::{compose, end_marker, start_marker};
+/// use offld::formats::compose::{Item, join};
+///
+/// let object = |id, text| format!("{}{text}{}", start_marker("#", id), end_marker("#", id));
+/// let old = object("host-a", "one") + &object("hip-b", "two") + &object("hip-c", "three");
+/// let parts = compose("#", old.as_bytes(), &[Item::Old(0), Item::Changed { entry: 2, size: 5 }])?;
+/// let new = join(old.as_bytes(), &parts, &[b"other"])?;
+/// assert_eq!(String::from_utf8(new)?, object("host-a", "one") + &object("hip-c", "other"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn compose(comment: &str, data: &[u8], items: &[Item<NewObject<'_>>]) -> Result<Vec<Part>, Malformed> {
+    let size = data.len() as u64;
+    let fault = |error: std::io::Error| Malformed::of(&error).unwrap_or(Malformed::new("the text bundle cannot be read", 0));
+    let spans = scan(comment, data).map_err(fault)?;
+    if is_same(items, spans.len()) {
+        return Ok(vec![Part::Old(0..size)]);
+    }
+    let end = marker(comment, "END").into_bytes();
+    let mut starts = Vec::with_capacity(spans.len());
+    let mut ends_before = 0;
+    for span in &spans {
+        starts.push(marker_start(data, span.start).max(ends_before));
+        ends_before = marker_end(data, span, &end);
+    }
+    let next = |entry: usize| starts.get(entry + 1).copied().unwrap_or(size);
+    let crlf = spans.first().is_some_and(|span| Ending::of(before(data, span.start)) == Ending::CrLf);
+    let line = |text: String| Part::Bytes(if crlf { text.replace('\n', "\r\n") } else { text }.into_bytes());
+    let mut parts = Vec::new();
+    push_old(&mut parts, 0..starts.first().copied().unwrap_or(size));
+    for (place, item) in items.iter().enumerate() {
+        let old = match item {
+            Item::Old(entry) | Item::Changed { entry, .. } => {
+                let found = starts.get(*entry).zip(spans.get(*entry));
+                let (start, span) = found.ok_or(Malformed::new("the bundle has no such code object", 0))?;
+                Some((*start, span, next(*entry)))
+            }
+            Item::New(_) => None,
+        };
+        if old.is_some_and(|(start, ..)| runs_on(data, &parts, start)) {
+            parts.push(line("\n".to_owned()));
+        }
+        match (item, old) {
+            (Item::Old(_), Some((start, _, end))) => push_old(&mut parts, start..end),
+            (_, Some((start, span, end))) => {
+                push_old(&mut parts, start..span.start);
+                parts.push(Part::New(place));
+                push_old(&mut parts, end_of(data, span)..end);
+            }
+            (Item::New(new), None) => {
+                parts.extend([line(start_marker(comment, new.id)), Part::New(place), line(end_marker(comment, new.id))]);
+            }
+            (_, None) => {}
+        }
+    }
+    Ok(parts)
+}
+
+/// Whether the marker at `start`, which has no line end before it that is its own, would be on one line with the end of `parts`.
+fn runs_on(data: &[u8], parts: &[Part], start: u64) -> bool {
+    let starts_line = matches!(after(data, start), [b'\n' | b'\r', ..]);
+    match parts.last() {
+        Some(Part::Old(range)) if range.end != start => !starts_line && !before(data, range.end).ends_with(b"\n"),
+        _ => false,
+    }
+}
+
+/// What stands before `at`.
+fn before(data: &[u8], at: u64) -> &[u8] {
+    usize::try_from(at).ok().and_then(|at| data.get(..at)).unwrap_or(data)
+}
+
+/// What stands from `at` on.
+fn after(data: &[u8], at: u64) -> &[u8] {
+    usize::try_from(at).ok().and_then(|at| data.get(at..)).unwrap_or_default()
+}
+
+/// Where the marker that ends at `end`, the start of an object, begins, with the line end before it.
+fn marker_start(data: &[u8], end: u64) -> u64 {
+    let up_to = before(data, end);
+    let ending = Ending::of(up_to);
+    let line = up_to.get(..up_to.len().saturating_sub(ending.size() as usize)).unwrap_or_default();
+    let start = memchr::memrchr(b'\n', line).map_or(0, |at| at + 1);
+    let gap = Ending::of(line.get(..start).unwrap_or_default()).size();
+    // The line end before it is the marker's; its CR only in a file whose markers end so.
+    let gap = if ending == Ending::CrLf { gap } else { gap.min(1) };
+    (start as u64).saturating_sub(gap)
+}
+
+/// Where the bytes of an object end. Before the marker of an empty one there may be no line end of its own.
+fn end_of(data: &[u8], span: &Span) -> u64 {
+    span.start.saturating_add(span.size).min(data.len() as u64)
+}
+
+/// Where the end marker of an object ends, with its line end.
+fn marker_end(data: &[u8], span: &Span, marker: &[u8]) -> u64 {
+    let at = end_of(data, span);
+    let mut rest = after(data, at);
+    let mut len = 0;
+    if !rest.starts_with(marker) {
+        // The line end before the marker.
+        len = memchr::memchr(b'\n', rest).map_or(0, |at| at + 1);
+        rest = rest.get(len..).unwrap_or_default();
+    }
+    len += memchr::memchr(b'\n', rest).map_or(rest.len(), |at| at + 1);
+    at.saturating_add(len as u64)
+}
