@@ -1,5 +1,5 @@
-//! OffloadBinary (`10 FF 10 AD`), the container of a device image and what it was built for: versions 1 to 3 are read, versions 1
-//! and 2 are written (docs/spec/containers.md 4.3, 4.5). Several may stand back to back, with zeros between them.
+//! OffloadBinary (`10 FF 10 AD`), the container of a device image and what it was built for: versions 1 to 3 are read and
+//! written (docs/spec/containers.md 4.3, 4.5). Several may stand back to back, with zeros between them.
 //!
 //! Integers are taken as little-endian, which is what every host that offloads writes. Strings and images are lent, except
 //! those of a compressed version 3 binary.
@@ -17,6 +17,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod compose;
 mod head;
 mod nested;
 mod packed;
@@ -25,10 +26,11 @@ mod write;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use compose::compose;
 pub use head::{Head, PackedPart};
 pub use nested::read_nested;
 pub use packed::Packed;
-pub use write::{Entry, Frame, SharedFrame, frame, frame_of, shared_frame, write};
+pub use write::{Entry, Frame, SharedFrame, frame, frame_of, plain_frame, shared_frame, write};
 
 use super::slice;
 use crate::error::Malformed;
@@ -39,6 +41,8 @@ use std::borrow::Cow;
 pub use super::magic::OFFLOAD_BINARY as MAGIC;
 
 const HEADER_SIZE: u64 = 32;
+/// Of version 3.
+const LONG_HEADER_SIZE: u64 = 40;
 const ENTRY_SIZE: u64 = 40;
 /// Of an entry, version 2 on: it describes an image but holds none.
 const FLAG_METADATA_ONLY: u32 = 1;

@@ -1,10 +1,10 @@
-//! Writes version 1, the one that every release reads, and version 2, which LLVM 23 reads: all images in one binary, which share
+//! Writes version 1, the one that every release reads, and versions 2 and 3, which LLVM 23 reads: all images in one binary, which share
 //! one string table. The string tables are LLVM's to the byte (docs/spec/containers.md 4.3, 4.5); the strings' order is the
 //! caller's, where LLVM has its hash order.
 //!
 //! A frame is all of a binary but the images: who has it can stream gigabytes.
 
-use super::{ENTRY_SIZE, HEADER_SIZE, MAGIC};
+use super::{ENTRY_SIZE, HEADER_SIZE, LONG_HEADER_SIZE, MAGIC};
 use crate::model::ImageKind;
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ pub struct Entry<'a> {
     pub image_size: u64,
 }
 
-/// A version 2 binary without its images, which follow `head` back to back, in the order of the entries.
+/// A binary of version 2 or 3 without its images, which follow `head` back to back, in the order of the entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SharedFrame {
@@ -55,14 +55,22 @@ pub fn frame(image_kind: ImageKind, offload_kind: u16, flags: u32, strings: &[(&
 
 /// The frame of a version 1 binary.
 pub fn frame_of(entry: &Entry<'_>) -> Frame {
-    let layout = Layout { header: [1, ENTRY_SIZE], string_entry: 16 };
+    let layout = Layout { version: 1, header_size: HEADER_SIZE, string_entry: 16 };
     let head = layout.head(std::slice::from_ref(entry));
     Frame { image_offset: head.bytes.len() as u64, head: head.bytes, image_size: entry.image_size, total_size: head.total_size }
 }
 
 /// The frame of a version 2 binary.
 pub fn shared_frame(entries: &[Entry<'_>]) -> SharedFrame {
-    let layout = Layout { header: [2, entries.len() as u64], string_entry: 24 };
+    shared(&Layout { version: 2, header_size: HEADER_SIZE, string_entry: 24 }, entries)
+}
+
+/// The frame of a version 3 binary that is not compressed: the form in which a compressed one is composed.
+pub fn plain_frame(entries: &[Entry<'_>]) -> SharedFrame {
+    shared(&Layout { version: 3, header_size: LONG_HEADER_SIZE, string_entry: 24 }, entries)
+}
+
+fn shared(layout: &Layout, entries: &[Entry<'_>]) -> SharedFrame {
     let head = layout.head(entries);
     SharedFrame { head: head.bytes, total_size: head.total_size }
 }
@@ -79,8 +87,9 @@ pub fn write(image_kind: ImageKind, offload_kind: u16, flags: u32, strings: &[(&
 
 /// What differs between the versions.
 struct Layout {
-    /// The version, and the field that is the size of an entry in version 1 and their number in version 2.
-    header: [u64; 2],
+    version: u32,
+    /// The size of the header, behind which the entries stand.
+    header_size: u64,
     string_entry: u64,
 }
 
@@ -92,9 +101,8 @@ struct Head {
 impl Layout {
     /// Header, entries, string entries, string table and padding.
     fn head(&self, entries: &[Entry<'_>]) -> Head {
-        let [version, field] = self.header;
         let pairs = || entries.iter().flat_map(|entry| &entry.strings);
-        let mut strings_at = HEADER_SIZE + ENTRY_SIZE * entries.len() as u64;
+        let mut strings_at = self.header_size + ENTRY_SIZE * entries.len() as u64;
         let table_at = strings_at + self.string_entry * pairs().count() as u64;
         let (table, offsets) = string_table(pairs().flat_map(|(key, value)| [*key, *value]));
         let mut image_at = (table_at + table.len() as u64).next_multiple_of(8);
@@ -104,8 +112,12 @@ impl Layout {
 
         let mut bytes = Vec::with_capacity(head_size);
         bytes.extend(MAGIC);
-        bytes.extend((version as u32).to_le_bytes());
-        put(&mut bytes, &[total_size, HEADER_SIZE, field]);
+        bytes.extend(self.version.to_le_bytes());
+        // The size of an entry in version 1, and their number from version 2 on.
+        let field = if self.version == 1 { ENTRY_SIZE } else { entries.len() as u64 };
+        put(&mut bytes, &[total_size, self.header_size, field]);
+        // The longer header has the size that compressed data has when it is inflated; 0 of what is not compressed.
+        bytes.resize(self.header_size as usize, 0);
         for entry in entries {
             bytes.extend(entry.image_kind.raw().to_le_bytes());
             bytes.extend(entry.offload_kind.to_le_bytes());
