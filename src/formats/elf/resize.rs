@@ -17,6 +17,7 @@ use object::elf;
 
 use super::edit::read::Object;
 use crate::error::Malformed;
+pub(crate) use crate::formats::compose::Part;
 use bytes::Bytes;
 
 /// The size that a section is to have.
@@ -36,19 +37,6 @@ pub struct Patch {
     pub offset: u64,
     /// The new bytes, as many as they replace.
     pub bytes: Vec<u8>,
-}
-
-/// A part of the new file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// This range of the old file.
-    Old(Range<u64>),
-    /// The new contents of the section that is at this place in the list of sizes.
-    New(usize),
-    /// Other bytes.
-    Bytes(Vec<u8>),
-    /// As many zeros.
-    Zeros(u64),
 }
 
 /// The parts, in order, of the ELF file `data` in which sections have other sizes and `patches` are made.
