@@ -14,6 +14,7 @@
 
 pub(crate) mod name;
 mod read;
+pub(crate) mod resize;
 mod write;
 
 pub(crate) use read::shown_name;
