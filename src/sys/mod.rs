@@ -3,6 +3,7 @@
 //! else.
 
 pub(crate) mod atomic_file;
+pub(crate) mod attributes;
 pub(crate) mod clock;
 pub(crate) mod jobs;
 pub(crate) mod native;

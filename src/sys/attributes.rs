@@ -1,0 +1,88 @@
+//! What the system keeps of a file beside its bytes: owner, mode, extended attributes with capabilities and access lists. A new version
+//! of a file gets those of the old one.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+use rustix::buffer::spare_capacity;
+use rustix::fs::{Gid, Uid, XattrFlags, fchown, fgetxattr, flistxattr, fsetxattr};
+use rustix::io::Errno;
+
+/// The attributes by which the kernel's integrity subsystem keeps what a file was signed as: they are of the old bytes.
+const SIGNATURES: [&str; 2] = ["security.ima", "security.evm"];
+/// The longest value of an attribute, and the longest list of names, that Linux has.
+const LONGEST: usize = 64 << 10;
+/// The bits of a mode by which a program runs as somebody else.
+const SET_ID: u32 = 0o6000;
+
+/// The names of the extended attributes of `file`.
+fn names(file: &File) -> io::Result<Vec<String>> {
+    let mut list = Vec::with_capacity(LONGEST);
+    match flistxattr(file, spare_capacity(&mut list)) {
+        Ok(_) => {}
+        Err(Errno::NOTSUP | Errno::NOSYS) => return Ok(Vec::new()),
+        Err(error) => return Err(error.into()),
+    }
+    let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    Ok(names.map(|name| String::from_utf8_lossy(name).into_owned()).collect())
+}
+
+/// The attribute with which `file` is signed, if it is.
+///
+/// # Errors
+/// The system does not tell.
+pub(crate) fn signature(file: &File) -> io::Result<Option<String>> {
+    Ok(names(file)?.into_iter().find(|name| SIGNATURES.contains(&name.as_str())))
+}
+
+/// Gives `to` what the system keeps of `from`: owner, mode, extended attributes. Signatures are left out. Who may not give files away
+/// keeps the new file, and then it runs as nobody else either.
+///
+/// # Errors
+/// An attribute cannot be read, or `to` cannot have it: nothing is left out silently.
+pub(crate) fn copy(from: &File, to: &File) -> io::Result<()> {
+    let meta: Metadata = from.metadata()?;
+    let own = to.metadata()?;
+    let mut mode = meta.permissions().mode();
+    if (own.uid(), own.gid()) != (meta.uid(), meta.gid()) {
+        let owner = (Some(Uid::from_raw(meta.uid())), Some(Gid::from_raw(meta.gid())));
+        match fchown(to, owner.0, owner.1) {
+            Ok(()) => {}
+            Err(Errno::PERM) => mode &= !SET_ID,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    // A change of owner takes these bits away, so the mode comes after it; and the mode takes capabilities away.
+    to.set_permissions(std::fs::Permissions::from_mode(mode))?;
+    for name in names(from)?.iter().filter(|name| !SIGNATURES.contains(&name.as_str())) {
+        let mut value: Vec<u8> = Vec::with_capacity(LONGEST);
+        fgetxattr(from, name.as_str(), spare_capacity(&mut value)).map_err(|error| named(name, error))?;
+        fsetxattr(to, name.as_str(), &value, XattrFlags::empty()).map_err(|error| named(name, error))?;
+    }
+    Ok(())
+}
+
+fn named(name: &str, error: Errno) -> io::Error {
+    let error = io::Error::from(error);
+    io::Error::new(error.kind(), format!("the extended attribute `{name}`: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mode_and_attributes_are_kept_and_signatures_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, other) = (folder.path().join("one"), folder.path().join("other"));
+        let from = File::create(&one).unwrap();
+        from.set_permissions(std::fs::Permissions::from_mode(0o4751)).unwrap();
+        let has = fsetxattr(&from, "user.note", b"text", XattrFlags::empty()).is_ok();
+        let to = File::create(&other).unwrap();
+        copy(&from, &to).unwrap();
+        assert_eq!(to.metadata().unwrap().permissions().mode() & 0o7777, 0o4751);
+        assert_eq!(names(&to).unwrap().contains(&"user.note".to_owned()), has);
+        assert_eq!(signature(&to).unwrap(), None);
+    }
+}
