@@ -16,17 +16,17 @@ mod compressed;
 mod containers;
 pub(crate) mod folders;
 mod image;
-mod inflate;
+pub(crate) mod inflate;
 pub(crate) mod layout;
 mod libraries;
-mod objects;
+pub(crate) mod objects;
 mod registers;
 pub mod report;
 mod tar;
 #[cfg(test)]
 mod tests;
 mod walk;
-mod what;
+pub(crate) mod what;
 mod zip;
 
 use std::path::Path;
@@ -195,4 +195,9 @@ fn elf_kind(data: &[u8]) -> &'static str {
         Some(ET_DYN) => "elf-shared",
         _ => "elf",
     }
+}
+
+/// Whether the ELF file `data` is device code itself, and no object or program for the host.
+pub(crate) fn is_device_elf(data: &[u8]) -> bool {
+    image::is_device(data)
 }

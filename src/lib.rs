@@ -45,6 +45,7 @@ compile_error!("offld runs on Linux only. A port to another system changes src/s
 pub mod args;
 mod cli;
 mod contents;
+mod edit;
 pub mod error;
 mod facade;
 pub mod formats;

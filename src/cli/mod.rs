@@ -4,6 +4,7 @@
 mod bundler;
 mod cache;
 mod check;
+mod edits;
 mod environment;
 mod help;
 mod inspect;
@@ -13,6 +14,7 @@ mod manual;
 mod misspelled;
 mod own;
 mod packager;
+mod prune;
 mod size;
 mod wrapper;
 

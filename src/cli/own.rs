@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use super::{PERSONALITIES, by_word, cache, check, inspect, links, manual, size};
+use super::{PERSONALITIES, by_word, cache, check, inspect, links, manual, prune, size};
 use crate::model::printable;
 use crate::sys::shell::Shell;
 
@@ -44,6 +44,9 @@ enum Command {
     /// Say whether what files register is there, or which image a device would load
     #[command(after_help = check::AFTER_HELP)]
     Check(check::Options),
+    /// Take device images out of finished files: programs, libraries, archives, objects, wheels
+    #[command(after_help = prune::AFTER_HELP)]
+    Prune(prune::Options),
     /// Show, trim or empty the cache of device links
     #[command(after_help = cache::AFTER_HELP)]
     Cache(cache::Options),
@@ -77,7 +80,7 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
             let refused = anyhow::anyhow!("{}", text.trim_start_matches("error: ").trim_end());
             // The exit status of these is an answer: 1 is "no device code" of `offld inspect` and "no" of `offld check`. A command line
             // that is wrong has 2, like a file that cannot be read.
-            let inspects = argv.get(1).is_some_and(|word| ["inspect", "size", "check"].iter().any(|own| word == own));
+            let inspects = argv.get(1).is_some_and(|word| ["inspect", "size", "check", "prune"].iter().any(|own| word == own));
             return Err(if inspects { inspect::with_status(refused) } else { refused });
         }
         Err(help) => {
@@ -96,6 +99,7 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
         Command::Inspect(options) => inspect::run(options, shell),
         Command::Size(options) => size::run(&options, shell),
         Command::Check(options) => check::run(options, shell),
+        Command::Prune(options) => prune::run(&options, shell),
         Command::Cache(options) => cache::run(&options),
         Command::Completions { shell } => {
             let mut text = Vec::new();

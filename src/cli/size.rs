@@ -162,7 +162,7 @@ fn report(options: &Options, session: &Session) -> Result<(Sizes, Vec<Outcome>, 
 }
 
 /// The devices of this machine that `selector` means; an error where that is a GPU, and there is none.
-fn native(selector: &Selector) -> Result<Vec<Target>> {
+pub(super) fn native(selector: &Selector) -> Result<Vec<Target>> {
     let machine = Machine::read(&native_root())?;
     let kind = selector.kind();
     let amd = machine.amd.iter().map(|name| Target::new("amdgcn-amd-amdhsa", name));

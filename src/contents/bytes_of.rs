@@ -16,7 +16,7 @@ pub(super) fn reader(piece: &Piece) -> BufReader<PieceReader<'_>> {
 }
 
 /// The SHA-256 of the bytes, in hexadecimal.
-pub(super) fn sha256(piece: &Piece) -> io::Result<String> {
+pub(crate) fn sha256(piece: &Piece) -> io::Result<String> {
     let mut hash = Sha256::new();
     chunks(piece, |chunk| hash.update(chunk))?;
     Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())

@@ -19,7 +19,7 @@ use crate::model::ImageKind;
 
 /// What the enclosing containers and sections say about an image.
 #[derive(Debug, Clone, Default)]
-pub(super) struct ImageMetadata {
+pub(crate) struct ImageMetadata {
     pub(super) kinds: Vec<String>,
     pub(super) triple: String,
     pub(super) target: String,

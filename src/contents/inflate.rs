@@ -19,7 +19,7 @@ const LARGEST_LZ4_GROWTH: u64 = 10;
 const LZ4_GROWTH: u64 = 255;
 
 /// Decompresses a compressed bundle with this header. A size or hash that differs from the header's is an error.
-pub(super) fn compressed_bundle(packed: &Piece, header: Header) -> Result<Piece> {
+pub(crate) fn compressed_bundle(packed: &Piece, header: Header) -> Result<Piece> {
     Piece::made(|out| {
         let mut plain = Unpack::new(header, bytes_of::reader(packed), 0)?;
         io::copy(&mut plain, out)?;
@@ -28,7 +28,7 @@ pub(super) fn compressed_bundle(packed: &Piece, header: Header) -> Result<Piece>
 }
 
 /// An OffloadBinary of `size` bytes: `start`, then the decompressed `packed`.
-pub(super) fn offload_binary(packed: &Piece, method: Method, start: Vec<u8>, size: u64) -> Result<Piece> {
+pub(crate) fn offload_binary(packed: &Piece, method: Method, start: Vec<u8>, size: u64) -> Result<Piece> {
     let wanted = size.saturating_sub(start.len() as u64);
     Piece::made(|out| {
         out.write_all(&start)?;
@@ -44,7 +44,7 @@ pub(super) fn fits(packed: u64, method: fatbin::Method, size: u64) -> bool {
 }
 
 /// Decompresses the code of a fatbinary's entry for which [`fits`] holds.
-pub(super) fn fatbinary_entry(packed: &Piece, method: fatbin::Method, size: u64) -> Result<Piece> {
+pub(crate) fn fatbinary_entry(packed: &Piece, method: fatbin::Method, size: u64) -> Result<Piece> {
     if method == fatbin::Method::Zstd {
         return Piece::made(|out| stream(packed, Method::Zstd, size, out));
     }
@@ -59,7 +59,7 @@ pub(super) fn fatbinary_entry(packed: &Piece, method: fatbin::Method, size: u64)
 }
 
 /// Decompresses a frame of zstd whose header says how much is in it, as those of one call of zstd do.
-pub(super) fn zstd_frame(packed: &Piece) -> Result<Piece> {
+pub(crate) fn zstd_frame(packed: &Piece) -> Result<Piece> {
     match zstd::zstd_safe::get_frame_content_size(packed.bytes()) {
         Ok(Some(size)) => Piece::made(|out| stream(packed, Method::Zstd, size, out)),
         Ok(None) => Err(fault("the frame of zstd does not say how much is in it")),

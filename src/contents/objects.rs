@@ -35,7 +35,8 @@ const LONGEST_TRIPLE: u64 = 4096;
 const PE_NAME: usize = 8;
 
 /// The contents of a section of device code.
-enum Holds {
+#[derive(Debug)]
+pub(crate) enum Holds {
     /// Containers. Their images are of this kind unless the container says otherwise.
     Containers(Option<&'static str>),
     /// One image of a bundle, with its id.
@@ -46,11 +47,19 @@ enum Holds {
     Images(Option<&'static str>),
 }
 
-struct Section {
-    name: String,
-    offset: u64,
-    size: u64,
-    holds: Holds,
+/// A section of device code.
+#[derive(Debug)]
+pub(crate) struct DeviceSection {
+    /// Its index in the section table.
+    pub(crate) index: usize,
+    pub(crate) name: String,
+    /// Where it starts in the object.
+    pub(crate) offset: u64,
+    pub(crate) size: u64,
+    pub(crate) align: u64,
+    /// Whether it is part of the program in memory.
+    pub(crate) is_allocated: bool,
+    pub(crate) holds: Holds,
 }
 
 /// Whether `data` is an object whose sections can be read.
@@ -60,7 +69,7 @@ pub(super) fn is_readable(data: &[u8]) -> bool {
 
 /// Inspects every section of device code of the object at `cursor`.
 pub(super) fn sections(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
-    for section in found(cursor)? {
+    for section in device_sections_of(cursor)? {
         let name = || format!("{}: {}", cursor.place, section.name);
         let piece = cursor.piece.slice(section.offset, section.size);
         let piece =
@@ -96,17 +105,28 @@ pub(super) fn sections(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     Ok(())
 }
 
-/// The sections of device code.
-fn found(cursor: &Cursor) -> Result<Vec<Section>> {
-    let describe = |error: object::Error| anyhow!("{}: {error} (it has {:#x} bytes)", cursor.place, cursor.piece.size());
-    let file = object::File::parse(cursor.piece.bytes()).map_err(describe)?;
+/// The sections of device code of the object `data`, in the order of its section table. `place` is for messages.
+///
+/// # Errors
+/// The object cannot be read.
+pub(crate) fn device_sections(data: &[u8], place: &str) -> Result<Vec<DeviceSection>> {
+    found(data, &place, &ImageMetadata::default())
+}
+
+fn device_sections_of(cursor: &Cursor) -> Result<Vec<DeviceSection>> {
+    found(cursor.piece.bytes(), &cursor.place, &cursor.facts)
+}
+
+fn found(data: &[u8], place: &dyn std::fmt::Display, facts: &ImageMetadata) -> Result<Vec<DeviceSection>> {
+    let describe = |error: object::Error| anyhow!("{place}: {error} (it has {:#x} bytes)", data.len());
+    let file = object::File::parse(data).map_err(describe)?;
     let short = matches!(file.format(), object::BinaryFormat::Pe);
     let mut found = Vec::new();
-    let mut left = SHARING.saturating_mul(cursor.piece.size());
+    let mut left = SHARING.saturating_mul(data.len() as u64);
     for section in file.sections() {
         let Some((offset, size)) = section.file_range() else { continue };
         let name = section.name_bytes().map_err(describe)?;
-        let shared = || anyhow!("{}: the names of its sections share their bytes", cursor.place);
+        let shared = || anyhow!("{place}: the names of its sections share their bytes");
         left = left.checked_sub(name.len() as u64).ok_or_else(shared)?;
         let name = String::from_utf8_lossy(name).into_owned();
         let (typed, elf, linked) = match section.flags() {
@@ -115,8 +135,9 @@ fn found(cursor: &Cursor) -> Result<Vec<Section>> {
             }
             _ => (false, false, short),
         };
-        if let Some(holds) = holds(&name, short, typed, elf && !linked, &cursor.facts) {
-            found.push(Section { name, offset, size, holds });
+        if let Some(holds) = holds(&name, short, typed, elf && !linked, facts) {
+            let (index, align) = (section.index().0, section.align());
+            found.push(DeviceSection { index, name, offset, size, align, is_allocated: linked, holds });
         }
     }
     Ok(found)
@@ -201,7 +222,7 @@ pub(super) fn variables(walk: &mut Walk<'_>, cursor: &Cursor, section: Option<&s
 fn found_variables(cursor: &Cursor, wanted: Option<&str>) -> Result<Vec<Variable>> {
     let file = object::File::parse(cursor.piece.bytes())?;
     let mut found = Vec::new();
-    let looked_into = self::found(cursor)?;
+    let looked_into = device_sections_of(cursor)?;
     let symbols = image_symbols(cursor, &file)?;
     let triples = sycl_triples(&file, &symbols);
     for (symbol, name) in symbols {

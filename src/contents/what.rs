@@ -11,7 +11,7 @@ pub(super) const START: u64 = 64 << 10;
 
 /// The formats that hold or are device code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ByteKind {
+pub(crate) enum ByteKind {
     /// One or more OffloadBinaries, bundles, compressed bundles, fatbinaries in a row.
     Containers,
     /// A text bundle whose comments start with this.
@@ -44,7 +44,7 @@ pub(super) enum ByteKind {
 
 /// The format of `data`. `host`: it is a file or a member of an archive, not an image in a container. COFF objects are recognized
 /// only there, as they have no magic number and an image could be mistaken for one.
-pub(super) fn byte_kind(data: &[u8], host: bool) -> ByteKind {
+pub(crate) fn byte_kind(data: &[u8], host: bool) -> ByteKind {
     if data.is_empty() {
         return ByteKind::Empty;
     }
@@ -98,7 +98,7 @@ pub(super) fn may_have_device_code(start: &[u8]) -> bool {
 }
 
 /// Whether `data` starts with a container of device code that other containers may follow.
-pub(super) fn is_container(data: &[u8]) -> bool {
+pub(crate) fn is_container(data: &[u8]) -> bool {
     offload_binary::is_offload_binary(data)
         || bundle::is_bundle(data)
         || compressed::is_compressed(data)

@@ -43,3 +43,13 @@ pub fn resize(file: &Piece, replacements: Vec<Replacement>, patches: Vec<Patch>)
     }
     Ok(rope)
 }
+
+/// The address at which each section will be: STUB until the layout of linked files is there.
+pub(crate) fn addresses(file: &Piece, sizes: &[(usize, u64)]) -> Result<Vec<u64>, Malformed> {
+    use object::{Object, ObjectSection};
+    let read = object::File::parse(file.bytes()).map_err(|_| Malformed::new("not an ELF file", 0))?;
+    Ok(sizes
+        .iter()
+        .map(|(index, _)| read.section_by_index(object::SectionIndex(*index)).map_or(0, |one| one.address()))
+        .collect())
+}

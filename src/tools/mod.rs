@@ -4,5 +4,6 @@ pub(crate) mod bundler;
 pub(crate) mod check;
 pub(crate) mod inspect;
 pub(crate) mod packager;
+pub(crate) mod prune;
 pub(crate) mod size;
 pub(crate) mod wrapper;

@@ -1,0 +1,50 @@
+//! Archives: their members are rewritten, and the rest of the archive stays to the byte.
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use super::rewriter::{Rewriter, Spot};
+use super::{Changed, Outcome};
+use crate::formats::archive::resize::plan;
+use crate::formats::archive::{ArchiveFault, MemberContents, members};
+use crate::formats::compose::Part;
+use crate::io::rope::Rope;
+
+/// The archive at `spot`, with what becomes of the images in its members.
+pub(super) fn rewrite(rewriter: &mut Rewriter<'_>, spot: &Spot) -> Result<Outcome> {
+    let describe = |fault: ArchiveFault| anyhow!(fault.in_archive(&spot.place));
+    let mut changed: Vec<((u64, u64), Rope)> = Vec::new();
+    for member in members(spot.piece.bytes()).map_err(describe)? {
+        let member = member.map_err(describe)?;
+        let place = format!("{}({})", spot.place, member.shown_name());
+        let MemberContents::Within { offset, size } = member.contents else {
+            bail!("{place}: a member in a file of its own cannot be changed");
+        };
+        let piece = spot.piece.slice(offset, size).with_context(|| place.clone())?;
+        let inner = spot.within(piece, place);
+        match rewriter.enter(&inner)? {
+            Outcome::Same => {}
+            Outcome::Gone => {
+                rewriter.emptied.push(inner.place);
+                changed.push(((offset, 0), Rope::default()));
+            }
+            Outcome::New(Changed { bytes, .. }) => changed.push(((offset, bytes.size()), bytes)),
+        }
+        spot.piece.release();
+    }
+    if changed.is_empty() {
+        return Ok(Outcome::Same);
+    }
+    let (sizes, mut ropes): (Vec<_>, Vec<_>) = changed.into_iter().map(|(size, rope)| (size, Some(rope))).unzip();
+    let mut bytes = Rope::default();
+    for part in plan(spot.piece.bytes(), &sizes).map_err(describe)? {
+        match part {
+            Part::Old(range) => bytes.push_piece(
+                spot.piece.slice(range.start, range.end.saturating_sub(range.start)).with_context(|| spot.place.clone())?,
+            ),
+            Part::New(place) => bytes.append(ropes.get_mut(place).and_then(Option::take).unwrap_or_default()),
+            Part::Bytes(new) => bytes.push_bytes(new),
+            Part::Zeros(count) => bytes.push_zeros(count),
+        }
+    }
+    Ok(Outcome::New(bytes.into()))
+}

@@ -1,0 +1,250 @@
+//! Containers: each is composed anew of the images that stay and of those that come.
+
+use std::ops::Range;
+
+use anyhow::{Context, Result, bail};
+
+use super::compress;
+use super::rewriter::{Rewriter, Spot};
+use super::{Changed, Moved, Outcome, Verdict};
+use crate::contents::inflate;
+use crate::contents::report::Step;
+use crate::error::Malformed;
+use crate::formats::bundle::{self, NewObject};
+use crate::formats::compose::{Item, Part};
+use crate::formats::compressed::{self, Header, Method};
+use crate::formats::fatbin;
+use crate::formats::offload_binary::{self, Entry, Head};
+use crate::io::piece::Piece;
+use crate::io::rope::Rope;
+
+/// An image of a container: where it is in the container, and what became of it.
+struct Slot {
+    old: Range<u64>,
+    outcome: Outcome,
+}
+
+impl Slot {
+    /// Its item in the new container, where it is the entry with this number of the old one.
+    fn item<N>(&self, entry: usize) -> Option<Item<N>> {
+        match &self.outcome {
+            Outcome::Same => Some(Item::Old(entry)),
+            Outcome::Gone => None,
+            Outcome::New(new) => Some(Item::Changed { entry, size: new.bytes.size() }),
+        }
+    }
+}
+
+impl Rewriter<'_> {
+    /// The size of the container at `at`, and what becomes of it.
+    pub(super) fn container(&mut self, spot: &Spot, at: u64) -> Result<(u64, Outcome)> {
+        let rest = spot.piece.from(at);
+        let start = rest.bytes();
+        let place = |name| format!("{}: {name} at {at:#x}", spot.place);
+        let (place, size) = if offload_binary::is_offload_binary(start) {
+            (place("offload-binary"), Head::read(start, 0).map(|head| head.size).map_err(anyhow::Error::from))
+        } else if bundle::is_bundle(start) {
+            let head = bundle::read_head(start, rest.size()).map_err(Malformed::or_io);
+            (place("bundle"), head.map(|head| head.size))
+        } else if compressed::is_compressed(start) {
+            (place("compressed-bundle"), compressed_size(start))
+        } else if fatbin::is_fatbin(start) {
+            (place("fatbinary"), fatbin::size(start).map_err(anyhow::Error::from))
+        } else {
+            bail!("{}: not a container of device code at {at:#x}", spot.place);
+        };
+        let size = size.with_context(|| place.clone())?;
+        let whole = rest.slice(0, size).with_context(|| format!("{place}: past the end"))?;
+        let inner = spot.inside(whole, place);
+        let outcome = if offload_binary::is_offload_binary(start) {
+            self.offload_binary(&inner)
+        } else if bundle::is_bundle(start) {
+            self.bundle(&inner)
+        } else if compressed::is_compressed(start) {
+            self.compressed_bundle(&inner, at)
+        } else {
+            self.fatbinary(&inner)
+        };
+        inner.piece.release();
+        Ok((size, outcome?))
+    }
+
+    fn offload_binary(&mut self, spot: &Spot) -> Result<Outcome> {
+        let place = || spot.place.clone();
+        let head = Head::read(spot.piece.bytes(), 0).with_context(place)?;
+        let Some(packed) = head.packed else { return self.plain_offload_binary(spot) };
+        let method = if packed.zstd { Method::Zstd } else { Method::Zlib };
+        let start = head.plain_start(spot.piece.bytes()).unwrap_or_default();
+        let plain = inflate::offload_binary(&spot.piece.from(packed.at), method, start, packed.plain_size).with_context(place)?;
+        match self.plain_offload_binary(&spot.inside(plain.clone(), spot.place.clone()))? {
+            Outcome::Gone => Ok(Outcome::Gone),
+            Outcome::Same if !self.levels.repack => Ok(Outcome::Same),
+            Outcome::Same => compress::offload_binary(&plain.into(), method, self.levels, self.spool),
+            Outcome::New(new) => compress::offload_binary(&new.bytes, method, self.levels, self.spool),
+        }
+    }
+
+    fn plain_offload_binary(&mut self, spot: &Spot) -> Result<Outcome> {
+        let images = offload_binary::read_all(spot.piece.bytes()).with_context(|| spot.place.clone())?;
+        let images: Vec<Range<u64>> = images.iter().map(|image| image.at..image.at + image.image.len() as u64).collect();
+        let slots = self.slots(spot, images)?;
+        if slots.iter().all(|slot| matches!(slot.outcome, Outcome::Same)) {
+            return Ok(Outcome::Same);
+        }
+        let items: Vec<Item<Entry<'_>>> = slots.iter().enumerate().filter_map(|(entry, slot)| slot.item(entry)).collect();
+        if items.is_empty() {
+            return Ok(Outcome::Gone);
+        }
+        let parts = offload_binary::compose(spot.piece.bytes(), &items).with_context(|| spot.place.clone())?;
+        joined(&spot.piece, parts, slots)
+    }
+
+    fn bundle(&mut self, spot: &Spot) -> Result<Outcome> {
+        let place = || spot.place.clone();
+        let head = bundle::read_head(spot.piece.bytes(), spot.piece.size()).map_err(Malformed::or_io).with_context(place)?;
+        let ranges = head.slots.iter().map(|slot| {
+            // The offset of an empty entry has no meaning.
+            let start = if slot.size == 0 { 0 } else { slot.offset };
+            start..start + slot.size
+        });
+        let slots = self.slots(spot, ranges.collect())?;
+        if slots.iter().all(|slot| matches!(slot.outcome, Outcome::Same)) {
+            return Ok(Outcome::Same);
+        }
+        let ids = || head.slots.iter().map(|slot| slot.id.as_str());
+        self.note_emptied(&slots, ids(), &spot.place);
+        let items: Vec<Item<NewObject<'_>>> = slots.iter().enumerate().filter_map(|(entry, slot)| slot.item(entry)).collect();
+        let parts = bundle::compose(spot.piece.bytes(), &items).with_context(place)?;
+        joined(&spot.piece, parts, slots)
+    }
+
+    /// Notes that only the host's entries are left of a bundle.
+    fn note_emptied<'i>(&mut self, slots: &[Slot], ids: impl Iterator<Item = &'i str>, place: &str) {
+        let device = |(slot, id): (&Slot, &str)| (!id.starts_with("host")).then_some(matches!(slot.outcome, Outcome::Gone));
+        let gone: Vec<bool> = slots.iter().zip(ids).filter_map(device).collect();
+        if !gone.is_empty() && gone.iter().all(|gone| *gone) {
+            self.emptied.push(place.to_owned());
+        }
+    }
+
+    pub(super) fn text_bundle(&mut self, spot: &Spot, comment: &str) -> Result<Outcome> {
+        let place = || spot.place.clone();
+        let spans = bundle::text::scan(comment, spot.piece.bytes()).map_err(Malformed::or_io).with_context(place)?;
+        let slots = self.slots(spot, spans.iter().map(|span| span.start..span.start + span.size).collect())?;
+        if slots.iter().all(|slot| matches!(slot.outcome, Outcome::Same)) {
+            return Ok(Outcome::Same);
+        }
+        self.note_emptied(&slots, spans.iter().map(|span| span.id.as_str()), &spot.place);
+        let items: Vec<Item<NewObject<'_>>> = slots.iter().enumerate().filter_map(|(entry, slot)| slot.item(entry)).collect();
+        let parts = bundle::text::compose(comment, spot.piece.bytes(), &items).with_context(place)?;
+        joined(&spot.piece, parts, slots)
+    }
+
+    /// The bundle that is compressed as a whole. `at` is where it is in what holds it. It is inflated only if it changes.
+    fn compressed_bundle(&mut self, spot: &Spot, at: u64) -> Result<Outcome> {
+        let place = || spot.place.clone();
+        let header = Header::read(spot.piece.bytes(), 0).with_context(place)?;
+        if let Some(offset) = spot.piece.file_offset(0).filter(|_| !self.levels.repack) {
+            let is_it = |step: &Step| matches!(step, Step::Container { name: "compressed-bundle", offset: Some(start), within, .. } if *start == offset && *within == at);
+            let rest = self.images.get(self.next..).unwrap_or_default();
+            let count = rest.iter().take_while(|image| image.path.iter().any(is_it)).count();
+            if self.all_stay(count) {
+                self.next += count;
+                return Ok(Outcome::Same);
+            }
+        }
+        let plain = inflate::compressed_bundle(&spot.piece.from(header.size), header).with_context(place)?;
+        match self.enter(&spot.inside(plain.clone(), spot.place.clone()))? {
+            Outcome::Gone => Ok(Outcome::Gone),
+            Outcome::Same if !self.levels.repack => Ok(Outcome::Same),
+            Outcome::Same => compress::bundle(&plain.into(), header, self.levels, self.spool),
+            Outcome::New(new) => compress::bundle(&new.bytes, header, self.levels, self.spool),
+        }
+    }
+
+    fn fatbinary(&mut self, spot: &Spot) -> Result<Outcome> {
+        let place = || spot.place.clone();
+        let read = fatbin::read_all(spot.piece.bytes()).with_context(place)?;
+        let mut slots = Vec::new();
+        for entry in read.iter().flat_map(|one| &one.entries) {
+            let old = entry.at..entry.at + entry.stored.len() as u64;
+            // Cubins are padded, and compressed ones have their inflated size in the report.
+            let at = spot.piece.file_offset(entry.at).filter(|_| entry.method.is_none());
+            let outcome = match self.take(&spot.place, None, at)? {
+                Verdict::Keep => Outcome::Same,
+                Verdict::Drop => Outcome::Gone,
+                Verdict::Replace(bytes) => Outcome::New(Rope::from(bytes.clone()).into()),
+            };
+            slots.push(Slot { old, outcome });
+        }
+        if slots.iter().all(|slot| matches!(slot.outcome, Outcome::Same)) {
+            return Ok(Outcome::Same);
+        }
+        if slots.iter().all(|slot| matches!(slot.outcome, Outcome::Gone)) {
+            self.emptied.push(spot.place.clone());
+        }
+        compress::fatbinary(&spot.piece, slots.into_iter().map(|slot| slot.outcome).collect()).with_context(place)
+    }
+
+    /// What becomes of the images of a container, in their order.
+    fn slots(&mut self, spot: &Spot, ranges: Vec<Range<u64>>) -> Result<Vec<Slot>> {
+        let mut slots = Vec::new();
+        for old in ranges {
+            let piece = spot.piece.slice(old.start, old.end.saturating_sub(old.start));
+            let inner = spot.inside(piece.with_context(|| format!("{}: past the end", spot.place))?, spot.place.clone());
+            slots.push(Slot { outcome: self.enter(&inner)?, old });
+        }
+        Ok(slots)
+    }
+}
+
+/// The size of the compressed bundle that `data` begins with. Version 1 does not store it.
+fn compressed_size(data: &[u8]) -> Result<u64> {
+    match Header::read(data, 0)?.total {
+        Some(total) => Ok(total),
+        None => Ok(compressed::read_at(data, 0)?.size),
+    }
+}
+
+/// A container put together of `parts` of the old one, in which `slots` are the images.
+fn joined(piece: &Piece, parts: Vec<Part>, slots: Vec<Slot>) -> Result<Outcome> {
+    let mut kept: Vec<Range<u64>> = Vec::new();
+    let mut new: Vec<Option<(Range<u64>, Rope, Vec<Moved>)>> = Vec::new();
+    for Slot { old, outcome } in slots {
+        match outcome {
+            Outcome::Same => {
+                kept.push(old);
+                new.push(None);
+            }
+            Outcome::Gone => {}
+            Outcome::New(Changed { bytes, moved }) => new.push(Some((old, bytes, moved))),
+        }
+    }
+    let mut changed = Changed::default();
+    for part in parts {
+        let start = changed.bytes.size();
+        match part {
+            Part::Old(range) => {
+                let size = range.end.saturating_sub(range.start);
+                changed.bytes.push_piece(piece.slice(range.start, size).context("a range past the end")?);
+                let is_here = |old: &&Range<u64>| range.start <= old.start && old.end <= range.end && !old.is_empty();
+                changed.moved.extend(kept.iter().filter(is_here).map(|old| {
+                    let at = start + (old.start - range.start);
+                    Moved { old: old.clone(), new: at..at + (old.end - old.start) }
+                }));
+            }
+            Part::New(place) => {
+                let (old, bytes, inner) = new.get_mut(place).and_then(Option::take).context("an image without contents")?;
+                changed.moved.extend(inner.into_iter().map(|moved| Moved {
+                    old: old.start + moved.old.start..old.start + moved.old.end,
+                    new: start + moved.new.start..start + moved.new.end,
+                }));
+                changed.moved.push(Moved { old, new: start..start + bytes.size() });
+                changed.bytes.append(bytes);
+            }
+            Part::Bytes(bytes) => changed.bytes.push_bytes(bytes),
+            Part::Zeros(count) => changed.bytes.push_zeros(count),
+        }
+    }
+    Ok(Outcome::New(changed))
+}

@@ -1,0 +1,239 @@
+//! Files on disk get other images: each is read, decided on, written beside its place, read again, and put in its place. Either the
+//! whole new file is there, or the old one.
+
+mod build_id;
+mod place;
+mod signed;
+mod wheel;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::{Levels, Verdict, edit};
+use crate::contents::bytes_of::sha256;
+use crate::contents::report::{FileReport, Image};
+use crate::contents::{self, Reader};
+use crate::error;
+use crate::io::outputs::Outputs;
+use crate::io::piece::{Piece, Spool};
+use crate::io::rope::Rope;
+use crate::sys::session::Session;
+use crate::sys::threads;
+pub(crate) use place::To;
+
+/// How files are changed.
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    /// Where the new files go.
+    pub to: To,
+    /// Whether nothing is written.
+    pub dry_run: bool,
+    /// Whether files that are signed, or have several hard links, are changed all the same.
+    pub force: bool,
+    /// Whether something may lose all of its images.
+    pub allow_empty: bool,
+    /// Whether changed programs get another build id.
+    pub new_build_id: bool,
+    /// How to compress anew.
+    pub levels: Levels,
+    /// Whether the digests of the files are wanted.
+    pub digests: bool,
+}
+
+/// What became of a file.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Change {
+    /// The file, as it was named or found.
+    pub file: String,
+    /// Where the new one is; none where nothing was written.
+    pub written: Option<String>,
+    /// Whether the new file is another one.
+    pub changed: bool,
+    /// Its size before, in bytes.
+    pub before: u64,
+    /// Its size now.
+    pub after: u64,
+    /// Its SHA-256 before, where digests are wanted.
+    pub sha256_before: Option<String>,
+    /// And now.
+    pub sha256_after: Option<String>,
+    /// Its images.
+    pub images: Vec<ImageChange>,
+    /// What has lost all of its images.
+    pub emptied: Vec<String>,
+    /// Why it is as it was.
+    pub error: Option<String>,
+}
+
+/// What became of an image.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct ImageChange {
+    /// Its number in the file.
+    pub index: usize,
+    /// The programming models it is for.
+    pub kinds: Vec<String>,
+    /// The triple of its device.
+    pub triple: String,
+    /// The processor.
+    pub target: String,
+    /// The members of archives that it is in.
+    pub members: Vec<String>,
+    /// Its size, in bytes.
+    pub size: u64,
+    /// `keep`, `drop` or `replace`.
+    pub fate: &'static str,
+}
+
+/// Says what becomes of each image of a file.
+pub(crate) type Decide<'d> = dyn Fn(&FileReport) -> Result<Vec<Verdict>> + Sync + 'd;
+
+/// Changes the files, each by itself: what is wrong with one is in its result, and the others are changed. Folders stand for the
+/// files below them.
+///
+/// # Errors
+/// The places of the new files cannot be, or a signal.
+pub(crate) fn change(files: &[PathBuf], options: &Options, session: &Session, decide: &Decide<'_>) -> Result<Vec<Change>> {
+    let subjects = place::subjects(files, options, session)?;
+    let each = |subject: &place::Subject| -> Option<Change> {
+        let done = one(subject, options, session, decide);
+        match done {
+            Ok(change) => change,
+            Err(error) => Some(Change { error: Some(error::chain(&error)), ..Change::of(subject.path.display().to_string(), 0) }),
+        }
+    };
+    let changes = threads::in_parallel(|| subjects.par_iter().filter_map(each).collect());
+    session.signals.check()?;
+    Ok(changes)
+}
+
+impl Change {
+    fn of(file: String, size: u64) -> Change {
+        Change {
+            file,
+            written: None,
+            changed: false,
+            before: size,
+            after: size,
+            sha256_before: None,
+            sha256_after: None,
+            images: Vec::new(),
+            emptied: Vec::new(),
+            error: None,
+        }
+    }
+}
+
+/// Changes one file. None where it was found in a folder and there is nothing in it.
+fn one(subject: &place::Subject, options: &Options, session: &Session, decide: &Decide<'_>) -> Result<Option<Change>> {
+    let path = subject.path.as_path();
+    let piece = Piece::try_open(path).with_context(|| path.display().to_string())?;
+    let mut spool = Spool::new(session);
+    let mut change = Change::of(path.display().to_string(), piece.size());
+    let bytes = match wheel::is_wheel(&piece) {
+        true => wheel::edit(path, &piece, options, session, decide, &mut change)?,
+        false => edited(path, &piece, options, session, decide, &mut change, &mut spool)?,
+    };
+    if !subject.named && change.images.is_empty() && subject.to.is_none() {
+        return Ok(None);
+    }
+    if !options.allow_empty
+        && let Some(first) = change.emptied.first()
+    {
+        let others = change.emptied.len() - 1;
+        let more = if others > 0 { format!(", and {others} more like it") } else { String::new() };
+        bail!("{first}: this would lose its last image{more} (--allow-empty does it)");
+    }
+    change.changed = bytes.is_some();
+    change.after = bytes.as_ref().map_or(piece.size(), Rope::size);
+    if options.digests {
+        change.sha256_before = Some(sha256(&piece)?);
+        change.sha256_after.clone_from(&change.sha256_before);
+    }
+    if change.changed && !options.force {
+        subject.check_links()?;
+    }
+    if options.dry_run {
+        return Ok(Some(change));
+    }
+    write(subject, &piece, bytes, options, session, &mut change)?;
+    Ok(Some(change))
+}
+
+/// The new bytes of a file that is no wheel; none where they are the old ones.
+fn edited(
+    path: &Path,
+    piece: &Piece,
+    options: &Options,
+    session: &Session,
+    decide: &Decide<'_>,
+    change: &mut Change,
+    spool: &mut Spool,
+) -> Result<Option<Rope>> {
+    let reading = contents::Options { headers_only: true, ..contents::Options::default() };
+    let report = Reader::new(reading, session).open(path)?;
+    let verdicts = decide(&report)?;
+    if verdicts.len() != report.images.len() {
+        bail!("{}: {} verdicts for {} images", path.display(), verdicts.len(), report.images.len());
+    }
+    change.images = report.images.iter().zip(&verdicts).map(|(image, verdict)| of_image(image, verdict)).collect();
+    if let Some(error) = report.errors.first() {
+        bail!("{error}");
+    }
+    if !options.levels.repack && verdicts.iter().all(Verdict::is_keep) {
+        return Ok(None);
+    }
+    if !options.force {
+        signed::check(path, piece)?;
+    }
+    let edited = edit((path, piece), &report, &verdicts, options.levels, spool)?;
+    change.emptied = edited.emptied;
+    Ok(edited.bytes)
+}
+
+fn of_image(image: &Image, verdict: &Verdict) -> ImageChange {
+    ImageChange {
+        index: image.index,
+        kinds: image.kinds.clone(),
+        triple: image.triple.clone(),
+        target: image.target.clone(),
+        members: image.members.clone(),
+        size: image.size,
+        fate: match verdict {
+            Verdict::Keep => "keep",
+            Verdict::Drop => "drop",
+            Verdict::Replace(_) => "replace",
+        },
+    }
+}
+
+/// Writes the new file, where it is another one or belongs to another place.
+fn write(
+    subject: &place::Subject,
+    piece: &Piece,
+    bytes: Option<Rope>,
+    options: &Options,
+    session: &Session,
+    change: &mut Change,
+) -> Result<()> {
+    let Some(to) = subject.to.as_deref().or(bytes.is_some().then_some(subject.path.as_path())) else { return Ok(()) };
+    let is_changed = bytes.is_some();
+    let context = || format!("cannot write `{}`", to.display());
+    let mut outputs = Outputs::new(session);
+    let mut output = outputs.create_or_stdout(to)?;
+    bytes.unwrap_or_else(|| piece.clone().into()).copy_to(&mut output).with_context(context)?;
+    if is_changed && options.new_build_id {
+        build_id::renew(&mut output).with_context(context)?;
+    }
+    subject.keep_attributes(&output).with_context(context)?;
+    if options.digests && is_changed {
+        change.sha256_after = Some(place::digest(&output).with_context(context)?);
+    }
+    change.after = output.file().metadata().map_or(change.after, |meta| meta.len());
+    drop(output);
+    outputs.commit()?;
+    change.written = Some(to.display().to_string());
+    Ok(())
+}

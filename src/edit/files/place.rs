@@ -1,0 +1,148 @@
+//! Where the new files go: in the places of the old ones, to one that is named, or below a folder.
+
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::Options;
+use crate::contents::bytes_of::sha256;
+use crate::contents::folders;
+use crate::io::outputs::Output;
+use crate::io::piece::Piece;
+use crate::sys::attributes;
+use crate::sys::session::Session;
+
+/// Where the new files go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum To {
+    /// Where the old ones are.
+    InPlace,
+    /// To this path, for one file. `-` is stdout.
+    File(PathBuf),
+    /// Below this folder, under their names. Of folders everything that is in them, changed or not.
+    Folder(PathBuf),
+}
+
+/// A file to be changed.
+pub(super) struct Subject {
+    pub(super) path: PathBuf,
+    /// Where the new one goes, if that is another place.
+    pub(super) to: Option<PathBuf>,
+    /// Whether it was named; else it was found in a folder.
+    pub(super) named: bool,
+}
+
+impl Subject {
+    /// That a file which is to be replaced has one name only.
+    ///
+    /// # Errors
+    /// It has several, and the others would stay what they are.
+    pub(super) fn check_links(&self) -> Result<()> {
+        let links = fs::metadata(&self.path).map_or(1, |meta| meta.nlink());
+        if self.to.is_none() && links > 1 {
+            let path = self.path.display();
+            bail!("{path}: the file has {links} hard links, and the others would stay as they are (--force changes this one)");
+        }
+        Ok(())
+    }
+
+    /// Gives the new file the attributes of the old one.
+    pub(super) fn keep_attributes(&self, output: &Output) -> Result<()> {
+        if self.path == Path::new("-") || self.to.as_deref() == Some(Path::new("-")) {
+            return Ok(());
+        }
+        let from = File::open(&self.path).with_context(|| self.path.display().to_string())?;
+        if from.metadata()?.is_file() {
+            attributes::copy(&from, output.file())?;
+        }
+        Ok(())
+    }
+}
+
+/// The SHA-256 of what has been written to `output`.
+pub(super) fn digest(output: &Output) -> Result<String> {
+    let piece = Piece::try_open(&PathBuf::from(format!("/proc/self/fd/{}", output.file().as_raw_fd())))?;
+    Ok(sha256(&piece)?)
+}
+
+/// The files that are meant. For a folder of new files, the folders in it are made and links and other files are copied.
+pub(super) fn subjects(files: &[PathBuf], options: &Options, session: &Session) -> Result<Vec<Subject>> {
+    match &options.to {
+        To::File(to) => {
+            let [path] = files else { bail!("-o takes one file: with several, -d names a folder, and --in-place changes them") };
+            if path.is_dir() {
+                bail!("{}: is a folder: -d names one for what becomes of it", path.display());
+            }
+            Ok(vec![Subject { path: path.clone(), to: Some(to.clone()), named: true }])
+        }
+        To::InPlace => in_place(files, session),
+        To::Folder(folder) => {
+            let mut subjects = Vec::new();
+            for path in files {
+                if path.is_dir() {
+                    below(path, folder, options, &mut subjects)?;
+                } else {
+                    let name = path.file_name().with_context(|| format!("{}: has no name for -d", path.display()))?;
+                    subjects.push(Subject { path: path.clone(), to: Some(folder.join(name)), named: true });
+                }
+            }
+            check_once(&subjects)?;
+            if !options.dry_run {
+                fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+            }
+            Ok(subjects)
+        }
+    }
+}
+
+fn in_place(files: &[PathBuf], session: &Session) -> Result<Vec<Subject>> {
+    if files.iter().any(|path| path == Path::new("-")) {
+        bail!("stdin cannot be changed in place");
+    }
+    let (found, faults) = folders::expand(files, session);
+    if let Some((path, error)) = faults.into_iter().next() {
+        return Err(error.context(path.display().to_string()));
+    }
+    Ok(found.into_iter().map(|found| Subject { path: found.path, to: None, named: found.named }).collect())
+}
+
+/// That no two files go to one place.
+fn check_once(subjects: &[Subject]) -> Result<()> {
+    let mut places = std::collections::HashMap::new();
+    for subject in subjects {
+        if let Some(other) = places.insert(&subject.to, &subject.path) {
+            bail!("{} and {} have one name, and -d has room for one of them", other.display(), subject.path.display());
+        }
+    }
+    Ok(())
+}
+
+/// Everything in the folder `from`: files are to be changed, and what else there is has its copy below `to`.
+fn below(from: &Path, to: &Path, options: &Options, subjects: &mut Vec<Subject>) -> Result<()> {
+    let context = || from.display().to_string();
+    if !options.dry_run {
+        fs::create_dir_all(to).with_context(|| to.display().to_string())?;
+        fs::set_permissions(to, fs::metadata(from).with_context(context)?.permissions()).with_context(context)?;
+    }
+    let mut entries = fs::read_dir(from).and_then(Iterator::collect::<std::io::Result<Vec<_>>>).with_context(context)?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let (path, place) = (entry.path(), to.join(entry.file_name()));
+        let kind = entry.file_type().with_context(|| path.display().to_string())?;
+        if kind.is_dir() {
+            below(&path, &place, options, subjects)?;
+        } else if kind.is_symlink() {
+            if !options.dry_run {
+                let target = fs::read_link(&path).with_context(|| path.display().to_string())?;
+                let _ = fs::remove_file(&place);
+                std::os::unix::fs::symlink(target, &place).with_context(|| place.display().to_string())?;
+            }
+        } else if kind.is_file() {
+            subjects.push(Subject { path, to: Some(place), named: false });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,178 @@
+//! ELF objects, programs and shared libraries: sections of device code are rewritten. In finished files, what points to images and
+//! containers is made right (`pointers`), and the bytes that are no longer needed are taken out ([`crate::io::resize`]).
+
+use anyhow::{Context, Result, bail};
+use object::elf;
+
+use super::blocks::{Block, lay_out};
+use super::pointers::{self, NewSection};
+use super::rewriter::{Rewriter, Spot};
+use super::{Changed, Outcome};
+use crate::contents::objects::{DeviceSection, Holds, device_sections};
+use crate::contents::what::is_container;
+use crate::formats::elf::edit;
+use crate::formats::elf::edit::{Edit, SectionView};
+use crate::formats::elf::raw::FileHeader;
+use crate::io::piece::{Piece, Spool};
+use crate::io::resize::{Patch, Replacement, addresses, resize};
+use crate::io::rope::Rope;
+use crate::registration::read::{self, Registered};
+
+/// A section whose containers have changed.
+struct ChangedSection {
+    section: DeviceSection,
+    blocks: Vec<Block>,
+}
+
+/// What has changed in an object.
+#[derive(Default)]
+struct Changes {
+    sections: Vec<ChangedSection>,
+    /// Sections that are one image each: with other contents, or none where they go.
+    whole: Vec<(DeviceSection, Option<Rope>)>,
+    /// Whether anything is left of all that was there.
+    any_left: bool,
+}
+
+impl Rewriter<'_> {
+    /// What becomes of an ELF file for the host.
+    pub(super) fn elf(&mut self, spot: &Spot) -> Result<Outcome> {
+        let data = spot.piece.bytes();
+        let mut changes = Changes::default();
+        for section in device_sections(data, &spot.place)? {
+            let place = format!("{}: {}", spot.place, section.name);
+            let piece = spot.piece.slice(section.offset, section.size);
+            let inner = spot.inside(piece.with_context(|| format!("{place}: past the end of the file"))?, place);
+            if inner.piece.size() > 0 {
+                self.section(&inner, section, &mut changes)?;
+            }
+        }
+        // Old wrappers put images into variables of other sections.
+        self.pinned(spot, "a section with other data")?;
+        if changes.sections.is_empty() && changes.whole.is_empty() {
+            return Ok(Outcome::Same);
+        }
+        let (_, header) = FileHeader::read(data).with_context(|| spot.place.clone())?;
+        if header.kind == elf::ET_REL { self.object(spot, changes) } else { self.program(spot, changes) }
+    }
+
+    fn section(&mut self, spot: &Spot, section: DeviceSection, changes: &mut Changes) -> Result<()> {
+        if matches!(section.holds, Holds::Entry(_) | Holds::Image(_)) {
+            match self.enter(spot)? {
+                Outcome::Same => changes.any_left = true,
+                Outcome::Gone => changes.whole.push((section, None)),
+                Outcome::New(new) => {
+                    changes.any_left = true;
+                    changes.whole.push((section, Some(new.bytes)));
+                }
+            }
+            return Ok(());
+        }
+        if matches!(section.holds, Holds::Images(_)) && !is_container(spot.piece.bytes()) {
+            changes.any_left = true;
+            return self.pinned(spot, "a section without containers").map(drop);
+        }
+        let blocks = self.blocks(spot)?;
+        changes.any_left |= blocks.iter().any(|block| !matches!(block.outcome, Outcome::Gone));
+        if !blocks.iter().all(Block::is_same) {
+            changes.sections.push(ChangedSection { section, blocks });
+        }
+        Ok(())
+    }
+
+    /// An object that is linked later. Linkers take its images by their section; those that it registers itself have symbols, so
+    /// they stay where they are.
+    fn object(&mut self, spot: &Spot, changes: Changes) -> Result<Outcome> {
+        if !changes.any_left {
+            self.emptied.push(spot.place.clone());
+        }
+        let mut replacements = Vec::new();
+        for ChangedSection { section, blocks } in changes.sections {
+            let piece = section_piece(spot, &section)?;
+            let is_linked = section.is_allocated;
+            if is_linked && blocks.iter().any(|block| matches!(block.outcome, Outcome::Gone)) {
+                bail!(
+                    "{}: {}: an object that registers its images itself cannot lose one: link it first",
+                    spot.place,
+                    section.name
+                );
+            }
+            let laid = lay_out(&piece, blocks, section.align, |_| is_linked);
+            let laid = laid.with_context(|| format!("{}: {}", spot.place, section.name))?;
+            replacements.push(Replacement { section: section.index, contents: laid.bytes });
+        }
+        let mut gone = Vec::new();
+        for (section, new) in changes.whole {
+            match new {
+                Some(contents) => replacements.push(Replacement { section: section.index, contents }),
+                None => gone.push(section.name),
+            }
+        }
+        let place = || spot.place.clone();
+        let mut bytes = Rope::from(spot.piece.clone());
+        if !replacements.is_empty() {
+            bytes = resize(&spot.piece, replacements, Vec::new()).with_context(place)?;
+        }
+        if !gone.is_empty() {
+            let piece = bytes.into_piece(self.spool)?;
+            bytes = without(&piece, &gone, self.spool).with_context(place)?;
+        }
+        Ok(Outcome::New(bytes.into()))
+    }
+
+    /// A program or shared library.
+    fn program(&mut self, spot: &Spot, changes: Changes) -> Result<Outcome> {
+        let place = || spot.place.clone();
+        if let Some((section, _)) = changes.whole.first() {
+            bail!("{}: {}: this section cannot be changed in a program", spot.place, section.name);
+        }
+        let data = spot.piece.bytes();
+        let registered = read::read(data).with_context(place)?;
+        let targets = targets(&registered);
+        let mut new = Vec::new();
+        for ChangedSection { section, blocks } in changes.sections {
+            let piece = section_piece(spot, &section)?;
+            // What nothing known points to may be pointed to by something unknown.
+            let is_fixed = |block: &std::ops::Range<u64>| {
+                let (start, end) = (section.offset + block.start, section.offset + block.end);
+                section.is_allocated && !targets.iter().any(|target| (start..end).contains(target))
+            };
+            if let Some(block) = blocks.iter().find(|block| matches!(block.outcome, Outcome::Gone) && is_fixed(&block.old)) {
+                let at = section.offset + block.old.start;
+                bail!("{}: {}: nothing known registers the container at {at:#x}, so it cannot go", spot.place, section.name);
+            }
+            let laid = lay_out(&piece, blocks, section.align, is_fixed);
+            let laid = laid.with_context(|| format!("{}: {}", spot.place, section.name))?;
+            new.push(NewSection { offset: section.offset, size: section.size, index: section.index, address: 0, changed: laid });
+        }
+        let sizes: Vec<(usize, u64)> = new.iter().map(|section| (section.index, section.changed.bytes.size())).collect();
+        for (section, address) in new.iter_mut().zip(addresses(&spot.piece, &sizes).with_context(place)?) {
+            section.address = address;
+        }
+        let patches: Vec<Patch> = pointers::patches(data, &registered, &new, &mut |what| {
+            self.emptied.push(format!("{}: {what}", spot.place));
+        })
+        .with_context(place)?;
+        let replacement = |section: NewSection| Replacement { section: section.index, contents: section.changed.bytes };
+        let bytes = resize(&spot.piece, new.into_iter().map(replacement).collect(), patches).with_context(place)?;
+        Ok(Outcome::New(Changed::from(bytes)))
+    }
+}
+
+fn section_piece(spot: &Spot, section: &DeviceSection) -> Result<Piece> {
+    spot.piece.slice(section.offset, section.size).with_context(|| format!("{}: {}", spot.place, section.name))
+}
+
+/// The offsets in the file to which what registers images points.
+fn targets(registered: &Registered) -> Vec<u64> {
+    let rows = registered.descriptors.iter().flat_map(|descriptor| descriptor.images.iter().map(|row| row.start));
+    rows.chain(registered.wrappers.iter().filter_map(|wrapper| wrapper.container)).collect()
+}
+
+/// The object `piece` without the sections of these names.
+fn without(piece: &Piece, gone: &[String], spool: &mut Spool) -> Result<Rope> {
+    let is_gone = |view: SectionView<'_>| gone.iter().any(|name| name.as_bytes() == view.name);
+    let edit = Edit { remove: &is_gone, ..Edit::default() };
+    let rewritten = edit::plan(piece.bytes(), &edit)?;
+    Ok(spool.add(|file| Ok(rewritten.write_to(file)?))?.into())
+}

@@ -1,0 +1,192 @@
+//! Pointers of a finished program to its images and containers, which have moved: OpenMP's rows and their number, and the structs
+//! through which CUDA and HIP are given a container.
+
+use anyhow::{Context, Result, bail};
+use object::{Endianness, File, Object, ObjectSection, SectionFlags};
+
+use super::{Changed, Moved};
+use crate::io::resize::Patch;
+use crate::registration::read::{Descriptor, Registered, Slot};
+
+/// A section with new contents.
+pub(super) struct NewSection {
+    /// Its index in the section table.
+    pub(super) index: usize,
+    /// Where it is in the old file.
+    pub(super) offset: u64,
+    /// Its size there.
+    pub(super) size: u64,
+    /// Its address in the new file.
+    pub(super) address: u64,
+    pub(super) changed: Changed,
+}
+
+/// Where something is that a pointer stood for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Now {
+    /// At this address.
+    At(u64),
+    Gone,
+}
+
+/// The changes of bytes by which what registers images points to where they are now. `emptied` is told of registrations that have
+/// lost all of their images.
+///
+/// # Errors
+/// A pointer has no place where its value is kept, or something needed is gone.
+pub(super) fn patches(
+    data: &[u8],
+    registered: &Registered,
+    sections: &[NewSection],
+    emptied: &mut dyn FnMut(String),
+) -> Result<Vec<Patch>> {
+    let file = File::parse(data)?;
+    let mut writer = Writer { data, word: if file.is_64() { 8 } else { 4 }, endian: file.endianness(), patches: Vec::new() };
+    let places = Places { file: &file, sections };
+    for descriptor in &registered.descriptors {
+        rows(descriptor, &places, &mut writer, emptied)?;
+    }
+    for wrapper in &registered.wrappers {
+        let Some(container) = wrapper.container else { continue };
+        let runtime = wrapper.runtime;
+        match places.now(container, false)? {
+            Now::At(address) => writer.pointer(&wrapper.pointer, address)?,
+            Now::Gone => bail!("the container that is registered with {runtime} at {:#x} is gone", wrapper.offset),
+        }
+    }
+    Ok(writer.patches)
+}
+
+/// The rows of OpenMP's descriptor: those of images that stay move to the front.
+fn rows(descriptor: &Descriptor, places: &Places<'_>, writer: &mut Writer<'_>, emptied: &mut dyn FnMut(String)) -> Result<()> {
+    let mut kept = Vec::new();
+    for row in &descriptor.images {
+        match (places.now(row.start, false)?, places.now(row.end, true)?) {
+            (Now::At(start), Now::At(end)) => kept.push([start, end]),
+            (Now::Gone, Now::Gone) => {}
+            _ => bail!("the row at {:#x} is of an image of which only a part is left", row.offset),
+        }
+    }
+    if kept.len() == descriptor.images.len() {
+        for (row, ends) in descriptor.images.iter().zip(kept) {
+            row.pointers.iter().zip(ends).try_for_each(|(slot, address)| writer.pointer(slot, address))?;
+        }
+        return Ok(());
+    }
+    if kept.is_empty() {
+        emptied(format!("OpenMP's descriptor at {:#x}", descriptor.offset));
+    }
+    writer.number(descriptor.offset, u32::try_from(kept.len())?);
+    // Rows that nobody reads any more hold no image: both ends are one address.
+    let nothing = places.sections.first().map_or(0, |section| section.address);
+    let ends = kept.into_iter().chain(std::iter::repeat([nothing; 2]));
+    for (row, ends) in descriptor.images.iter().zip(ends) {
+        row.pointers.iter().zip(ends).try_for_each(|(slot, address)| writer.pointer(slot, address))?;
+    }
+    Ok(())
+}
+
+/// Where everything is now.
+struct Places<'a> {
+    file: &'a File<'a>,
+    sections: &'a [NewSection],
+}
+
+impl Places<'_> {
+    /// Where the byte is that was at `offset` of the file, or what ends there.
+    fn now(&self, offset: u64, is_end: bool) -> Result<Now> {
+        let of = |section: &&NewSection| {
+            let within = offset.wrapping_sub(section.offset);
+            within <= section.size && if is_end { within > 0 } else { within < section.size }
+        };
+        match self.sections.iter().find(of) {
+            Some(section) => Ok(now_in(section, offset - section.offset, is_end)),
+            None => self.address(offset, is_end).map(Now::At),
+        }
+    }
+
+    /// The address of the byte at `offset` of the file, or of what ends there, in a section that has not changed.
+    fn address(&self, offset: u64, is_end: bool) -> Result<u64> {
+        let back = u64::from(is_end);
+        let byte = offset.checked_sub(back).context("a pointer to nothing")?;
+        for section in self.file.sections() {
+            let is_loaded =
+                matches!(section.flags(), SectionFlags::Elf { sh_flags, .. } if sh_flags.contains(object::elf::SHF_ALLOC));
+            if let Some((start, size)) = section.file_range().filter(|_| is_loaded)
+                && (start..start.saturating_add(size)).contains(&byte)
+            {
+                return Ok(section.address().wrapping_add(byte - start).wrapping_add(back));
+            }
+        }
+        bail!("what is at {offset:#x} is in no section")
+    }
+}
+
+/// Where the byte is that was `within` bytes into a section, or what ended there. The innermost thing that moved as a whole says it.
+fn now_in(section: &NewSection, within: u64, is_end: bool) -> Now {
+    let holds = |moved: &&Moved| {
+        let old = &moved.old;
+        if is_end { old.start < within && within <= old.end } else { old.start <= within && within < old.end }
+    };
+    let innermost = section.changed.moved.iter().filter(holds).min_by_key(|moved| moved.old.end - moved.old.start);
+    let Some(Moved { old, new }) = innermost else { return Now::Gone };
+    let at = if old.end - old.start == new.end - new.start {
+        new.start + (within - old.start)
+    } else if !is_end && within == old.start {
+        new.start
+    } else if is_end && within == old.end {
+        new.end
+    } else {
+        return Now::Gone;
+    };
+    Now::At(section.address.wrapping_add(at))
+}
+
+/// Gathers changes of a file.
+struct Writer<'d> {
+    data: &'d [u8],
+    word: u64,
+    endian: Endianness,
+    patches: Vec<Patch>,
+}
+
+impl Writer<'_> {
+    fn number(&mut self, offset: u64, value: u32) {
+        use object::Endian;
+        self.patches.push(Patch { offset, bytes: self.endian.write_u32(value).to_vec() });
+    }
+
+    /// Lets a pointer stand for `address`: where its value is kept, and in its own place, if linkers have written it there as well.
+    fn pointer(&mut self, slot: &Slot, address: u64) -> Result<()> {
+        let value = slot.value.with_context(|| format!("the pointer at {:#x} is not known by its value", slot.offset))?;
+        let old = self.word_at(value).context("a pointer past the end")?;
+        if old == address {
+            return Ok(());
+        }
+        let bytes = self.word_bytes(address)?;
+        if slot.offset != value && old != 0 && self.word_at(slot.offset) == Some(old) {
+            self.patches.push(Patch { offset: slot.offset, bytes: bytes.clone() });
+        }
+        self.patches.push(Patch { offset: value, bytes });
+        Ok(())
+    }
+
+    fn word_at(&self, offset: u64) -> Option<u64> {
+        use object::Endian;
+        let rest = self.data.get(usize::try_from(offset).ok()?..)?;
+        if self.word == 8 {
+            Some(self.endian.read_u64(*rest.first_chunk()?))
+        } else {
+            Some(self.endian.read_u32(*rest.first_chunk()?).into())
+        }
+    }
+
+    fn word_bytes(&self, value: u64) -> Result<Vec<u8>> {
+        use object::Endian;
+        Ok(if self.word == 8 {
+            self.endian.write_u64(value).to_vec()
+        } else {
+            self.endian.write_u32(u32::try_from(value)?).to_vec()
+        })
+    }
+}
