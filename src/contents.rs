@@ -135,7 +135,8 @@ impl<'r> Reader<'r> {
         Ok((footprint, kind, errors))
     }
 
-    fn opened(&self, path: &Path, piece: Piece) -> FileReport {
+    /// Looks into `piece`, which is what is at `path`.
+    pub(crate) fn opened(&self, path: &Path, piece: Piece) -> FileReport {
         let mut walk = Walk::new(self, piece.size());
         let kind = kind(piece.bytes());
         let size = piece.size();

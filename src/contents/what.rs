@@ -7,7 +7,7 @@ use crate::formats::compression::Compression;
 use crate::formats::{bundle, compressed, fatbin, magic, offload_binary, tar, zip};
 
 /// How much of what is compressed is unpacked to tell what it is.
-pub(super) const START: u64 = 64 << 10;
+pub(crate) const START: u64 = 64 << 10;
 
 /// The formats that hold or are device code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +88,7 @@ pub(crate) fn byte_kind(data: &[u8], host: bool) -> ByteKind {
 }
 
 /// Whether there can be device code in a file that begins with `start`, which is all of it or [`START`] bytes.
-pub(super) fn may_have_device_code(start: &[u8]) -> bool {
+pub(crate) fn may_have_device_code(start: &[u8]) -> bool {
     match byte_kind(start, true) {
         ByteKind::Empty => false,
         // Whether it is a COFF object is told by tables further on.

@@ -147,6 +147,9 @@ fn one(subject: &place::Subject, options: &Options, session: &Session, decide: &
         bail!("{first}: this would lose its last image{more} (--allow-empty does it)");
     }
     change.changed = bytes.is_some();
+    if change.changed && !options.force {
+        signed::check(path, &piece)?;
+    }
     change.after = bytes.as_ref().map_or(piece.size(), Rope::size);
     if options.digests {
         change.sha256_before = Some(sha256(&piece)?);
@@ -173,7 +176,7 @@ fn edited(
     spool: &mut Spool,
 ) -> Result<Option<Rope>> {
     let reading = contents::Options { headers_only: true, ..contents::Options::default() };
-    let report = Reader::new(reading, session).open(path)?;
+    let report = Reader::new(reading, session).opened(path, piece.clone());
     let verdicts = decide(&report)?;
     if verdicts.len() != report.images.len() {
         bail!("{}: {} verdicts for {} images", path.display(), verdicts.len(), report.images.len());
@@ -184,9 +187,6 @@ fn edited(
     }
     if !options.levels.repack && verdicts.iter().all(Verdict::is_keep) {
         return Ok(None);
-    }
-    if !options.force {
-        signed::check(path, piece)?;
     }
     let edited = edit((path, piece), &report, &verdicts, options.levels, spool)?;
     change.emptied = edited.emptied;

@@ -15,6 +15,7 @@
 //! # Ok::<(), offld::formats::archive::ArchiveFault>(())
 //! ```
 
+pub(crate) mod resize;
 #[cfg(test)]
 mod tests;
 mod unpack;

@@ -201,6 +201,14 @@ impl Piece {
         self.made
     }
 
+    /// The same bytes as a file of their own: what was unpacked has offsets as well then.
+    pub fn as_file(self) -> Piece {
+        if !self.made {
+            return self;
+        }
+        Piece { made: false, ..self }
+    }
+
     /// Where the byte `within` these is in the user's file; `None` for bytes that were made here.
     pub fn file_offset(&self, within: u64) -> Option<u64> {
         let (_, at) = self.source.as_ref().filter(|_| !self.made)?;

@@ -166,3 +166,35 @@ fn names_that_lead_out_have_no_path() {
     assert!(path("/etc/passwd").1.unwrap().contains("leads out"));
     assert!(path("a\x1b[2J").1.unwrap().contains("control characters"));
 }
+
+#[test]
+fn a_resized_zip_file_is_the_one_that_had_been_packed_so() {
+    let long = vec![7; 70_000];
+    for (plain, method) in [(&b"other"[..], 0), (&long, 8), (b"", 8)] {
+        let before = zip(&[new("a", b"first", 8), new("b/c", b"second one", 8), new("d", b"last", 0)]);
+        let second = ZipFile::read(&before).unwrap().members().nth(1).unwrap().unwrap().header;
+        let bytes = packed(plain, method);
+        let mut crc = flate2::Crc::new();
+        crc.update(plain);
+        let contents =
+            resize::NewContents { header: second, method, crc: crc.sum(), packed: bytes.len() as u64, plain: plain.len() as u64 };
+        let parts = resize::plan(&before, &[contents]).unwrap();
+        let after = crate::formats::compose::join(&before, &parts, &[&bytes]).unwrap();
+        assert_eq!(after, zip(&[new("a", b"first", 8), new("b/c", plain, method), new("d", b"last", 0)]));
+    }
+}
+
+#[test]
+fn damaged_zip_files_are_resized_without_a_panic() {
+    let data = zip(&[new("a", b"first", 8), new("b/c", b"second one", 8)]);
+    for at in 0..data.len() {
+        for flip in [0xff, 1, 0x80] {
+            let mut data = data.clone();
+            data[at] ^= flip;
+            let contents = resize::NewContents { header: 0, method: 0, crc: 1, packed: 3, plain: 3 };
+            if let Ok(parts) = resize::plan(&data, &[contents]) {
+                let _ = crate::formats::compose::join(&data, &parts, &[b"new"]);
+            }
+        }
+    }
+}
