@@ -5,6 +5,7 @@ use std::ops::Range;
 use anyhow::{Context, Result, bail};
 
 use super::compress;
+use super::places::Packing;
 use super::rewriter::{Rewriter, Spot};
 use super::{Changed, Moved, Outcome, Verdict};
 use crate::contents::inflate;
@@ -76,6 +77,10 @@ impl Rewriter<'_> {
         let method = if packed.zstd { Method::Zstd } else { Method::Zlib };
         let start = head.plain_start(spot.piece.bytes()).unwrap_or_default();
         let plain = inflate::offload_binary(&spot.piece.from(packed.at), method, start, packed.plain_size).with_context(place)?;
+        if self.places.is_some() {
+            self.note_stream(spot, Packing::OffloadBinary(method), plain)?;
+            return Ok(Outcome::Same);
+        }
         match self.plain_offload_binary(&spot.inside(plain.clone(), spot.place.clone()))? {
             Outcome::Gone => Ok(Outcome::Gone),
             Outcome::Same if !self.levels.repack => Ok(Outcome::Same),
@@ -144,6 +149,11 @@ impl Rewriter<'_> {
     fn compressed_bundle(&mut self, spot: &Spot, at: u64) -> Result<Outcome> {
         let place = || spot.place.clone();
         let header = Header::read(spot.piece.bytes(), 0).with_context(place)?;
+        if self.places.is_some() {
+            let plain = inflate::compressed_bundle(&spot.piece.from(header.size), header).with_context(place)?;
+            self.note_stream(spot, Packing::Bundle(header), plain)?;
+            return Ok(Outcome::Same);
+        }
         if let Some(offset) = spot.piece.file_offset(0).filter(|_| !self.levels.repack) {
             let is_it = |step: &Step| matches!(step, Step::Container { name: "compressed-bundle", offset: Some(start), within, .. } if *start == offset && *within == at);
             let rest = self.images.get(self.next..).unwrap_or_default();
@@ -170,8 +180,13 @@ impl Rewriter<'_> {
             let old = entry.at..entry.at + entry.stored.len() as u64;
             // Cubins are padded, and compressed ones have their inflated size in the report.
             let at = spot.piece.file_offset(entry.at).filter(|_| entry.method.is_none());
+            let number = self.next;
             let outcome = match self.take(&spot.place, None, at)? {
-                Verdict::Keep => Outcome::Same,
+                Verdict::Keep => {
+                    let stored = spot.piece.slice(old.start, old.end - old.start).with_context(place)?;
+                    self.note_image(&stored, number);
+                    Outcome::Same
+                }
                 Verdict::Drop => Outcome::Gone,
                 Verdict::Replace(bytes) => Outcome::New(Rope::from(bytes.clone()).into()),
             };

@@ -11,6 +11,7 @@ mod compress;
 mod containers;
 pub(crate) mod files;
 mod objects;
+pub(crate) mod places;
 mod pointers;
 mod rewriter;
 
@@ -74,7 +75,7 @@ pub(crate) fn edit(
     if let Some(error) = report.errors.first() {
         bail!("{error}");
     }
-    let mut rewriter = Rewriter { images: &report.images, verdicts, next: 0, levels, spool, emptied: Vec::new() };
+    let mut rewriter = Rewriter { images: &report.images, verdicts, next: 0, levels, spool, emptied: Vec::new(), places: None };
     let spot = Spot { piece: piece.clone(), place: path.display().to_string(), inside: false, depth: 0 };
     let outcome = rewriter.enter(&spot)?;
     rewriter.check_all_met(&spot)?;

@@ -4,6 +4,7 @@
 use anyhow::{Context, Result, anyhow, bail};
 use object::FileKind;
 
+use super::places::Places;
 use super::{Changed, Levels, Outcome, Verdict};
 use crate::contents::is_device_elf;
 use crate::contents::report::{Image, Step};
@@ -23,6 +24,8 @@ pub(super) struct Rewriter<'a> {
     pub(super) spool: &'a mut Spool,
     /// What has lost all of its images.
     pub(super) emptied: Vec<String>,
+    /// Where images are, where that is wanted.
+    pub(super) places: Option<Places>,
 }
 
 /// Bytes to be rewritten, and where they are.
@@ -78,8 +81,12 @@ impl<'a> Rewriter<'a> {
     pub(super) fn image(&mut self, spot: &Spot) -> Result<Outcome> {
         // A frame of zstd may be listed by what is in it.
         let size = Some(spot.piece.size()).filter(|_| !spot.piece.bytes().starts_with(&magic::ZSTD));
+        let number = self.next;
         Ok(match self.take(&spot.place, size, spot.piece.file_offset(0))? {
-            Verdict::Keep => Outcome::Same,
+            Verdict::Keep => {
+                self.note_image(&spot.piece, number);
+                Outcome::Same
+            }
             Verdict::Drop => Outcome::Gone,
             Verdict::Replace(bytes) => Outcome::New(Changed::from(Rope::from(bytes.clone()))),
         })
