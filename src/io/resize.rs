@@ -4,7 +4,7 @@ use super::piece::Piece;
 use super::rope::Rope;
 use crate::error::Malformed;
 pub use crate::formats::elf::resize::Patch;
-use crate::formats::elf::resize::{NewSize, Part, plan};
+use crate::formats::elf::resize::{self, NewSize, Part, plan};
 
 /// New contents for a section.
 #[derive(Debug, Clone)]
@@ -15,15 +15,16 @@ pub struct Replacement {
     pub contents: Rope,
 }
 
-/// The ELF file `file` with other contents in some sections and `patches` made. In relocatable objects contents may have any size; in
-/// programs and shared libraries at most the size that the section has. There all addresses stay, and whole pages of the file
-/// that are no longer needed are taken out of it.
+/// The ELF file `file` with other contents in some sections and `patches` made. Contents may have any size. In programs and shared
+/// libraries addresses stay, and whole pages of the file that are no longer needed are taken out of it; contents that do not fit
+/// where they are move behind everything that is loaded, to the address that `addresses` tells.
 ///
 /// Symbols that point behind the new end of a section get its start and the size 0; relocations are the caller's to change.
 ///
 /// # Errors
-/// The file is damaged, or not of a kind that can be changed; a section has no bytes in the file, or is named twice; a section of a
-/// linked file becomes larger; a patch is of bytes that are replaced or written anew.
+/// The file is damaged, or not of a kind that can be changed; a section has no bytes in the file, is named twice, or shares its
+/// bytes with another or with a segment that must stay whole; a patch is of bytes that are replaced or written anew; there is no
+/// room for another program header.
 pub fn resize(file: &Piece, replacements: Vec<Replacement>, patches: Vec<Patch>) -> Result<Rope, Malformed> {
     let sizes: Vec<NewSize> =
         replacements.iter().map(|new| NewSize { section: new.section, size: new.contents.size() }).collect();
@@ -44,12 +45,12 @@ pub fn resize(file: &Piece, replacements: Vec<Replacement>, patches: Vec<Patch>)
     Ok(rope)
 }
 
-/// The address at which each section will be: STUB until the layout of linked files is there.
+/// The addresses that new contents will have in memory, for each section (its index, and the size of its new contents in bytes) of
+/// a program or shared library, all given to `resize` at once. For an object they say nothing.
+///
+/// # Errors
+/// As `resize` has them.
 pub(crate) fn addresses(file: &Piece, sizes: &[(usize, u64)]) -> Result<Vec<u64>, Malformed> {
-    use object::{Object, ObjectSection};
-    let read = object::File::parse(file.bytes()).map_err(|_| Malformed::new("not an ELF file", 0))?;
-    Ok(sizes
-        .iter()
-        .map(|(index, _)| read.section_by_index(object::SectionIndex(*index)).map_or(0, |one| one.address()))
-        .collect())
+    let sizes: Vec<NewSize> = sizes.iter().map(|(section, size)| NewSize { section: *section, size: *size }).collect();
+    resize::addresses(file.bytes(), &sizes)
 }

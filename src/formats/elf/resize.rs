@@ -2,9 +2,11 @@
 //! parts, of which most are ranges of the old file: nothing large is read or copied.
 //!
 //! * In a relocatable object, a section may get any size. What stands behind it moves in the file, each section at its alignment.
-//! * Linked files (programs and shared libraries) are not changed here yet.
+//! * In a program or shared library, addresses stay. Where contents become shorter, whole pages of the file that are no longer
+//!   needed are taken out of it; contents that do not fit where they are move behind everything that is loaded.
 
 mod bytes;
+mod linked;
 mod relocatable;
 mod symbols;
 #[cfg(test)]
@@ -45,8 +47,9 @@ pub struct Patch {
 /// warn of symbols outside of their section. A symbol that a patch changes stays as it was patched. Relocations are not looked at.
 ///
 /// # Errors
-/// The file is damaged, or not of a kind that can be changed; a section has no bytes in the file, or is named twice; a section of a
-/// linked file becomes larger; a patch is of bytes that are not copied; there is no room for another program header.
+/// The file is damaged, or not of a kind that can be changed; a section has no bytes in the file, is named twice, or shares its
+/// bytes with another or with a segment that must stay whole; a patch is of bytes that are not copied; there is no room for
+/// another program header.
 pub(crate) fn plan(data: &[u8], sizes: &[NewSize], patches: &[Patch]) -> Result<Vec<Part>, Malformed> {
     let object = Object::parse_any(data)?;
     let sizes = Sizes::of(&object, sizes)?;
@@ -57,8 +60,24 @@ pub(crate) fn plan(data: &[u8], sizes: &[NewSize], patches: &[Patch]) -> Result<
     }
     match object.head.kind {
         elf::ET_REL => relocatable::lay_out(&object, &sizes, bytes),
-        _ => Err(Malformed::new("only sections of objects can be resized", 16)),
+        _ => linked::lay_out(&object, &sizes, bytes),
     }
+}
+
+/// The address that the contents of each section in `sizes` will have in the file that `plan` makes of the same sizes. Contents
+/// that do not fit where they are move behind everything that is loaded; all others stay. In relocatable objects and for sections
+/// that are not loaded it is the address in the section's header, which says nothing.
+///
+/// # Errors
+/// As `plan` has them.
+pub(crate) fn addresses(data: &[u8], sizes: &[NewSize]) -> Result<Vec<u64>, Malformed> {
+    let object = Object::parse_any(data)?;
+    if object.head.kind != elf::ET_REL {
+        return linked::addresses(&object, data, sizes);
+    }
+    Sizes::of(&object, sizes)?;
+    let of = |new: &NewSize| object.sections.get(new.section).map_or(0, |section| section.header.addr);
+    Ok(sizes.iter().map(of).collect())
 }
 
 /// The sections that get new contents: for the index of each its place in the caller's list, and its new size.

@@ -21,6 +21,11 @@ impl<'a> Bytes<'a> {
         Bytes { old, changed: BTreeMap::new() }
     }
 
+    /// The file without changes.
+    pub(super) fn old(&self) -> &'a [u8] {
+        self.old
+    }
+
     /// Writes `bytes` over those from `offset` on.
     pub(super) fn set(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Malformed> {
         slice(self.old, offset, bytes.len() as u64, PAST_THE_END, offset)?;

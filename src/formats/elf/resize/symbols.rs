@@ -1,5 +1,7 @@
 //! The symbols of a file whose sections become shorter, move, or get other numbers.
 
+use std::collections::BTreeMap;
+
 use object::elf;
 
 use super::Sizes;
@@ -13,10 +15,8 @@ use crate::formats::elf::raw::{Record, Symbol, section_of_symbol};
 pub(super) struct Renumbered {
     /// The new number of each section; empty where all stay.
     pub numbers: Vec<u32>,
-    /// The sections that get another address.
-    pub moved: Vec<usize>,
-    /// How far they move, modulo 2^64.
-    pub distance: u64,
+    /// The sections that get another address, and how far they move, modulo 2^64.
+    pub moved: BTreeMap<usize, u64>,
 }
 
 impl Renumbered {
@@ -84,8 +84,8 @@ fn correct_table(
 /// The new value and size of a symbol of `section`; none where both stay.
 fn corrected(object: &Object<'_>, sizes: &Sizes, renumbered: &Renumbered, symbol: &Symbol, section: u32) -> Option<(u64, u64)> {
     let index = section as usize;
-    if renumbered.moved.contains(&index) {
-        return Some((symbol.value.wrapping_add(renumbered.distance), symbol.size));
+    if let Some(distance) = renumbered.moved.get(&index) {
+        return Some((symbol.value.wrapping_add(*distance), symbol.size));
     }
     let new_size = sizes.of_section(index)?;
     let header = object.sections.get(index)?.header;

@@ -1,0 +1,131 @@
+//! The layout of a program or shared library whose sections have other sizes. Addresses stay, since code refers to them in ways
+//! that no table lists: whole pages are taken out of the middle of a segment, which is split there, and contents that do not fit
+//! where they were are appended behind everything that is loaded.
+
+mod arrange;
+mod blocks;
+mod changes;
+mod edits;
+mod headers;
+mod segments;
+
+use object::elf;
+
+use super::bytes::Bytes;
+use super::{NewSize, Part, Sizes};
+use crate::error::Malformed;
+use crate::formats::elf::edit::read::Object;
+use arrange::{Guest, Wanted, arrange};
+use blocks::{Block, Front, blocks, front};
+use changes::{Change, changes};
+use headers::Layout;
+use segments::Linked;
+
+/// The parts of the new file.
+pub(super) fn lay_out(object: &Object<'_>, sizes: &Sizes, bytes: Bytes<'_>) -> Result<Vec<Part>, Malformed> {
+    let linked = Linked::read(object, bytes.old())?;
+    lay_out_linked(&linked, sizes, &bytes)?.write(&linked, sizes, bytes)
+}
+
+/// The addresses that the contents in `sizes` will have.
+pub(super) fn addresses(object: &Object<'_>, data: &[u8], wanted: &[NewSize]) -> Result<Vec<u64>, Malformed> {
+    let linked = Linked::read(object, data)?;
+    let layout = lay_out_linked(&linked, &Sizes::of(object, wanted)?, &Bytes::new(data))?;
+    let mut addresses = vec![0; wanted.len()];
+    for (number, change) in layout.changes.iter().enumerate() {
+        if let (Some(to), Some((address, _))) = (addresses.get_mut(change.place), layout.place(number)) {
+            *to = address;
+        }
+    }
+    Ok(addresses)
+}
+
+/// What is done when there is no room for the segments that are needed, the least harmful first.
+#[derive(Debug, Clone, Copy)]
+struct Economy {
+    /// Program headers go that nobody needs.
+    is_sparing: bool,
+    /// So many pairs of segments with the same rights become one.
+    joined: usize,
+}
+
+const ECONOMIES: [Economy; 5] = [
+    Economy { is_sparing: false, joined: 0 },
+    Economy { is_sparing: true, joined: 0 },
+    Economy { is_sparing: false, joined: 1 },
+    Economy { is_sparing: true, joined: 1 },
+    Economy { is_sparing: true, joined: 2 },
+];
+
+fn lay_out_linked(linked: &Linked<'_>, sizes: &Sizes, bytes: &Bytes<'_>) -> Result<Layout, Malformed> {
+    let blocks = blocks(linked);
+    for economy in ECONOMIES {
+        let changes = changes(linked, sizes)?;
+        let kept = kept_segments(linked, economy.is_sparing);
+        let arranged = arrange(linked, &changes, Wanted { guests: None, joined: economy.joined })?;
+        let count = kept.len() + arranged.loads.len();
+        let Some(front) = front(linked, &blocks, &changes, count) else { continue };
+        if front.leave.is_empty() {
+            return Ok(finish(Layout { changes, blocks, moved: Vec::new(), front, arranged, kept }, &[]));
+        }
+        let Some((host, places)) = host(&blocks, &changes, &front) else { continue };
+        let mut guests = Vec::new();
+        for (index, offset) in &places {
+            let Some(block) = blocks.get(*index) else { continue };
+            guests.push(Guest { offset: *offset, bytes: bytes.get(block.old.start, block.old.end - block.old.start)? });
+        }
+        let arranged = arrange(linked, &changes, Wanted { guests: Some((host, guests)), joined: economy.joined })?;
+        if kept.len() + arranged.loads.len() <= count {
+            let layout = Layout { changes, blocks, moved: Vec::new(), front, arranged, kept };
+            let places: Vec<(usize, usize, u64)> = places.iter().map(|(block, offset)| (*block, host, *offset)).collect();
+            return Ok(finish(layout, &places));
+        }
+    }
+    Err(Malformed::new("no room for another program header", linked.object.head.phoff))
+}
+
+/// Fills in where blocks are: `guests` have those behind the contents of a change, with the offset from its start.
+fn finish(mut layout: Layout, guests: &[(usize, usize, u64)]) -> Layout {
+    let edits = &layout.arranged.edits;
+    let mut moved: Vec<(u64, u64)> = layout.blocks.iter().map(|block| (block.addr, edits.before(block.old.start))).collect();
+    for (index, at) in &layout.front.stay {
+        if let (Some(to), Some(block)) = (moved.get_mut(*index), layout.blocks.get(*index)) {
+            *to = (block.addr.wrapping_add(at.wrapping_sub(block.old.start)), *at);
+        }
+    }
+    for (index, host, offset) in guests {
+        if let (Some(to), Some(change)) = (moved.get_mut(*index), layout.changes.get(*host)) {
+            *to = (change.header.addr + offset, edits.start_of(*host).unwrap_or(change.old.start) + offset);
+        }
+    }
+    layout.moved = moved;
+    layout
+}
+
+/// The change whose section leaves most room, and where in it each block goes that must leave the front; none where they do not
+/// fit.
+fn host(blocks: &[Block], changes: &[Change], front: &Front) -> Option<(usize, Vec<(usize, u64)>)> {
+    let is_loaded = |change: &Change| change.load.is_some();
+    let free = |change: &Change| change.old_size().saturating_sub(change.stays());
+    let among = changes.iter().enumerate().filter(|(_, change)| is_loaded(change));
+    // Notes should not become writable.
+    let best = among.max_by_key(|(_, change)| (!change.header.flags.contains(elf::SHF_WRITE) && free(change) > 0, free(change)));
+    let (number, change) = best?;
+    let mut end = change.header.addr.checked_add(change.stays())?;
+    let mut places = Vec::new();
+    for index in &front.leave {
+        let block = blocks.get(*index)?;
+        let start = end.checked_next_multiple_of(block.align.max(1))?;
+        places.push((*index, start - change.header.addr));
+        end = start.checked_add(block.old.end - block.old.start)?;
+    }
+    let fits = end - change.header.addr <= change.old_size();
+    fits.then_some((number, places))
+}
+
+/// The segments that are kept besides those that are loaded.
+fn kept_segments(linked: &Linked<'_>, is_sparing: bool) -> Vec<usize> {
+    let unneeded = |kind| is_sparing && (kind == elf::PT_NULL || (kind == elf::PT_PHDR && !linked.needs_own_header()));
+    let segments = linked.segments.iter().enumerate();
+    segments.filter(|(_, segment)| segment.kind != elf::PT_LOAD && !unneeded(segment.kind)).map(|(index, _)| index).collect()
+}

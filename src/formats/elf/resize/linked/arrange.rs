@@ -1,0 +1,346 @@
+//! The loaded segments of the new file: old ones become shorter or are split where bytes are taken out of the file, and contents
+//! that do not fit where they were get a segment behind all others.
+
+use object::elf;
+
+use super::changes::Change;
+use super::edits::Edits;
+use super::segments::Linked;
+use crate::error::Malformed;
+use crate::formats::elf::raw::ProgramHeader;
+use crate::formats::elf::resize::Part;
+
+/// What is left of a section's bytes when no other bytes of the file follow it, but memory does: a segment needs some.
+const REST_IN_FRONT_OF_MEMORY: u64 = 16;
+/// The most zeros written to the file to make one segment of two.
+const LARGEST_GAP: u64 = 1 << 18;
+
+/// A loaded segment of the new file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Load {
+    /// The old segment that its last byte is of; none where it is new.
+    segment: Option<usize>,
+    offset: Offset,
+    /// The addresses of its first byte, of the end of its bytes in the file, and of the end of its memory.
+    pub start: u64,
+    pub file_end: u64,
+    pub end: u64,
+    pub flags: elf::ProgramFlags,
+    pub align: u64,
+    /// From an address in memory to a physical one, modulo 2^64.
+    pub to_physical: u64,
+}
+
+/// An offset of the old or the new file.
+#[derive(Debug, Clone, Copy)]
+enum Offset {
+    Old(u64),
+    New(u64),
+}
+
+impl Load {
+    fn new(segment: usize, header: &ProgramHeader) -> Self {
+        Load {
+            segment: Some(segment),
+            offset: Offset::Old(header.offset),
+            start: header.vaddr,
+            file_end: header.vaddr + header.filesz,
+            end: header.vaddr + header.memsz,
+            flags: header.flags,
+            align: header.align,
+            to_physical: header.paddr.wrapping_sub(header.vaddr),
+        }
+    }
+
+    /// Where it is in the new file.
+    pub(super) fn offset(&self, edits: &Edits) -> u64 {
+        match self.offset {
+            Offset::Old(old) => edits.before(old),
+            Offset::New(new) => new,
+        }
+    }
+
+    pub(super) fn header(&self, edits: &Edits) -> ProgramHeader {
+        ProgramHeader {
+            kind: elf::PT_LOAD,
+            flags: self.flags,
+            offset: self.offset(edits),
+            vaddr: self.start,
+            paddr: self.start.wrapping_add(self.to_physical),
+            filesz: self.file_end - self.start,
+            memsz: self.end - self.start,
+            align: self.align,
+        }
+    }
+}
+
+/// Bytes that move to behind the new contents of a section.
+pub(super) struct Guest {
+    /// How far behind the start of the section.
+    pub offset: u64,
+    pub bytes: Vec<u8>,
+}
+
+/// What the caller wants besides.
+#[derive(Default)]
+pub(super) struct Wanted {
+    /// The number of a change whose old place has room for others, and what they are, in order.
+    pub guests: Option<(usize, Vec<Guest>)>,
+    /// How many pairs of segments may become one.
+    pub joined: usize,
+}
+
+/// Where everything that is loaded will be.
+#[derive(Default)]
+pub(super) struct Arranged {
+    pub loads: Vec<Load>,
+    pub edits: Edits,
+    /// The new address and offset of the contents of each change that are appended.
+    pub appended: Vec<Option<(u64, u64)>>,
+}
+
+/// Arranges what is loaded, and what is not.
+pub(super) fn arrange(linked: &Linked<'_>, changes: &[Change], wanted: Wanted) -> Result<Arranged, Malformed> {
+    let mut arranging = Arranging { linked, changes, guests: wanted.guests, done: Arranged::default() };
+    for (segment, header) in linked.loads() {
+        arranging.split(segment, header)?;
+    }
+    for (number, change) in changes.iter().enumerate().filter(|(_, change)| change.load.is_none() && !change.is_appended) {
+        arranging.put_short(number, change)?;
+    }
+    for _ in 0..wanted.joined {
+        arranging.join()?;
+    }
+    arranging.append()?;
+    Ok(arranging.done)
+}
+
+struct Arranging<'a> {
+    linked: &'a Linked<'a>,
+    changes: &'a [Change],
+    guests: Option<(usize, Vec<Guest>)>,
+    done: Arranged,
+}
+
+impl Arranging<'_> {
+    /// How many bytes are needed where this change's section has been.
+    fn kept(&self, number: usize, change: &Change) -> u64 {
+        let guests = self.guests.as_ref().filter(|(host, _)| *host == number).and_then(|(_, guests)| guests.last());
+        guests.map_or(change.stays(), |last| last.offset + last.bytes.len() as u64)
+    }
+
+    /// Puts what is needed of a section, and zeros up to `size`, in place of its old bytes up to `end`.
+    fn put(&mut self, number: usize, change: &Change, end: u64, size: u64) -> Result<(), Malformed> {
+        let mut parts = Vec::new();
+        let mut at = change.stays();
+        if !change.is_appended {
+            parts.push(Part::New(change.place));
+        }
+        if let Some((_, guests)) = self.guests.as_mut().filter(|(host, _)| *host == number) {
+            for guest in guests {
+                parts.push(Part::Zeros(guest.offset.saturating_sub(at)));
+                at = guest.offset + guest.bytes.len() as u64;
+                parts.push(Part::Bytes(std::mem::take(&mut guest.bytes)));
+            }
+        }
+        parts.push(Part::Zeros(size.saturating_sub(at)));
+        parts.retain(|part| *part != Part::Zeros(0));
+        self.done.edits.replace(change.old.start..end, parts, size, Some(number))
+    }
+
+    /// Puts what is needed of a section in place of its old bytes, as short as what stands behind permits.
+    fn put_short(&mut self, number: usize, change: &Change) -> Result<(), Malformed> {
+        let size = shortest(self.kept(number, change), change.old_size(), self.linked.unit_behind(change.old.end));
+        self.put(number, change, change.old.end, size)
+    }
+
+    /// The parts of an old segment that remain.
+    fn split(&mut self, segment: usize, header: &ProgramHeader) -> Result<(), Malformed> {
+        let mut load = Load::new(segment, header);
+        for (number, change) in self.changes.iter().enumerate().filter(|(_, change)| change.load == Some(segment)) {
+            let kept = self.kept(number, change);
+            let (start, old_end) = (header.vaddr + (change.old.start - header.offset), change.old.end);
+            let end = start + change.old_size();
+            let is_last = end == load.file_end;
+            if is_last && load.end == load.file_end {
+                self.put_short(number, change)?;
+                load.file_end = start.checked_add(kept).ok_or(Malformed::new("new contents are too large", old_end))?;
+                load.end = load.file_end;
+                continue;
+            }
+            if kept > change.old_size() {
+                return Err(Malformed::new("new contents do not fit where they are to be", change.old.start));
+            }
+            let rest = if is_last { (change.old_size() - kept).min(REST_IN_FRONT_OF_MEMORY) } else { 0 };
+            let size = shortest(kept, change.old_size() - rest, self.linked.unit_behind(old_end - rest));
+            if size == change.old_size() - rest {
+                // No whole page is free.
+                self.put(number, change, old_end, change.old_size())?;
+                continue;
+            }
+            self.put(number, change, old_end - rest, size)?;
+            if rest > 0 {
+                self.done.edits.replace(old_end - rest..old_end, vec![Part::Zeros(rest)], rest, None)?;
+            }
+            let skipped = self.padding_behind(change, header);
+            let upper = Load { offset: Offset::Old(old_end - rest + skipped), start: end - rest + skipped, ..load };
+            load.file_end = start + kept;
+            load.end = load.file_end;
+            if load.end > load.start {
+                self.done.loads.push(load);
+            }
+            load = upper;
+        }
+        if load.end > load.start || header.memsz == 0 {
+            self.done.loads.push(load);
+        }
+        Ok(())
+    }
+
+    /// How many bytes behind a section only align the next one of the same segment.
+    fn padding_behind(&self, change: &Change, load: &ProgramHeader) -> u64 {
+        let end = change.old.end;
+        let next = self.linked.next_section(end, change.section);
+        let next = next.filter(|next| next.offset < load.offset + load.filesz).map(|next| (next.offset - end, next.align));
+        next.filter(|(gap, align)| gap < align).map_or(0, |(gap, _)| gap)
+    }
+
+    /// Makes one segment of two neighbours with the same rights, the first such pair, by writing zeros between them to the file.
+    fn join(&mut self) -> Result<(), Malformed> {
+        let pairs = self.done.loads.windows(2).enumerate();
+        let found = pairs.filter_map(|(at, pair)| match pair {
+            [one, other] => self.gap(one, other).map(|gap| (at, gap)),
+            _ => None,
+        });
+        let Some((at, (range, gap))) = found.min_by_key(|(at, _)| std::cmp::Reverse(*at)) else { return Ok(()) };
+        self.done.edits.replace(range, vec![Part::Zeros(gap)], gap, None)?;
+        let upper = self.done.loads.remove(at + 1);
+        if let Some(lower) = self.done.loads.get_mut(at) {
+            (lower.file_end, lower.end, lower.segment) = (upper.file_end, upper.end, upper.segment);
+            lower.align = lower.align.max(upper.align);
+        }
+        Ok(())
+    }
+
+    /// The bytes of the old file between two segments that can become one, and how many there must be.
+    fn gap(&self, one: &Load, other: &Load) -> Option<(std::ops::Range<u64>, u64)> {
+        let (Offset::Old(_), Offset::Old(start), Some(segment)) = (one.offset, other.offset, one.segment) else { return None };
+        let old = self.linked.segments.get(segment)?;
+        // Two parts of one segment have been split for a reason.
+        if one.flags != other.flags || one.segment == other.segment || one.file_end != old.vaddr + old.filesz {
+            return None;
+        }
+        let range = old.offset + old.filesz..start;
+        let gap = other.start.checked_sub(one.file_end).filter(|gap| *gap <= LARGEST_GAP)?;
+        let old_gap = range.end.checked_sub(range.start)?;
+        let is_used = self.linked.next_section(range.start, 0).is_some_and(|next| next.offset < range.end);
+        let head = &self.linked.object.head;
+        let is_table = head.shoff >= range.start && head.shoff < range.end;
+        let fits = gap.abs_diff(old_gap).is_multiple_of(self.linked.unit_behind(range.end));
+        (!is_used && !is_table && fits).then_some((range, gap))
+    }
+
+    /// Puts contents that do not fit where they were behind everything that is loaded: into the last segment where that has the
+    /// same rights, else into a new one for each set of rights.
+    fn append(&mut self) -> Result<(), Malformed> {
+        self.done.appended = vec![None; self.changes.len()];
+        let mut by_flags: Vec<(elf::ProgramFlags, Vec<usize>)> = Vec::new();
+        for (number, change) in self.changes.iter().enumerate().filter(|(_, change)| change.is_appended) {
+            let flags = flags(change);
+            match by_flags.iter_mut().find(|(of, _)| *of == flags) {
+                Some((_, numbers)) => numbers.push(number),
+                None => by_flags.push((flags, vec![number])),
+            }
+        }
+        for (flags, numbers) in by_flags {
+            self.append_segment(flags, &numbers)?;
+        }
+        Ok(())
+    }
+
+    fn append_segment(&mut self, flags: elf::ProgramFlags, numbers: &[usize]) -> Result<(), Malformed> {
+        let end = self.linked.loaded_end();
+        let fault = Malformed::new("no room for new contents behind the last address", end);
+        let changes = numbers.iter().filter_map(|number| Some((*number, self.changes.get(*number)?)));
+        let changes: Vec<(usize, &Change)> = changes.collect();
+        let largest = changes.iter().map(|(_, change)| align(change)).max().unwrap_or(1);
+        let page = self.linked.new_align(largest)?;
+        let at = self.done.edits.after(end);
+        let last = self.done.loads.last().copied();
+        let extended = last.filter(|last| last.flags == flags && largest <= last.align.max(1) && self.is_at_end(last, end));
+        let top = last.map_or(0, |last| last.end);
+        let (mut parts, mut cursor) = (Vec::new(), at);
+        // From an offset to an address.
+        let distance = match extended {
+            Some(last) => last.start.wrapping_sub(last.offset(&self.done.edits)),
+            None => {
+                let start = top.checked_next_multiple_of(page).ok_or(fault)?;
+                cursor = at.checked_next_multiple_of(page).ok_or(fault)?;
+                start.wrapping_sub(cursor)
+            }
+        };
+        let (first, mut end_address) = (cursor, 0);
+        parts.push(Part::Zeros(cursor - at));
+        for (number, change) in changes {
+            let start = cursor.wrapping_add(distance).checked_next_multiple_of(align(change)).ok_or(fault)?;
+            let offset = start.wrapping_sub(distance);
+            parts.extend([Part::Zeros(offset - cursor), Part::New(change.place)]);
+            cursor = offset.checked_add(change.size).ok_or(fault)?;
+            end_address = start.checked_add(change.size).ok_or(fault)?;
+            if let Some(place) = self.done.appended.get_mut(number) {
+                *place = Some((start, offset));
+            }
+        }
+        if !self.linked.object.class.is_64 && end_address > 1 << 32 {
+            return Err(fault);
+        }
+        match self.done.loads.last_mut().filter(|_| extended.is_some()) {
+            Some(last) => (last.file_end, last.end) = (end_address, end_address),
+            None => self.done.loads.push(Load {
+                segment: None,
+                offset: Offset::New(first),
+                start: first.wrapping_add(distance),
+                file_end: end_address,
+                end: end_address,
+                flags,
+                align: page,
+                to_physical: 0,
+            }),
+        }
+        let unit = self.linked.unit_behind(end);
+        let size = (cursor - at).checked_next_multiple_of(unit).ok_or(fault)?;
+        parts.push(Part::Zeros(size - (cursor - at)));
+        parts.retain(|part| *part != Part::Zeros(0));
+        self.done.edits.replace(end..end, parts, size, None)
+    }
+
+    /// Whether the segment's bytes are the last that are loaded, and no memory follows them.
+    fn is_at_end(&self, load: &Load, end: u64) -> bool {
+        let old = load.segment.and_then(|segment| self.linked.segments.get(segment));
+        load.end == load.file_end && old.is_none_or(|old| old.offset.saturating_add(old.filesz) == end)
+    }
+}
+
+/// The least size from `kept` on with which what stands behind `old` bytes moves by a multiple of `unit`.
+fn shortest(kept: u64, old: u64, unit: u64) -> u64 {
+    match kept.checked_sub(old) {
+        None => kept + (old - kept) % unit,
+        Some(more) => more.checked_next_multiple_of(unit).and_then(|more| old.checked_add(more)).unwrap_or(u64::MAX),
+    }
+}
+
+fn align(change: &Change) -> u64 {
+    if change.header.align.is_power_of_two() { change.header.align } else { 1 }
+}
+
+/// The rights of a segment for this section.
+fn flags(change: &Change) -> elf::ProgramFlags {
+    let mut flags = elf::PF_R;
+    if change.header.flags.contains(elf::SHF_WRITE) {
+        flags |= elf::PF_W;
+    }
+    if change.header.flags.contains(elf::SHF_EXECINSTR) {
+        flags |= elf::PF_X;
+    }
+    flags
+}

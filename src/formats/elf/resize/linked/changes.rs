@@ -1,0 +1,80 @@
+//! What becomes of each section that gets other contents: whether it stays where it is, or moves to the end.
+
+use std::ops::Range;
+
+use object::elf;
+
+use super::segments::{Linked, has_bytes};
+use crate::error::Malformed;
+use crate::formats::elf::raw::SectionHeader;
+use crate::formats::elf::resize::{Sizes, range};
+
+/// A section that gets other contents.
+#[derive(Debug)]
+pub(super) struct Change {
+    /// Its index in the section table.
+    pub section: usize,
+    /// Its place in the caller's list of contents.
+    pub place: usize,
+    pub header: SectionHeader,
+    /// Its bytes in the old file.
+    pub old: Range<u64>,
+    /// Its new size.
+    pub size: u64,
+    /// The segment that has its bytes; none where it is not loaded, or has no bytes and stands outside of all segments.
+    pub load: Option<usize>,
+    /// Whether its new contents are appended behind everything that is loaded, since they do not fit where it is.
+    pub is_appended: bool,
+}
+
+impl Change {
+    /// How many bytes it needs where it has been.
+    pub(super) fn stays(&self) -> u64 {
+        if self.is_appended { 0 } else { self.size }
+    }
+
+    pub(super) fn old_size(&self) -> u64 {
+        self.old.end - self.old.start
+    }
+}
+
+/// All changes, in the order of the sections in the file.
+pub(super) fn changes(linked: &Linked<'_>, sizes: &Sizes) -> Result<Vec<Change>, Malformed> {
+    let mut all = Vec::new();
+    for (index, (place, size)) in &sizes.0 {
+        let Some(section) = linked.object.sections.get(*index) else { continue };
+        let header = section.header;
+        let load = if header.is_allocated() { linked.load_of(&header) } else { None };
+        if header.is_allocated() && has_bytes(&header) && load.is_none() {
+            return Err(Malformed::new("no segment has the section that is to be resized", header.offset));
+        }
+        if *size != header.size {
+            linked.check_alone(*index, load.is_some())?;
+        }
+        let mut change = Change {
+            section: *index,
+            place: *place,
+            header,
+            old: range(header.offset, header.size)?,
+            size: *size,
+            load: load.map(|(segment, _)| segment),
+            is_appended: false,
+        };
+        change.is_appended = header.is_allocated() && *size > header.size && !ends_what_is_loaded(linked, &change);
+        all.push(change);
+    }
+    all.sort_by_key(|change| (change.old.start, change.old.end));
+    Ok(all)
+}
+
+/// Whether the section is the last of the last segment, so that it can grow where it is.
+fn ends_what_is_loaded(linked: &Linked<'_>, change: &Change) -> bool {
+    let Some((last, load)) = linked.loads().last() else { return false };
+    let end = load.offset.saturating_add(load.filesz);
+    // Memory behind the bytes of the file would be in the way, and so would another section without bytes.
+    let is_free = load.memsz == load.filesz && end == linked.loaded_end();
+    let above = linked.object.sections.iter().map(|section| section.header);
+    let mut above = above.filter(|other| other.is_allocated() && other.kind != elf::SHT_NULL && other.size > 0);
+    let is_top = !above.any(|other| other.addr > change.header.addr);
+    change.load == Some(last) && change.old.end == end && is_free && is_top
+}

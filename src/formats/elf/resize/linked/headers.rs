@@ -1,0 +1,168 @@
+//! The headers of the new file: of the file, of its segments and of its sections, and the symbols that depend on those.
+
+use std::collections::BTreeMap;
+
+use object::elf;
+
+use super::arrange::Arranged;
+use super::blocks::{Block, Front};
+use super::changes::Change;
+use super::segments::Linked;
+use crate::error::Malformed;
+use crate::formats::elf::edit::tables;
+use crate::formats::elf::raw::{ProgramHeader, Record, SectionHeader};
+use crate::formats::elf::resize::bytes::Bytes;
+use crate::formats::elf::resize::symbols::{self, Renumbered};
+use crate::formats::elf::resize::{Part, Sizes};
+
+/// Where everything will be.
+pub(super) struct Layout {
+    pub changes: Vec<Change>,
+    pub blocks: Vec<Block>,
+    /// The new address and offset of each block.
+    pub moved: Vec<(u64, u64)>,
+    pub front: Front,
+    pub arranged: Arranged,
+    /// Which segments, other than loaded ones, are kept.
+    pub kept: Vec<usize>,
+}
+
+impl Layout {
+    /// The new address and offset of the section of a change.
+    pub(super) fn place(&self, number: usize) -> Option<(u64, u64)> {
+        let change = self.changes.get(number)?;
+        match self.arranged.appended.get(number).copied().flatten() {
+            Some(place) => Some(place),
+            None => Some((change.header.addr, self.arranged.edits.start_of(number).unwrap_or(change.old.start))),
+        }
+    }
+
+    /// Writes all headers and symbols, and lists the parts of the file.
+    pub(super) fn write(self, linked: &Linked<'_>, sizes: &Sizes, mut bytes: Bytes<'_>) -> Result<Vec<Part>, Malformed> {
+        let object = linked.object;
+        let mut headers = self.section_headers(linked);
+        let mut renumbered = Renumbered::default();
+        for (index, (old, new)) in object.sections.iter().zip(&headers).enumerate() {
+            if old.header.addr != new.addr {
+                renumbered.moved.insert(index, new.addr.wrapping_sub(old.header.addr));
+            }
+        }
+        let order = self.order(linked, &headers, &renumbered.moved);
+        renumbered.numbers = vec![0; order.len()];
+        for (new, old) in order.iter().enumerate() {
+            if let Some(number) = renumbered.numbers.get_mut(*old) {
+                *number = new as u32;
+            }
+        }
+        for header in headers.iter_mut().filter(|header| header.kind != elf::SHT_NULL) {
+            header.link = renumbered.number(header.link);
+            if header.info_is_section() {
+                header.info = renumbered.number(header.info);
+            }
+        }
+        symbols::correct(object, sizes, &renumbered, &mut bytes)?;
+        let headers: Vec<SectionHeader> = order.iter().filter_map(|old| headers.get(*old).copied()).collect();
+        let table_at = self.arranged.edits.after(object.head.shoff);
+        let segments = self.program_headers(linked);
+        let mut head = object.head;
+        head.phnum = segments.len() as u16;
+        let (head, table) = tables(object.class, head, headers, renumbered.number(object.names as u32), table_at);
+        self.write_front(linked, &segments, &mut bytes)?;
+        bytes.set(0, &head)?;
+        bytes.set(object.head.shoff, &table)?;
+        if !object.class.is_64 && self.arranged.edits.after(object.size) > u64::from(u32::MAX) {
+            return Err(Malformed::new("too large for a 32-bit file", 0));
+        }
+        Ok(self.arranged.edits.apply(&bytes, object.size))
+    }
+
+    /// Writes the table of segments, and what stands between it and the first byte that cannot move.
+    fn write_front(&self, linked: &Linked<'_>, segments: &[ProgramHeader], bytes: &mut Bytes<'_>) -> Result<(), Malformed> {
+        let class = linked.object.class;
+        let start = linked.object.head.phoff;
+        let mut table = Vec::new();
+        segments.iter().for_each(|segment| segment.append(class, &mut table));
+        // Smaller tables leave zeros.
+        table.resize(table.len().max(linked.segments.len() * ProgramHeader::size(class)), 0);
+        let mut stay = Vec::new();
+        for (index, at) in &self.front.stay {
+            let Some(block) = self.blocks.get(*index) else { continue };
+            stay.push((*at, bytes.get(block.old.start, block.old.end - block.old.start)?));
+        }
+        if !(self.front.stay.is_empty() && self.front.leave.is_empty()) {
+            table.resize(self.front.fixed.saturating_sub(start) as usize, 0);
+        }
+        bytes.set(start, &table)?;
+        stay.iter().try_for_each(|(at, block)| bytes.set(*at, block))
+    }
+
+    fn program_headers(&self, linked: &Linked<'_>) -> Vec<ProgramHeader> {
+        let edits = &self.arranged.edits;
+        let mut all = Vec::new();
+        let mut loads = self.arranged.loads.iter().map(|load| load.header(edits)).peekable();
+        for (index, segment) in linked.segments.iter().enumerate() {
+            if segment.kind == elf::PT_LOAD {
+                all.extend(&mut loads);
+            } else if self.kept.contains(&index) {
+                let mut new = *segment;
+                new.offset = if segment.filesz > 0 || segment.offset > 0 { edits.before(segment.offset) } else { 0 };
+                if let Some((block, (addr, offset))) =
+                    self.blocks.iter().zip(&self.moved).find(|(block, _)| block.segments.contains(&index))
+                {
+                    let within = segment.offset - block.old.start;
+                    let distance = addr.wrapping_add(within).wrapping_sub(segment.vaddr);
+                    new.offset = offset + within;
+                    new.vaddr = segment.vaddr.wrapping_add(distance);
+                    new.paddr = segment.paddr.wrapping_add(distance);
+                }
+                all.push(new);
+            }
+        }
+        let size = (all.len() * ProgramHeader::size(linked.object.class)) as u64;
+        for own in all.iter_mut().filter(|segment| segment.kind == elf::PT_PHDR) {
+            (own.filesz, own.memsz) = (size, size);
+        }
+        all
+    }
+
+    fn section_headers(&self, linked: &Linked<'_>) -> Vec<SectionHeader> {
+        let edits = &self.arranged.edits;
+        let mut headers: Vec<SectionHeader> = linked.object.sections.iter().map(|section| section.header).collect();
+        for header in headers.iter_mut().skip(1).filter(|header| header.kind != elf::SHT_NULL) {
+            // Sections without bytes stand where those of their segment end.
+            header.offset = match header.is_allocated() {
+                true => edits.before(header.offset.min(linked.loaded_end())),
+                false => edits.after(header.offset),
+            };
+        }
+        for (number, change) in self.changes.iter().enumerate() {
+            if let (Some(header), Some((addr, offset))) = (headers.get_mut(change.section), self.place(number)) {
+                (header.addr, header.offset, header.size) = (addr, offset, change.size);
+            }
+        }
+        for (block, (addr, offset)) in self.blocks.iter().zip(&self.moved) {
+            for index in &block.sections {
+                if let Some(header) = headers.get_mut(*index)
+                    && let Some(within) = linked.object.sections.get(*index).map(|old| old.header.offset - block.old.start)
+                {
+                    (header.addr, header.offset) = (addr + within, offset + within);
+                }
+            }
+        }
+        headers
+    }
+
+    /// The old numbers of the sections in their new order: those that are elsewhere in memory stand behind the last one in front of
+    /// them. Tools expect sections in the order of their addresses.
+    fn order(&self, linked: &Linked<'_>, headers: &[SectionHeader], moved: &BTreeMap<usize, u64>) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..linked.object.sections.len()).filter(|index| !moved.contains_key(index)).collect();
+        let mut again: Vec<(u64, usize)> = moved.keys().filter_map(|index| Some((headers.get(*index)?.addr, *index))).collect();
+        again.sort_unstable();
+        for (addr, index) in again {
+            let is_below = |other: &usize| headers.get(*other).is_some_and(|header| header.is_allocated() && header.addr <= addr);
+            let at = order.iter().rposition(is_below).unwrap_or(0);
+            order.insert(at + 1, index);
+        }
+        order
+    }
+}
