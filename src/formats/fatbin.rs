@@ -1,6 +1,6 @@
 //! NVIDIA's fatbinary (`50 ED 55 BA`): code objects and PTX for several GPUs, each behind a header of its own, several fatbinaries
 //! in a row where a linker has merged sections. NVIDIA documents none of it; the layout is what `fatbinary` of CUDA 11 to 13 writes
-//! and `cuobjdump` says of it. Only read here.
+//! and `cuobjdump` says of it. Read, and composed anew of entries that there are.
 //!
 //! ```text
 //! fatbinary  u32 magic, u16 version 1, u16 header size, u64 size of the entries
@@ -26,8 +26,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod compose;
 #[cfg(test)]
 mod tests;
+
+pub use compose::{Code, NewEntry, compose, lz4};
 
 use super::elf::raw::FileHeader;
 use super::slice;
@@ -65,7 +68,7 @@ pub enum Kind {
 pub enum Method {
     /// One LZ4 block, which does not say where it ends.
     Lz4,
-    /// A zstd frame.
+    /// A zstd frame. Drivers before those of CUDA 12.4 (550) cannot read it.
     Zstd,
 }
 
@@ -91,6 +94,8 @@ pub struct Entry<'a> {
     pub plain_size: u64,
     /// Where `stored` starts in the data the reader was given.
     pub at: u64,
+    /// Its header with what belongs to it, the name for one; it ends where `stored` starts.
+    pub header: &'a [u8],
 }
 
 /// A fatbinary.
@@ -227,6 +232,7 @@ fn entry(whole: &[u8], at: u64) -> Result<(Entry<'_>, u64), Malformed> {
         stored,
         plain_size,
         at: start,
+        header,
     };
     Ok((entry, start + size))
 }

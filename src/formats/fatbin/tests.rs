@@ -3,7 +3,7 @@
 use super::*;
 
 /// An entry as `fatbinary` writes it, with `name` behind the header.
-fn entry(kind: u16, arch: u32, flags: u64, name: &[u8], stored: &[u8], plain_size: u64) -> Vec<u8> {
+pub(super) fn entry(kind: u16, arch: u32, flags: u64, name: &[u8], stored: &[u8], plain_size: u64) -> Vec<u8> {
     let mut extra = name.to_vec();
     extra.resize(extra.len().next_multiple_of(8), 0);
     let mut body = stored.to_vec();
@@ -21,12 +21,12 @@ fn entry(kind: u16, arch: u32, flags: u64, name: &[u8], stored: &[u8], plain_siz
     [all, extra, body].concat()
 }
 
-fn fatbin(entries: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn fatbin(entries: &[Vec<u8>]) -> Vec<u8> {
     let entries = entries.concat();
     [&MAGIC[..], &[1, 0, 16, 0], &(entries.len() as u64).to_le_bytes(), &entries].concat()
 }
 
-fn sample() -> Vec<u8> {
+pub(super) fn sample() -> Vec<u8> {
     fatbin(&[
         entry(2, 80, 0x11, b"", b"\x7fELF cubin", 0),
         entry(2, 90, 0x10_8011, b"some.cu", b"\x28\xb5\x2f\xfdzstd", 7000),

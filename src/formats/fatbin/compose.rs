@@ -1,0 +1,176 @@
+//! Fatbinaries composed anew of entries that an old one has, and others; and the code of entries, compressed as NVIDIA's readers take
+//! it.
+
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+use super::{ENTRY_SIZE, FLAG_LZ4, FLAG_ZSTD, HEADER_SIZE, Method, entry, number, size};
+use crate::error::Malformed;
+use crate::formats::compose::{Item, Part, check_kept, is_same, push_old, push_zeros};
+use crate::formats::slice;
+
+/// Entries begin at multiples of it, from the start of the fatbinary.
+const ALIGN: u64 = 8;
+
+/// How the code of an entry is stored: what its header says of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Code {
+    /// How it is compressed, if it is.
+    pub method: Option<Method>,
+    /// How many bytes are stored, without the padding behind them.
+    pub stored: u64,
+    /// How many they are when they are not compressed; the same as `stored` where they are not. Of PTX the zero behind it counts.
+    pub plain_size: u64,
+}
+
+impl Code {
+    /// Code of `size` bytes that is not compressed.
+    pub fn plain(size: u64) -> Self {
+        Code { method: None, stored: size, plain_size: size }
+    }
+
+    /// The size with the padding.
+    fn padded(&self) -> Result<u64, Malformed> {
+        self.stored.checked_next_multiple_of(ALIGN).ok_or(TOO_LARGE)
+    }
+}
+
+const TOO_LARGE: Malformed = Malformed { what: "a fatbinary cannot be that large", at: 0 };
+
+/// An entry that a fatbinary is to get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewEntry<'a> {
+    /// The header that it has in another fatbinary, and the name and what else stands in it ([`Entry::header`](super::Entry::header)).
+    pub header: &'a [u8],
+    /// How its code is stored here.
+    pub code: Code,
+}
+
+/// The parts of the fatbinary at the start of `data` with other entries: those of `items`, in their order. `Part::New` has the place of
+/// an item, and is its code as stored, without padding.
+///
+/// An entry that stays is the same to the byte, header, name and padding. Of one with other code only that changes in the header which
+/// tells of the code: its sizes, and how it is compressed. What follows the fatbinary in `data` is no part of the new one. With no items
+/// it is one without entries, which is valid: no GPU finds anything in it.
+///
+/// # Errors
+/// The fatbinary is damaged; an item is of an entry that it does not have; a new header is none; compressed code has 4 GiB or more.
+///
+/// ```
+/// use offld::formats::compose::{Item, join};
+/// use offld::formats::fatbin::{Code, MAGIC, compose, read_all};
+///
+/// let mut entry = [0; 64 + 8];
+/// (entry[0], entry[4], entry[8], entry[28]) = (1, 64, 8, 90); // PTX, the sizes of header and code, the processor
+/// let mut old = [&MAGIC[..], &1u16.to_le_bytes(), &16u16.to_le_bytes(), &72u64.to_le_bytes()].concat();
+/// old.extend(entry);
+///
+/// let parts = compose(&old, &[Item::Changed { entry: 0, size: Code::plain(13) }])?;
+/// let new = join(&old, &parts, &[b".version 8.0\n"])?;
+/// let found = &read_all(&new)?[0].entries[0];
+/// assert_eq!((found.arch.as_str(), found.stored), ("sm_90", &b".version 8.0\n\0\0\0"[..]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn compose(data: &[u8], items: &[Item<NewEntry<'_>, Code>]) -> Result<Vec<Part>, Malformed> {
+    let whole = slice(data, 0, size(data)?, "fatbinary size past the end", 8)?;
+    let header_size = number(whole, 6, 2);
+    let olds = places(whole, header_size)?;
+    if is_same(items, olds.len()) {
+        return Ok(vec![Part::Old(0..whole.len() as u64)]);
+    }
+    let old = |place: usize| olds.get(place).ok_or(Malformed::new("the fatbinary has no such entry", 0));
+    let kept = items.iter().filter(|item| matches!(item, Item::Old(_))).filter_map(Item::old);
+    let kept_size = |place| olds.get(place).map_or(0, |old: &Place| old.end - old.start);
+    check_kept(kept.map(kept_size), whole.len() as u64, 0)?;
+    let mut entries = Vec::new();
+    let mut total = 0u64;
+    for (place, item) in items.iter().enumerate() {
+        let added = match item {
+            Item::Old(entry) => {
+                let old = old(*entry)?;
+                push_old(&mut entries, old.start..old.end);
+                old.end - old.start
+            }
+            Item::Changed { entry, size } => {
+                let Range { start, end } = old(*entry)?.header();
+                push_entry(&mut entries, slice(whole, start, end - start, "fatbinary entry past the end", start)?, *size, place)?
+            }
+            Item::New(new) => push_entry(&mut entries, new.header, new.code, place)?,
+        };
+        total = total.checked_add(added).ok_or(TOO_LARGE)?;
+    }
+    let mut head = whole.get(..8).unwrap_or_default().to_vec();
+    head.extend(total.to_le_bytes());
+    let mut parts = vec![Part::Bytes(head)];
+    push_old(&mut parts, HEADER_SIZE..header_size);
+    parts.append(&mut entries);
+    Ok(parts)
+}
+
+/// Where an entry is.
+struct Place {
+    start: u64,
+    /// Where its code starts.
+    code: u64,
+    end: u64,
+}
+
+impl Place {
+    fn header(&self) -> Range<u64> {
+        self.start..self.code
+    }
+}
+
+fn places(whole: &[u8], mut at: u64) -> Result<Vec<Place>, Malformed> {
+    let mut all = Vec::new();
+    while at < whole.len() as u64 {
+        let (read, end) = entry(whole, at)?;
+        all.push(Place { start: at, code: read.at, end });
+        at = end;
+    }
+    Ok(all)
+}
+
+/// Adds an entry with this header and other code, the item at `place`, to the parts. Returns the size of all of it.
+fn push_entry(parts: &mut Vec<Part>, header: &[u8], code: Code, place: usize) -> Result<u64, Malformed> {
+    let length = header.len() as u64;
+    if length < ENTRY_SIZE || number(header, 4, 4) != length {
+        return Err(Malformed::new("not a header of a fatbinary entry", 0));
+    }
+    let padded = code.padded()?;
+    let flag = match code.method {
+        Some(Method::Lz4) => FLAG_LZ4,
+        Some(Method::Zstd) => FLAG_ZSTD,
+        None => 0,
+    };
+    let (packed, plain_size) = match code.method {
+        Some(_) => (u32::try_from(code.stored).map_err(|_| TOO_LARGE)?, code.plain_size),
+        None => (0, 0),
+    };
+    let flags = number(header, 40, 8) & !(FLAG_LZ4 | FLAG_ZSTD) | flag;
+    let mut header = header.to_vec();
+    set(&mut header, 8, &padded.to_le_bytes());
+    set(&mut header, 16, &packed.to_le_bytes());
+    set(&mut header, 40, &flags.to_le_bytes());
+    set(&mut header, 56, &plain_size.to_le_bytes());
+    parts.push(Part::Bytes(header));
+    if code.stored > 0 {
+        parts.push(Part::New(place));
+    }
+    push_zeros(parts, padded - code.stored);
+    length.checked_add(padded).ok_or(TOO_LARGE)
+}
+
+/// Writes `bytes` over those at `at`, which are there.
+fn set(header: &mut [u8], at: usize, bytes: &[u8]) {
+    if let Some(field) = header.get_mut(at..at + bytes.len()) {
+        field.copy_from_slice(bytes);
+    }
+}
+
+/// `plain`, compressed as one LZ4 block: what every release of CUDA reads. For what is stored so already; zstd makes less of it.
+pub fn lz4(plain: &[u8]) -> Vec<u8> {
+    lz4_flex::block::compress(plain)
+}
