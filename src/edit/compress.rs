@@ -61,7 +61,3 @@ pub(super) fn offload_binary(plain: &Rope, method: Method, levels: Levels, spool
     bytes.push_piece(packed);
     Ok(Outcome::New(bytes.into()))
 }
-
-pub(super) fn fatbinary(_piece: &crate::io::piece::Piece, _outcomes: Vec<Outcome>) -> Result<Outcome> {
-    anyhow::bail!("not yet")
-}

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use super::compress;
 use super::places::Packing;
 use super::rewriter::{Rewriter, Spot};
-use super::{Changed, Moved, Outcome, Verdict};
+use super::{Changed, Moved, Outcome};
 use crate::contents::inflate;
 use crate::contents::report::Step;
 use crate::error::Malformed;
@@ -170,35 +170,6 @@ impl Rewriter<'_> {
             Outcome::Same => compress::bundle(&plain.into(), header, self.levels, self.spool),
             Outcome::New(new) => compress::bundle(&new.bytes, header, self.levels, self.spool),
         }
-    }
-
-    fn fatbinary(&mut self, spot: &Spot) -> Result<Outcome> {
-        let place = || spot.place.clone();
-        let read = fatbin::read_all(spot.piece.bytes()).with_context(place)?;
-        let mut slots = Vec::new();
-        for entry in read.iter().flat_map(|one| &one.entries) {
-            let old = entry.at..entry.at + entry.stored.len() as u64;
-            // Cubins are padded, and compressed ones have their inflated size in the report.
-            let at = spot.piece.file_offset(entry.at).filter(|_| entry.method.is_none());
-            let number = self.next;
-            let outcome = match self.take(&spot.place, None, at)? {
-                Verdict::Keep => {
-                    let stored = spot.piece.slice(old.start, old.end - old.start).with_context(place)?;
-                    self.note_image(&stored, number);
-                    Outcome::Same
-                }
-                Verdict::Drop => Outcome::Gone,
-                Verdict::Replace(bytes) => Outcome::New(Rope::from(bytes.clone()).into()),
-            };
-            slots.push(Slot { old, outcome });
-        }
-        if slots.iter().all(|slot| matches!(slot.outcome, Outcome::Same)) {
-            return Ok(Outcome::Same);
-        }
-        if slots.iter().all(|slot| matches!(slot.outcome, Outcome::Gone)) {
-            self.emptied.push(spot.place.clone());
-        }
-        compress::fatbinary(&spot.piece, slots.into_iter().map(|slot| slot.outcome).collect()).with_context(place)
     }
 
     /// What becomes of the images of a container, in their order.

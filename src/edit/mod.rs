@@ -9,6 +9,7 @@ mod archives;
 mod blocks;
 mod compress;
 mod containers;
+mod fatbinaries;
 pub(crate) mod files;
 mod objects;
 pub(crate) mod places;

@@ -1,0 +1,99 @@
+//! NVIDIA's fatbinaries: entries stay to the byte, go, or get other code, which is compressed as that of the old entry was.
+
+use std::io::Write;
+
+use anyhow::{Context, Result};
+
+use super::rewriter::{Rewriter, Spot};
+use super::{Outcome, Verdict};
+use crate::contents::inflate;
+use crate::formats::compose::{Item, Part};
+use crate::formats::fatbin::{self, Code, Entry, Kind, Method, compose};
+use crate::io::piece::{Piece, Spool};
+use crate::io::rope::Rope;
+
+/// The level of zstd that NVIDIA's tools use.
+const LEVEL: i32 = 3;
+
+impl Rewriter<'_> {
+    /// What becomes of a fatbinary. Without entries it stays one: what registers it has something to register.
+    pub(super) fn fatbinary(&mut self, spot: &Spot) -> Result<Outcome> {
+        let place = || spot.place.clone();
+        let read = fatbin::read_all(spot.piece.bytes()).with_context(place)?;
+        let entries: Vec<&Entry<'_>> = read.iter().flat_map(|one| &one.entries).collect();
+        let (mut items, mut new) = (Vec::new(), Vec::new());
+        let mut changes = false;
+        for (number, entry) in entries.iter().enumerate() {
+            // Cubins are padded, and compressed ones have their inflated size in the report.
+            let at = spot.piece.file_offset(entry.at).filter(|_| entry.method.is_none());
+            let image = self.next;
+            let verdict = self.take(&spot.place, None, at)?;
+            let stored = spot.piece.slice(entry.at, entry.stored.len() as u64).with_context(place)?;
+            let code = match verdict {
+                Verdict::Keep => {
+                    self.note_image(&stored, image);
+                    let repack = self.levels.repack && entry.method == Some(Method::Zstd);
+                    let plain = repack.then(|| inflate::fatbinary_entry(&stored, Method::Zstd, entry.plain_size));
+                    plain.transpose().with_context(place)?
+                }
+                Verdict::Drop => {
+                    changes = true;
+                    continue;
+                }
+                Verdict::Replace(bytes) => Some(bytes.clone()),
+            };
+            let Some(plain) = code else {
+                items.push(Item::Old(number));
+                new.push(None);
+                continue;
+            };
+            let (code, bytes) = packed(&plain, entry, self.levels.level.unwrap_or(LEVEL), self.spool).with_context(place)?;
+            changes = true;
+            items.push(Item::Changed { entry: number, size: code });
+            new.push(Some(bytes));
+        }
+        if !changes {
+            return Ok(Outcome::Same);
+        }
+        if items.is_empty() && !entries.is_empty() {
+            self.emptied.push(spot.place.clone());
+        }
+        let mut bytes = Rope::default();
+        for part in compose(spot.piece.bytes(), &items).with_context(place)? {
+            match part {
+                Part::Old(range) => {
+                    bytes.push_piece(spot.piece.slice(range.start, range.end.saturating_sub(range.start)).with_context(place)?);
+                }
+                Part::New(place) => bytes.append(new.get_mut(place).and_then(Option::take).unwrap_or_default()),
+                Part::Bytes(new) => bytes.push_bytes(new),
+                Part::Zeros(count) => bytes.push_zeros(count),
+            }
+        }
+        Ok(Outcome::New(bytes.into()))
+    }
+}
+
+/// The code `plain`, stored as that of `entry` is.
+fn packed(plain: &Piece, entry: &Entry<'_>, level: i32, spool: &mut Spool) -> Result<(Code, Rope)> {
+    let mut rope = Rope::from(plain.clone());
+    // The text of PTX ends with a zero, which extracted text does not have.
+    if entry.kind == Kind::Ptx && plain.bytes().last() != Some(&0) {
+        rope.push_zeros(1);
+    }
+    let plain_size = rope.size();
+    let Some(method) = entry.method else { return Ok((Code::plain(plain_size), rope)) };
+    let bytes = match method {
+        Method::Lz4 => Rope::from(fatbin::lz4(&rope.read()?)),
+        Method::Zstd => spool
+            .add(|file| {
+                let mut encoder = zstd::stream::write::Encoder::new(&mut *file, level)?;
+                encoder.set_pledged_src_size(Some(plain_size))?;
+                encoder.include_contentsize(true)?;
+                rope.write_to(&mut encoder)?;
+                encoder.finish()?.flush()?;
+                Ok(())
+            })?
+            .into(),
+    };
+    Ok((Code { method: Some(method), stored: bytes.size(), plain_size }, bytes))
+}
