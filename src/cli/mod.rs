@@ -11,11 +11,13 @@ mod inspect;
 mod link;
 mod links;
 mod manual;
+mod merge;
 mod misspelled;
 mod own;
 mod packager;
 mod prune;
 mod size;
+mod split;
 mod wrapper;
 
 use std::ffi::{OsStr, OsString};

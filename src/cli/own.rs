@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use super::{PERSONALITIES, by_word, cache, check, inspect, links, manual, prune, size};
+use super::{PERSONALITIES, by_word, cache, check, inspect, links, manual, merge, prune, size, split};
 use crate::model::printable;
 use crate::sys::shell::Shell;
 
@@ -47,6 +47,12 @@ enum Command {
     /// Take device images out of finished files: programs, libraries, archives, objects, wheels
     #[command(after_help = prune::AFTER_HELP)]
     Prune(prune::Options),
+    /// Take finished files apart: a host part, and a part for each device
+    #[command(after_help = split::AFTER_HELP)]
+    Split(split::Options),
+    /// Put files together that `split` has taken apart
+    #[command(after_help = merge::AFTER_HELP)]
+    Merge(merge::Options),
     /// Show, trim or empty the cache of device links
     #[command(after_help = cache::AFTER_HELP)]
     Cache(cache::Options),
@@ -80,7 +86,9 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
             let refused = anyhow::anyhow!("{}", text.trim_start_matches("error: ").trim_end());
             // The exit status of these is an answer: 1 is "no device code" of `offld inspect` and "no" of `offld check`. A command line
             // that is wrong has 2, like a file that cannot be read.
-            let inspects = argv.get(1).is_some_and(|word| ["inspect", "size", "check", "prune"].iter().any(|own| word == own));
+            let inspects = argv
+                .get(1)
+                .is_some_and(|word| ["inspect", "size", "check", "prune", "split", "merge"].iter().any(|own| word == own));
             return Err(if inspects { inspect::with_status(refused) } else { refused });
         }
         Err(help) => {
@@ -100,6 +108,8 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
         Command::Size(options) => size::run(&options, shell),
         Command::Check(options) => check::run(options, shell),
         Command::Prune(options) => prune::run(&options, shell),
+        Command::Split(options) => split::run(&options, shell),
+        Command::Merge(options) => merge::run(&options, shell),
         Command::Cache(options) => cache::run(&options),
         Command::Completions { shell } => {
             let mut text = Vec::new();

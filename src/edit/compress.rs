@@ -5,19 +5,19 @@ use std::io::Write;
 use anyhow::{Context, Result};
 
 use super::{Levels, Outcome};
-use crate::formats::compressed::{Compressor, Header, Method, Options, Version};
+use crate::formats::compressed::{Compressor, Method, Options, Version};
 use crate::io::piece::Spool;
 use crate::io::rope::Rope;
 
 /// The level of zstd that compilers use.
-const LEVEL: i32 = 3;
+pub(super) const LEVEL: i32 = 3;
 /// The level of zlib that compilers use.
-const ZLIB_LEVEL: u32 = 6;
+pub(super) const ZLIB_LEVEL: u32 = 6;
 
-/// The bundle `plain`, compressed as a whole. It gets the version of the format that the old one had, whose header is `header`, or 2
-/// where that was 1, which is not written.
-pub(super) fn bundle(plain: &Rope, header: Header, levels: Levels, spool: &mut Spool) -> Result<Outcome> {
-    let version = if header.version >= 3 { Version::V3 } else { Version::V2 };
+/// The bundle `plain`, compressed as a whole. It gets the version of the format that the old one had, or 2 where
+/// that was 1, which is not written.
+pub(super) fn bundle(plain: &Rope, version: u16, levels: Levels, spool: &mut Spool) -> Result<Outcome> {
+    let version = if version >= 3 { Version::V3 } else { Version::V2 };
     let options = Options { version, level: levels.level.unwrap_or(LEVEL), ..Options::default() };
     let packed = spool.add(|file| {
         let mut compressor = Compressor::new(file, plain.size(), options)?;

@@ -167,8 +167,8 @@ impl Rewriter<'_> {
         match self.enter(&spot.inside(plain.clone(), spot.place.clone()))? {
             Outcome::Gone => Ok(Outcome::Gone),
             Outcome::Same if !self.levels.repack => Ok(Outcome::Same),
-            Outcome::Same => compress::bundle(&plain.into(), header, self.levels, self.spool),
-            Outcome::New(new) => compress::bundle(&new.bytes, header, self.levels, self.spool),
+            Outcome::Same => compress::bundle(&plain.into(), header.version, self.levels, self.spool),
+            Outcome::New(new) => compress::bundle(&new.bytes, header.version, self.levels, self.spool),
         }
     }
 

@@ -4,7 +4,7 @@
 mod build_id;
 mod place;
 mod signed;
-mod wheel;
+pub(crate) mod wheel;
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ use crate::contents::bytes_of::sha256;
 use crate::contents::report::{FileReport, Image};
 use crate::contents::{self, Reader};
 use crate::error;
-use crate::io::outputs::Outputs;
+use crate::io::outputs::{Output, Outputs};
 use crate::io::piece::{Piece, Spool};
 use crate::io::rope::Rope;
 use crate::sys::session::Session;
@@ -236,4 +236,28 @@ fn write(
     outputs.commit()?;
     change.written = Some(to.display().to_string());
     Ok(())
+}
+
+/// Gives what is written to `output` what the system keeps of the file at `from` beside its bytes.
+///
+/// # Errors
+/// It cannot be read, or the new file cannot have it.
+pub(crate) fn keep_attributes(from: &Path, output: &Output) -> Result<()> {
+    let subject = place::Subject { path: from.to_owned(), to: None, named: true };
+    subject.keep_attributes(output).with_context(|| from.display().to_string())
+}
+
+/// Writes `bytes` to `place`, whole or not at all, with the attributes of the file at `from`. `-` is stdout.
+///
+/// # Errors
+/// It cannot be written.
+pub(crate) fn copy_with_attributes(from: &Path, bytes: &Rope, place: &Path, session: &Session) -> Result<()> {
+    let mut outputs = Outputs::new(session);
+    let mut output = outputs.create_or_stdout(place)?;
+    bytes.copy_to(&mut output).with_context(|| format!("cannot write `{}`", place.display()))?;
+    if place != Path::new("-") {
+        keep_attributes(from, &output)?;
+    }
+    drop(output);
+    outputs.commit()
 }

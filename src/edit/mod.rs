@@ -12,8 +12,10 @@ mod containers;
 mod fatbinaries;
 pub(crate) mod files;
 mod objects;
+pub(crate) mod pack;
 pub(crate) mod places;
 mod pointers;
+pub(crate) mod recipe;
 mod rewriter;
 
 use std::ops::Range;

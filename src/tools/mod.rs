@@ -3,7 +3,9 @@
 pub(crate) mod bundler;
 pub(crate) mod check;
 pub(crate) mod inspect;
+pub(crate) mod merge;
 pub(crate) mod packager;
 pub(crate) mod prune;
 pub(crate) mod size;
+pub(crate) mod split;
 pub(crate) mod wrapper;

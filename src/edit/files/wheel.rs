@@ -11,7 +11,9 @@ use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
 use super::{Change, Decide, ImageChange, Options, edited};
+use crate::contents::report::FileReport;
 use crate::contents::what::{START, may_have_device_code};
+use crate::edit::{Levels, Verdict};
 use crate::formats::archive::ArchiveFault;
 use crate::formats::compose::Part;
 use crate::formats::zip::resize::{NewContents, plan};
@@ -21,7 +23,7 @@ use crate::io::rope::Rope;
 use crate::sys::session::Session;
 
 /// The level at which members are deflated: that of Python's own packers.
-const LEVEL: u32 = 6;
+pub(crate) const LEVEL: u32 = 6;
 const STORED: u16 = 0;
 const DEFLATE: u16 = 8;
 
@@ -126,7 +128,9 @@ fn one(
         image.members.insert(0, member.shown_name());
     }
     done.emptied = change.emptied;
-    if let Some(bytes) = bytes {
+    // Who wants streams that can be made again wants those of members as well.
+    let anew = options.levels.repack && member.method != ZipMethod::Stored && !done.images.is_empty();
+    if let Some(bytes) = bytes.or_else(|| anew.then(|| piece.clone().into())) {
         done.packed = Some(pack(member, bytes, &mut spool)?);
     }
     Ok(done)
@@ -224,4 +228,15 @@ fn names(line: &str, name: &[u8]) -> bool {
         None => path.to_owned(),
     };
     plain.as_bytes() == name
+}
+
+/// The zip file `piece` in which everything that is compressed and holds device code is compressed anew; none where nothing is.
+///
+/// # Errors
+/// As [`edit`] has them.
+pub(crate) fn repacked(path: &Path, piece: &Piece, levels: Levels, session: &Session) -> Result<Option<Rope>> {
+    let to = super::To::InPlace;
+    let options = Options { to, dry_run: true, force: true, allow_empty: true, new_build_id: false, levels, digests: false };
+    let keep = |report: &FileReport| Ok(vec![Verdict::Keep; report.images.len()]);
+    edit(path, piece, &options, session, &keep, &mut Change::of(String::new(), piece.size()))
 }

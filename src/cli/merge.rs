@@ -1,0 +1,124 @@
+//! `offld merge`: files are put together of what `split` has made of them.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use super::inspect::with_status;
+use crate::edit::files::copy_with_attributes;
+use crate::error::{self, Silent};
+use crate::io::piece::{Piece, Spool};
+use crate::model::printable;
+use crate::sys::session::{Session, SessionOptions};
+use crate::sys::shell::{self, Shell};
+use crate::tools::merge::parts::{Job, is_host_part, join, name_of};
+
+/// The exit status where a file could not be put together.
+const FAILED: u8 = 2;
+
+/// The text below the options in the help.
+pub(super) const AFTER_HELP: &str = "Exit status: 0, or 2 where a file could not be read or put together.\n\n\
+    Examples:\n  offld merge parts/libhip.so.host parts/libhip.so.*.part -o libhip.so\n  offld merge parts -d lib";
+
+/// The options of `offld merge`.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("place").required(true).multiple(false).args(["output", "dir"]))]
+pub(super) struct Options {
+    /// A host part and the parts of all its devices, as `offld split` makes them; or a folder of such
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Write the file here; - is stdout
+    #[arg(short, long, value_name = "OUT")]
+    output: Option<PathBuf>,
+    /// Write the files below this folder
+    #[arg(short, long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// Runs `offld merge`.
+pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
+    let session = Session::new(Arc::clone(shell), SessionOptions::default());
+    let mut text = String::new();
+    let done = match (&options.files[..], &options.dir) {
+        ([path], Some(dir)) if path.is_dir() => folder(path, dir, &session, &mut text),
+        (files, _) => parts(files, options, &session, &mut text),
+    };
+    shell::print(&text).map_err(with_status)?;
+    done.or_else(|error| {
+        session.signals.check()?;
+        shell.error(&error::chain(&error));
+        Err(Silent { status: FAILED }.into())
+    })
+}
+
+fn open(path: &Path) -> Result<(PathBuf, Piece)> {
+    Ok((path.to_owned(), Piece::try_open(path).with_context(|| path.display().to_string())?))
+}
+
+/// Puts one file together of a host part and its parts, in any order.
+fn parts(files: &[PathBuf], options: &Options, session: &Session, text: &mut String) -> Result<()> {
+    if let Some(folder) = files.iter().find(|path| path.is_dir()) {
+        bail!("{}: a folder is merged by itself, and to another one (-d)", folder.display());
+    }
+    let mut opened = files.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
+    let Some(host) = opened.iter().position(|(_, piece)| is_host_part(piece)) else {
+        bail!(
+            "{}: none of the files is a host part that `offld split` has made",
+            files.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+        );
+    };
+    let job = Job { host: opened.remove(host), parts: opened };
+    let place = match (&options.output, &options.dir) {
+        (Some(output), _) => output.clone(),
+        (None, dir) => dir.clone().unwrap_or_default().join(name_of(&job.host)?),
+    };
+    one(&job, &place, session, text)
+}
+
+fn one(job: &Job, place: &Path, session: &Session, text: &mut String) -> Result<()> {
+    let mut spool = Spool::new(session);
+    let rope = join(job, &mut spool)?;
+    copy_with_attributes(&job.host.0, &rope, place, session)?;
+    if place != Path::new("-") {
+        text.push_str(&format!("{}: {} parts merged\n", printable(&place.display().to_string()), job.parts.len() + 1));
+    }
+    Ok(())
+}
+
+/// Puts together all that is in a folder, and copies what is no part.
+fn folder(from: &Path, to: &Path, session: &Session, text: &mut String) -> Result<()> {
+    let context = || from.display().to_string();
+    fs::create_dir_all(to).with_context(|| to.display().to_string())?;
+    let mut entries = fs::read_dir(from).and_then(Iterator::collect::<std::io::Result<Vec<_>>>).with_context(context)?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    let names: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).collect();
+    let host_of = |path: &Path| -> Option<PathBuf> {
+        let stem = path.to_str()?.strip_suffix(".part")?;
+        names
+            .iter()
+            .find(|host| host.to_str().and_then(|host| host.strip_suffix("host")).is_some_and(|host| stem.starts_with(host)))
+            .cloned()
+    };
+    for entry in &entries {
+        session.signals.check()?;
+        let (path, place) = (entry.path(), to.join(entry.file_name()));
+        let kind = entry.file_type().with_context(|| path.display().to_string())?;
+        if kind.is_dir() {
+            folder(&path, &place, session, text)?;
+        } else if kind.is_symlink() {
+            let _ = fs::remove_file(&place);
+            symlink(fs::read_link(&path)?, &place).with_context(|| place.display().to_string())?;
+        } else if path.extension().is_some_and(|end| end == "host") && is_host_part(&open(&path)?.1) {
+            let parts = names.iter().filter(|part| host_of(part).as_deref() == Some(&path));
+            let job = Job { host: open(&path)?, parts: parts.map(|path| open(path)).collect::<Result<_>>()? };
+            one(&job, &place.with_extension(""), session, text)?;
+        } else if host_of(&path).is_none() && kind.is_file() {
+            copy_with_attributes(&path, &open(&path)?.1.into(), &place, session)?;
+        }
+    }
+    Ok(())
+}

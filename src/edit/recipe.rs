@@ -1,0 +1,264 @@
+//! What a file was taken apart into, and how it is put together again: the host part, which has everything but device images and the
+//! recipe, and one part for each device. All of them are OffloadBinaries of version 2 (docs/edit.md), so that other tools can list them.
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::contents::bytes_of::quick_digest;
+use crate::formats::offload_binary::{self, Entry, Image, shared_frame};
+use crate::io::piece::Piece;
+use crate::io::rope::Rope;
+use crate::model::ImageKind;
+
+/// The version of the recipe and of the strings of parts.
+pub(crate) const SCHEMA: u32 = 1;
+/// The string by which host parts and parts of devices are known.
+const KEY: &str = "offld";
+const HOST: &str = "split-host";
+const PART: &str = "split-part";
+
+/// How a file is put together again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Recipe {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The program and version that wrote it.
+    pub generator: String,
+    /// The name of the file.
+    pub file: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// What is in the host part beside this.
+    pub rest: Sum,
+    /// The devices that there are parts for.
+    pub parts: Vec<Device>,
+    /// The images, each as one of the entries of a part.
+    pub images: Vec<Piecewise>,
+    /// What the file is made of, in order.
+    pub steps: Vec<Step>,
+}
+
+/// Size and digest of bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Sum {
+    /// In bytes.
+    pub size: u64,
+    /// XXH3 with 128 bits, in hexadecimal.
+    pub xxh3: String,
+}
+
+impl Sum {
+    /// Of a piece.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(crate) fn of(piece: &Piece) -> Result<Sum> {
+        Ok(Sum { size: piece.size(), xxh3: format!("{:032x}", quick_digest(piece)?) })
+    }
+}
+
+/// A device that there is a part for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(crate) struct Device {
+    /// Its triple.
+    pub triple: String,
+    /// The processor or target id; empty for any.
+    pub target: String,
+}
+
+impl Device {
+    /// For people, and in names of files.
+    pub(crate) fn name(&self) -> &str {
+        if self.target.is_empty() { &self.triple } else { &self.target }
+    }
+}
+
+/// An image, in a part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Piecewise {
+    /// Which part.
+    pub part: usize,
+    /// Which of its entries.
+    pub entry: usize,
+    /// Its bytes.
+    #[serde(flatten)]
+    pub sum: Sum,
+}
+
+/// A step of putting a file together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Step {
+    /// As many of the next bytes of the host part.
+    Rest(u64),
+    /// This image.
+    Image(usize),
+    /// Something that is compressed.
+    Stream(PackedStep),
+}
+
+/// Something that is put together and then compressed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PackedStep {
+    /// `bundle`, `offload-binary` or `deflate`.
+    pub form: String,
+    /// The version of the form, where it has several.
+    pub version: u16,
+    /// `zstd` or `zlib`.
+    pub method: String,
+    /// The level.
+    pub level: i32,
+    /// What comes out.
+    #[serde(flatten)]
+    pub sum: Sum,
+    /// What goes in.
+    pub steps: Vec<Step>,
+}
+
+/// A host part that has been read.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub recipe: Recipe,
+    /// Its identity: parts name it.
+    pub digest: String,
+    pub rest: Piece,
+}
+
+/// A part that has been read.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub device: Device,
+    /// The host part that it belongs to.
+    pub host: String,
+    /// The file that it was taken out of.
+    pub file: String,
+    pub images: Vec<Piece>,
+}
+
+/// An image of a part that is to be written.
+#[derive(Debug, Clone)]
+pub(crate) struct NewImage {
+    pub piece: Piece,
+    pub image_kind: ImageKind,
+    /// The bits of the programming models.
+    pub offload_kind: u16,
+}
+
+/// The identity of a host part with this recipe, as its text.
+fn digest(text: &[u8]) -> String {
+    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The bytes of a host part, and its identity.
+///
+/// # Errors
+/// The recipe cannot be written as JSON.
+pub(crate) fn host(recipe: &Recipe, rest: Rope) -> Result<(Rope, String)> {
+    let text = serde_json::to_vec(recipe).context("cannot write the recipe as JSON")?;
+    let digest = digest(&text);
+    let schema = SCHEMA.to_string();
+    let entry = |what: &'static str, size: u64| Entry {
+        image_kind: ImageKind::None,
+        offload_kind: 0,
+        flags: 0,
+        strings: vec![(KEY.as_bytes(), HOST.as_bytes()), (b"schema", schema.as_bytes()), (b"what", what.as_bytes())],
+        image_size: size,
+    };
+    let frame = shared_frame(&[entry("recipe", text.len() as u64), entry("rest", rest.size())]);
+    let mut bytes = Rope::from(frame.head);
+    bytes.push_bytes(text);
+    bytes.append(rest);
+    bytes.pad_to(frame.total_size);
+    Ok((bytes, digest))
+}
+
+/// The bytes of a part.
+pub(crate) fn part(device: &Device, host: &str, file: &str, images: Vec<NewImage>) -> Rope {
+    let schema = SCHEMA.to_string();
+    let entry = |image: &NewImage| Entry {
+        image_kind: image.image_kind,
+        offload_kind: image.offload_kind,
+        flags: 0,
+        strings: vec![
+            (b"triple", device.triple.as_bytes()),
+            (b"arch", device.target.as_bytes()),
+            (KEY.as_bytes(), PART.as_bytes()),
+            (b"schema", schema.as_bytes()),
+            (b"host", host.as_bytes()),
+            (b"file", file.as_bytes()),
+        ],
+        image_size: image.piece.size(),
+    };
+    let frame = shared_frame(&images.iter().map(entry).collect::<Vec<_>>());
+    let mut bytes = Rope::from(frame.head);
+    images.into_iter().for_each(|image| bytes.push_piece(image.piece));
+    bytes.pad_to(frame.total_size);
+    bytes
+}
+
+/// What `piece` says it is: `split-host` or `split-part`; none for anything else.
+fn role(piece: &Piece) -> Option<String> {
+    let images =
+        Some(piece.bytes()).filter(|data| offload_binary::is_offload_binary(data)).map(offload_binary::read_all)?.ok()?;
+    images.first()?.get(KEY).map(|role| String::from_utf8_lossy(role).into_owned())
+}
+
+/// Whether `piece` is a host part.
+pub(crate) fn is_host(piece: &Piece) -> bool {
+    role(piece).is_some_and(|role| role == HOST)
+}
+
+/// Whether `piece` is a part of a device.
+pub(crate) fn is_part(piece: &Piece) -> bool {
+    role(piece).is_some_and(|role| role == PART)
+}
+
+fn text_of(image: &Image<'_>, key: &str) -> String {
+    image.get(key).map(|value| String::from_utf8_lossy(value).into_owned()).unwrap_or_default()
+}
+
+fn check_schema(image: &Image<'_>) -> Result<()> {
+    let schema = text_of(image, "schema");
+    if schema != SCHEMA.to_string() {
+        bail!("it is of version {schema}, and this offld reads version {SCHEMA}");
+    }
+    Ok(())
+}
+
+fn bytes_of(piece: &Piece, image: &Image<'_>) -> Result<Piece> {
+    piece.slice(image.at, image.image.len() as u64).context("an image past the end")
+}
+
+/// Reads a host part.
+///
+/// # Errors
+/// It is none, or of another version, or damaged.
+pub(crate) fn read_host(piece: &Piece) -> Result<Host> {
+    let images = offload_binary::read_all(piece.bytes())?;
+    let [text, rest] = &images[..] else { bail!("a host part has two entries, and this file has {}", images.len()) };
+    check_schema(text)?;
+    let recipe: Recipe = serde_json::from_slice(&text.image).context("damaged: its recipe cannot be read")?;
+    let rest = bytes_of(piece, rest)?;
+    if Sum::of(&rest)? != recipe.rest {
+        bail!("damaged: what it has of the host is not what was written");
+    }
+    Ok(Host { digest: digest(&text.image), recipe, rest })
+}
+
+/// Reads a part.
+///
+/// # Errors
+/// It is none, or of another version, or its entries contradict each other.
+pub(crate) fn read_part(piece: &Piece) -> Result<Part> {
+    let images = offload_binary::read_all(piece.bytes())?;
+    let first = images.first().context("a part without images")?;
+    check_schema(first)?;
+    let device = |image: &Image<'_>| Device { triple: image.triple().into_owned(), target: image.arch().into_owned() };
+    let (own, host, file) = (device(first), text_of(first, "host"), text_of(first, "file"));
+    if images.iter().any(|image| device(image) != own || text_of(image, "host") != host) {
+        bail!("damaged: its images are for several devices or hosts");
+    }
+    let pieces = images.iter().map(|image| bytes_of(piece, image)).collect::<Result<_>>()?;
+    Ok(Part { device: own, host, file, images: pieces })
+}

@@ -1,0 +1,152 @@
+//! A host part and the parts of its devices become the file that they were taken out of, byte for byte. What is not of that file is
+//! refused by name.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use crate::edit::pack::{Form, pack};
+use crate::edit::recipe::{Device, Host, PackedStep, Part, Step, Sum, is_host, is_part, read_host, read_part};
+use crate::io::piece::{Piece, Spool};
+use crate::io::rope::Rope;
+use crate::model::printable;
+
+/// A file that is to be put together.
+#[derive(Debug)]
+pub(crate) struct Job {
+    /// The host part, as it was named.
+    pub host: (PathBuf, Piece),
+    /// The parts.
+    pub parts: Vec<(PathBuf, Piece)>,
+}
+
+/// Whether `piece` is a host part.
+pub(crate) fn is_host_part(piece: &Piece) -> bool {
+    is_host(piece)
+}
+
+/// Puts the file together. What had to be compressed for it is in `spool`.
+///
+/// # Errors
+/// A part is none, is damaged, belongs to another host part, or is there twice; or a device has no part.
+pub(crate) fn join(job: &Job, spool: &mut Spool) -> Result<Rope> {
+    let (path, piece) = &job.host;
+    let host = read_host(piece).with_context(|| path.display().to_string())?;
+    let parts = all(&host, path, &job.parts)?;
+    let mut images = Vec::new();
+    for image in &host.recipe.images {
+        let device = host.recipe.parts.get(image.part).ok_or_else(|| damaged(path))?;
+        let (from, part) = parts.get(device).ok_or_else(|| damaged(path))?;
+        let found = part.images.get(image.entry).with_context(|| {
+            format!("{}: an image is missing: it has {}, and the host part wants more", from.display(), part.images.len())
+        })?;
+        if Sum::of(found)? != image.sum {
+            bail!("{}: damaged: its image {} is not the one that was taken out of the file", from.display(), image.entry);
+        }
+        images.push(found);
+    }
+    let mut joiner = Joiner { rest: host.rest.clone(), at: 0, images, spool, path };
+    let rope = joiner.take(&host.recipe.steps)?;
+    if joiner.at != host.rest.size() || rope.size() != host.recipe.size {
+        return Err(damaged(path));
+    }
+    Ok(rope)
+}
+
+/// The name that the file had.
+///
+/// # Errors
+/// The host part cannot be read.
+pub(crate) fn name_of(host: &(PathBuf, Piece)) -> Result<String> {
+    Ok(read_host(&host.1).with_context(|| host.0.display().to_string())?.recipe.file)
+}
+
+fn damaged(path: &Path) -> anyhow::Error {
+    anyhow!("{}: damaged: its recipe contradicts what is in it", path.display())
+}
+
+/// The parts by their devices: one for each of the host part's, and no other.
+fn all<'p>(host: &Host, path: &Path, parts: &'p [(PathBuf, Piece)]) -> Result<HashMap<Device, (&'p Path, Part)>> {
+    let mut all: HashMap<Device, (&Path, Part)> = HashMap::new();
+    for (from, piece) in parts {
+        if is_host(piece) {
+            bail!(
+                "{}: is a host part, and {} is one already: one file is put together at a time",
+                from.display(),
+                path.display()
+            );
+        }
+        if !is_part(piece) {
+            bail!("{}: is no part that `offld split` has made", from.display());
+        }
+        let part = read_part(piece).with_context(|| from.display().to_string())?;
+        if part.host != host.digest {
+            let (own, other) = (printable(&host.recipe.file), printable(&part.file));
+            let why = if own == other { format!("another build of `{own}`") } else { format!("`{other}`, and not of `{own}`") };
+            bail!("{}: is a part of {why}: it does not belong to {}", from.display(), path.display());
+        }
+        if !host.recipe.parts.contains(&part.device) {
+            bail!(
+                "{}: is for {}, and {} has no such device: {}",
+                from.display(),
+                part.device.name(),
+                path.display(),
+                names(&host.recipe.parts)
+            );
+        }
+        if let Some((first, _)) = all.get(&part.device) {
+            bail!("{} and {} are both for {}", first.display(), from.display(), part.device.name());
+        }
+        all.insert(part.device.clone(), (from, part));
+    }
+    let missing: Vec<Device> = host.recipe.parts.iter().filter(|device| !all.contains_key(device)).cloned().collect();
+    if !missing.is_empty() {
+        bail!("{}: no part is given for {}", path.display(), names(&missing));
+    }
+    Ok(all)
+}
+
+fn names(devices: &[Device]) -> String {
+    devices.iter().map(Device::name).collect::<Vec<_>>().join(", ")
+}
+
+/// Follows the steps of a recipe.
+struct Joiner<'j> {
+    rest: Piece,
+    /// How much of the host part has been used.
+    at: u64,
+    images: Vec<&'j Piece>,
+    spool: &'j mut Spool,
+    path: &'j Path,
+}
+
+impl Joiner<'_> {
+    fn take(&mut self, steps: &[Step]) -> Result<Rope> {
+        let mut rope = Rope::default();
+        for step in steps {
+            match step {
+                Step::Rest(size) => {
+                    rope.push_piece(self.rest.slice(self.at, *size).ok_or_else(|| damaged(self.path))?);
+                    self.at = self.at.saturating_add(*size);
+                }
+                Step::Image(number) => rope.push_piece((*self.images.get(*number).ok_or_else(|| damaged(self.path))?).clone()),
+                Step::Stream(stream) => rope.push_piece(self.stream(stream)?),
+            }
+        }
+        Ok(rope)
+    }
+
+    fn stream(&mut self, stream: &PackedStep) -> Result<Piece> {
+        let form = Form::from_step(stream).with_context(|| self.path.display().to_string())?;
+        let plain = self.take(&stream.steps)?;
+        let packed = pack(&plain, form, stream.level, self.spool)?;
+        if Sum::of(&packed)? != stream.sum {
+            bail!(
+                "{}: a compressed stream does not come out as it was: this offld compresses in another way than the one that split the file",
+                self.path.display()
+            );
+        }
+        Ok(packed)
+    }
+}

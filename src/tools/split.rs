@@ -1,0 +1,206 @@
+//! A file is taken apart: a host part, and a part for each device. What comes out is put together again by `merge`, byte for byte, unless a
+//! compressed stream with images for several devices cannot be made again; then the file is first compressed anew, which is said.
+
+mod chunks;
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::contents::report::FileReport;
+use crate::contents::{self, Reader};
+use crate::edit::files::wheel;
+use crate::edit::pack::{Form, pack};
+use crate::edit::recipe::{self, Device, NewImage, PackedStep, Piecewise, Recipe, SCHEMA, Step, Sum};
+use crate::edit::{Levels, Verdict, edit};
+use crate::formats::zip::is_zip;
+use crate::io::piece::{Piece, Spool};
+use crate::io::rope::Rope;
+use crate::sys::session::Session;
+use chunks::{About, Chunk, Holds};
+
+/// A file, taken apart.
+#[derive(Debug)]
+pub(crate) struct Split {
+    /// The host part.
+    pub host: Rope,
+    /// The parts, each with its device.
+    pub parts: Vec<(Device, Rope)>,
+    /// How many streams were compressed anew, so that they can be made again.
+    pub repacked: usize,
+    /// How many streams stay whole in the host part.
+    pub kept: usize,
+}
+
+/// Takes the file `piece`, which is at `path`, apart. With `keep_original`, streams that cannot be made again stay whole in the host
+/// part; else the file is compressed anew first.
+///
+/// # Errors
+/// The file is damaged or cannot be read. None where there are no images that could be taken out.
+pub(crate) fn split(path: &Path, piece: &Piece, keep_original: bool, session: &Session) -> Result<Option<Split>> {
+    let mut spool = Spool::new(session);
+    let first = Builder::build(path, piece, keep_original, session, &mut spool)?;
+    let lost = first.lost;
+    if lost == 0 || keep_original {
+        return first.finish(path, piece.size(), 0);
+    }
+    let levels = Levels { level: None, repack: true };
+    let again = repacked(path, piece, levels, session, &mut spool)?.into_piece(&mut spool)?.as_file();
+    let second = Builder::build(path, &again, true, session, &mut spool)?;
+    second.finish(path, again.size(), lost)
+}
+
+/// The file with its streams compressed anew.
+fn repacked(path: &Path, piece: &Piece, levels: Levels, session: &Session, spool: &mut Spool) -> Result<Rope> {
+    if is_zip(piece.bytes()) {
+        return Ok(wheel::repacked(path, piece, levels, session)?.unwrap_or_else(|| piece.clone().into()));
+    }
+    let report = report(path, piece, session);
+    let verdicts = vec![Verdict::Keep; report.images.len()];
+    Ok(edit((path, piece), &report, &verdicts, levels, spool)?.bytes.unwrap_or_else(|| piece.clone().into()))
+}
+
+/// What is in a file, by its headers.
+fn report(path: &Path, piece: &Piece, session: &Session) -> FileReport {
+    let options = contents::Options { headers_only: true, ..contents::Options::default() };
+    Reader::new(options, session).opened(path, piece.clone())
+}
+
+/// Parts, while a file is gone through.
+struct Builder<'s> {
+    spool: &'s mut Spool,
+    keep_original: bool,
+    rest: Rope,
+    devices: Vec<Device>,
+    images: Vec<Vec<NewImage>>,
+    entries: Vec<Piecewise>,
+    /// The number of each image that has been met.
+    known: HashMap<(usize, Sum), usize>,
+    steps: Vec<Step>,
+    /// Streams that cannot be made again.
+    lost: usize,
+}
+
+impl<'s> Builder<'s> {
+    fn build(path: &Path, piece: &Piece, keep_original: bool, session: &Session, spool: &'s mut Spool) -> Result<Builder<'s>> {
+        let chunks = chunks::of(path, piece, session, spool)?;
+        let mut builder = Builder {
+            spool,
+            keep_original,
+            rest: Rope::default(),
+            devices: Vec::new(),
+            images: Vec::new(),
+            entries: Vec::new(),
+            known: HashMap::new(),
+            steps: Vec::new(),
+            lost: 0,
+        };
+        let steps = builder.take(piece, &chunks).with_context(|| path.display().to_string())?;
+        builder.steps = steps;
+        Ok(builder)
+    }
+
+    /// The steps by which `piece` is put together.
+    fn take(&mut self, piece: &Piece, chunks: &[Chunk]) -> Result<Vec<Step>> {
+        let mut steps = Vec::new();
+        let mut at = 0;
+        for chunk in chunks {
+            self.rest(piece, at, chunk.range.start, &mut steps)?;
+            let bytes = piece.slice(chunk.range.start, chunk.range.end - chunk.range.start).context("past the end")?;
+            let step = match &chunk.holds {
+                Holds::Image(about) => Some(self.image(about, bytes.clone())?),
+                Holds::Stream(stream) => match stream.only_device() {
+                    Some(about) => Some(self.image(about, bytes.clone())?),
+                    None => self.stream(&bytes, stream)?,
+                },
+            };
+            match step {
+                Some(step) => steps.push(step),
+                None => self.rest(piece, chunk.range.start, chunk.range.end, &mut steps)?,
+            }
+            at = chunk.range.end;
+        }
+        self.rest(piece, at, piece.size(), &mut steps)?;
+        Ok(steps)
+    }
+
+    /// Leaves a range to the host part.
+    fn rest(&mut self, piece: &Piece, start: u64, end: u64, steps: &mut Vec<Step>) -> Result<()> {
+        let size = end.saturating_sub(start);
+        if size > 0 {
+            self.rest.push_piece(piece.slice(start, size).context("past the end")?);
+            match steps.last_mut() {
+                Some(Step::Rest(count)) => *count += size,
+                _ => steps.push(Step::Rest(size)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts an image into the part of its device. The same bytes are there once.
+    fn image(&mut self, about: &About, piece: Piece) -> Result<Step> {
+        let part = match self.devices.iter().position(|device| *device == about.device) {
+            Some(part) => part,
+            None => {
+                self.devices.push(about.device.clone());
+                self.images.push(Vec::new());
+                self.devices.len() - 1
+            }
+        };
+        let sum = Sum::of(&piece)?;
+        if let Some(known) = self.known.get(&(part, sum.clone())) {
+            return Ok(Step::Image(*known));
+        }
+        let images = self.images.get_mut(part).context("a part that is not there")?;
+        let number = self.entries.len();
+        self.entries.push(Piecewise { part, entry: images.len(), sum: sum.clone() });
+        images.push(NewImage { piece, image_kind: about.image_kind, offload_kind: about.offload_kind });
+        self.known.insert((part, sum), number);
+        Ok(Step::Image(number))
+    }
+
+    /// Takes a stream apart; none where it stays whole.
+    fn stream(&mut self, packed: &Piece, stream: &chunks::Stream) -> Result<Option<Step>> {
+        let form = Form::of(stream.packing);
+        let Some(level) = self.level_of(packed, &stream.plain, form)? else {
+            self.lost += 1;
+            return Ok(None);
+        };
+        let steps = self.take(&stream.plain, &stream.chunks)?;
+        let (name, version, method) = form.names();
+        let sum = Sum::of(packed)?;
+        Ok(Some(Step::Stream(PackedStep { form: name.to_owned(), version, method: method.to_owned(), level, sum, steps })))
+    }
+
+    /// The level at which `plain` is compressed to `packed`; none if there is none.
+    fn level_of(&mut self, packed: &Piece, plain: &Piece, form: Form) -> Result<Option<i32>> {
+        let level = form.own_level();
+        let again = pack(&plain.clone().into(), form, level, self.spool)?;
+        Ok((again.size() == packed.size() && Sum::of(&again)? == Sum::of(packed)?).then_some(level))
+    }
+
+    fn finish(self, path: &Path, size: u64, repacked: usize) -> Result<Option<Split>> {
+        if self.entries.is_empty() {
+            return Ok(None);
+        }
+        let rest = self.rest.clone().into_piece(self.spool)?;
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        let recipe = Recipe {
+            schema: SCHEMA,
+            generator: format!("offld {}", env!("CARGO_PKG_VERSION")),
+            file: name.clone(),
+            size,
+            rest: Sum::of(&rest)?,
+            parts: self.devices.clone(),
+            images: self.entries,
+            steps: self.steps,
+        };
+        let (host, digest) = recipe::host(&recipe, self.rest)?;
+        let parts = self.devices.into_iter().zip(self.images);
+        let parts = parts.map(|(device, images)| (recipe::part(&device, &digest, &name, images), device));
+        let parts = parts.map(|(rope, device)| (device, rope)).collect();
+        let kept = if self.keep_original && repacked == 0 { self.lost } else { 0 };
+        Ok(Some(Split { host, parts, repacked, kept }))
+    }
+}

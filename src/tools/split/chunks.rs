@@ -1,0 +1,135 @@
+//! Which bytes of a file belong to which device.
+
+use std::ops::Range;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
+
+use super::report;
+use crate::contents::report::Image;
+use crate::contents::what::{START, may_have_device_code};
+use crate::edit::places::{Held, Packing, Place, places};
+use crate::edit::recipe::Device;
+use crate::formats::archive::ArchiveFault;
+use crate::formats::zip::{ZipFile, ZipMember, ZipMethod, is_zip};
+use crate::io::piece::{Piece, Spool, start_of_zip_member, zip_member};
+use crate::model::{ImageKind, OffloadKinds};
+use crate::sys::session::Session;
+
+/// Bytes that are device code, or hold it.
+pub(super) struct Chunk {
+    pub(super) range: Range<u64>,
+    pub(super) holds: Holds,
+}
+
+pub(super) enum Holds {
+    Image(About),
+    Stream(Stream),
+}
+
+/// Something compressed, with what is in it.
+pub(super) struct Stream {
+    pub(super) packing: Packing,
+    pub(super) plain: Piece,
+    pub(super) chunks: Vec<Chunk>,
+}
+
+impl Stream {
+    /// What is in it, where that is nothing but images of one device.
+    pub(super) fn only_device(&self) -> Option<&About> {
+        if matches!(self.packing, Packing::Deflate) {
+            return None;
+        }
+        let abouts = |chunk: &Chunk| match &chunk.holds {
+            Holds::Image(about) => Some(about.clone()),
+            Holds::Stream(_) => None,
+        };
+        let Holds::Image(first) = &self.chunks.first()?.holds else { return None };
+        self.chunks.iter().all(|chunk| abouts(chunk).is_some_and(|about| about.device == first.device)).then_some(first)
+    }
+}
+
+/// What a part says of an image.
+#[derive(Debug, Clone)]
+pub(super) struct About {
+    pub(super) device: Device,
+    pub(super) image_kind: ImageKind,
+    pub(super) offload_kind: u16,
+}
+
+/// The chunks of the file `piece`, in order.
+pub(super) fn of(path: &Path, piece: &Piece, session: &Session, spool: &mut Spool) -> Result<Vec<Chunk>> {
+    if is_zip(piece.bytes()) {
+        return of_zip(path, piece, session, spool);
+    }
+    let report = report(path, piece, session);
+    Ok(told(places((path, piece), &report, spool)?, &report.images))
+}
+
+/// The places of images with what is known of them. Images for the host, and those of which nobody says for which device they are,
+/// are no part of any device.
+fn told(places: Vec<Place>, images: &[Image]) -> Vec<Chunk> {
+    let one = |Place { range, holds }: Place| {
+        let holds = match holds {
+            Held::Image(number) => Holds::Image(about(images.get(number)?)?),
+            Held::Stream(stream) => {
+                let chunks = told(stream.places, images);
+                Holds::Stream(
+                    Some(Stream { packing: stream.packing, plain: stream.plain, chunks }).filter(|one| !one.chunks.is_empty())?,
+                )
+            }
+        };
+        Some(Chunk { range, holds })
+    };
+    places.into_iter().filter_map(one).collect()
+}
+
+fn about(image: &Image) -> Option<About> {
+    if !image.is_device() || (image.triple.is_empty() && image.target.is_empty()) {
+        return None;
+    }
+    let kinds = OffloadKinds::from_names(image.kinds.iter().map(String::as_str));
+    let offload_kind = kinds.iter().fold(0, |bits, kind| bits | kind as u16);
+    let image_kind = match image.format {
+        "bitcode" => ImageKind::Bitcode,
+        "cubin" => ImageKind::Cubin,
+        "ptx" => ImageKind::Ptx,
+        "spirv" => ImageKind::Spirv,
+        _ => ImageKind::Object,
+    };
+    let device = Device { triple: image.triple.clone(), target: image.target.clone() };
+    Some(About { device, image_kind, offload_kind })
+}
+
+fn of_zip(path: &Path, zip: &Piece, session: &Session, spool: &mut Spool) -> Result<Vec<Chunk>> {
+    let told_fault = |fault: ArchiveFault| anyhow!(fault.in_archive(&path.display()));
+    let mut all = Vec::new();
+    let read = ZipFile::read(zip.bytes()).map_err(told_fault)?;
+    for member in read.members() {
+        session.signals.check()?;
+        let member: ZipMember<'_> = member.map_err(told_fault)?;
+        let place = || format!("{}({})", path.display(), member.shown_name());
+        if !may_have_device_code(&start_of_zip_member(zip, &member, START).with_context(place)?) {
+            continue;
+        }
+        let plain = zip_member(zip, &member).with_context(place)?.as_file();
+        let name = path.join(member.path().with_context(place)?);
+        let report = report(&name, &plain, session);
+        let chunks = told(places((&name, &plain), &report, spool)?, &report.images);
+        if chunks.is_empty() {
+            continue;
+        }
+        if member.method == ZipMethod::Stored {
+            let moved = chunks.into_iter().map(|chunk| {
+                let range = chunk.range.start + member.offset..chunk.range.end + member.offset;
+                Chunk { range, ..chunk }
+            });
+            all.extend(moved);
+        } else {
+            let range = member.offset..member.offset + member.size;
+            all.push(Chunk { range, holds: Holds::Stream(Stream { packing: Packing::Deflate, plain, chunks }) });
+        }
+    }
+    all.sort_by_key(|chunk| chunk.range.start);
+    Ok(all)
+}
