@@ -45,6 +45,22 @@ impl Class {
         Some(self.endian.read_u32(*bytes.first_chunk()?))
     }
 
+    /// A number that is as wide as an address of this class; too few bytes are none.
+    pub(crate) fn address(self, bytes: &[u8]) -> Option<u64> {
+        match self.is_64 {
+            true => Some(self.endian.read_u64(*bytes.first_chunk()?)),
+            false => self.word(bytes).map(u64::from),
+        }
+    }
+
+    /// A number as the bytes of an address of this class.
+    pub(crate) fn address_bytes(self, value: u64) -> Vec<u8> {
+        match self.is_64 {
+            true => self.endian.write_u64(value).to_vec(),
+            false => self.word_bytes(value as u32).to_vec(),
+        }
+    }
+
     /// A number as four bytes.
     pub(crate) fn word_bytes(self, value: u32) -> [u8; 4] {
         self.endian.write_u32(value)

@@ -47,19 +47,30 @@ struct Economy {
     is_sparing: bool,
     /// So many pairs of segments with the same rights become one.
     joined: usize,
+    /// The loader's hash tables move.
+    moves_hashes: bool,
 }
 
-const ECONOMIES: [Economy; 5] = [
-    Economy { is_sparing: false, joined: 0 },
-    Economy { is_sparing: true, joined: 0 },
-    Economy { is_sparing: false, joined: 1 },
-    Economy { is_sparing: true, joined: 1 },
-    Economy { is_sparing: true, joined: 2 },
+impl Economy {
+    const fn new(is_sparing: bool, joined: usize, moves_hashes: bool) -> Self {
+        Economy { is_sparing, joined, moves_hashes }
+    }
+}
+
+const ECONOMIES: [Economy; 8] = [
+    Economy::new(false, 0, false),
+    Economy::new(true, 0, false),
+    Economy::new(false, 1, false),
+    Economy::new(true, 1, false),
+    Economy::new(true, 2, false),
+    Economy::new(false, 0, true),
+    Economy::new(true, 1, true),
+    Economy::new(true, 2, true),
 ];
 
 fn lay_out_linked(linked: &Linked<'_>, sizes: &Sizes, bytes: &Bytes<'_>) -> Result<Layout, Malformed> {
-    let blocks = blocks(linked);
     for economy in ECONOMIES {
+        let blocks = blocks(linked, economy.moves_hashes);
         let changes = changes(linked, sizes)?;
         let kept = kept_segments(linked, economy.is_sparing);
         let arranged = arrange(linked, &changes, Wanted { guests: None, joined: economy.joined })?;

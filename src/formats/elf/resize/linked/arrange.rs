@@ -154,9 +154,10 @@ impl Arranging<'_> {
         self.put(number, change, change.old.end, size)
     }
 
-    /// The parts of an old segment that remain.
+    /// The parts of an old segment that remain. One without code is not executable, whatever the segment was.
     fn split(&mut self, segment: usize, header: &ProgramHeader) -> Result<(), Malformed> {
         let mut load = Load::new(segment, header);
+        let first = self.done.loads.len();
         for (number, change) in self.changes.iter().enumerate().filter(|(_, change)| change.load == Some(segment)) {
             let kept = self.kept(number, change);
             let (start, old_end) = (header.vaddr + (change.old.start - header.offset), change.old.end);
@@ -193,6 +194,12 @@ impl Arranging<'_> {
         }
         if load.end > load.start || header.memsz == 0 {
             self.done.loads.push(load);
+        }
+        let parts = self.done.loads.get_mut(first..).unwrap_or_default();
+        if parts.len() > 1 {
+            for part in parts.iter_mut().filter(|part| !has_code(self.linked, part)) {
+                part.flags = elf::ProgramFlags(part.flags.0 & !elf::PF_X.0);
+            }
         }
         Ok(())
     }
@@ -319,6 +326,13 @@ impl Arranging<'_> {
         let old = load.segment.and_then(|segment| self.linked.segments.get(segment));
         load.end == load.file_end && old.is_none_or(|old| old.offset.saturating_add(old.filesz) == end)
     }
+}
+
+/// Whether a section with code is in this segment.
+fn has_code(linked: &Linked<'_>, load: &Load) -> bool {
+    let mut sections = linked.object.sections.iter().map(|section| section.header);
+    let is_code = elf::SHF_ALLOC | elf::SHF_EXECINSTR;
+    sections.any(|header| header.flags.contains(is_code) && (load.start..load.end).contains(&header.addr))
 }
 
 /// The least size from `kept` on with which what stands behind `old` bytes moves by a multiple of `unit`.

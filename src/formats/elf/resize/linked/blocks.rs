@@ -1,5 +1,6 @@
 //! Room for more program headers. The table stays at its place and grows there, since tools write it back to where linkers put it.
 //! What stands right behind it moves if only program headers and section headers refer to it: the interpreter's name and notes.
+//! Where that is not enough, the loader's hash table moves, too, to which one entry of the dynamic section refers.
 
 use std::ops::Range;
 
@@ -11,7 +12,7 @@ use crate::formats::elf::raw::{ProgramHeader, Record};
 use crate::formats::elf::resize::{overlap, range};
 
 /// More than this many bytes are not moved.
-const LARGEST_BLOCK: u64 = 1 << 16;
+const LARGEST_BLOCK: u64 = 1 << 22;
 /// More than this many blocks behind the table are not chosen among.
 const MOST_BLOCKS: usize = 8;
 
@@ -24,12 +25,14 @@ pub(super) struct Block {
     pub align: u64,
     pub segments: Vec<usize>,
     pub sections: Vec<usize>,
+    /// Where the file has the entry of the dynamic section whose value is the address, if there is one.
+    pub entry: Option<u64>,
     /// Whether the build id is in it. Tools look for that in the first page of a program in memory.
     has_build_id: bool,
 }
 
-/// All bytes of the file that can move.
-pub(super) fn blocks(linked: &Linked<'_>) -> Vec<Block> {
+/// All bytes of the file that can move, the hash tables of the loader only `with_hashes`.
+pub(super) fn blocks(linked: &Linked<'_>, with_hashes: bool) -> Vec<Block> {
     let movable = |kind| matches!(kind, elf::PT_INTERP | elf::PT_NOTE | elf::PT_GNU_PROPERTY);
     let mut found: Vec<Block> = Vec::new();
     let mut segments: Vec<(usize, &ProgramHeader)> = linked.segments.iter().enumerate().collect();
@@ -50,12 +53,40 @@ pub(super) fn blocks(linked: &Linked<'_>) -> Vec<Block> {
                 align,
                 segments: vec![index],
                 sections: Vec::new(),
+                entry: None,
                 has_build_id: false,
             }),
         }
     }
+    if with_hashes {
+        found.extend(hashes(linked));
+    }
     found.retain_mut(|block| is_whole(linked, block));
+    found.sort_by_key(|block| block.old.start);
     found
+}
+
+/// The hash tables of the loader. What is in them depends on no address.
+fn hashes(linked: &Linked<'_>) -> impl Iterator<Item = Block> {
+    let sections = linked.object.sections.iter().map(|section| section.header);
+    sections.filter(has_bytes).filter_map(|header| {
+        let tag = match header.kind {
+            elf::SHT_GNU_HASH => elf::DT_GNU_HASH,
+            elf::SHT_HASH => elf::DT_HASH,
+            _ => return None,
+        };
+        let entry = linked.dynamic().find(|entry| entry.tag == tag && entry.value == header.addr)?;
+        let block = Block {
+            old: range(header.offset, header.size).ok()?,
+            addr: header.addr,
+            align: if header.align.is_power_of_two() { header.align.clamp(8, 64) } else { 8 },
+            segments: Vec::new(),
+            sections: Vec::new(),
+            entry: Some(entry.value_at),
+            has_build_id: false,
+        };
+        Some(block)
+    })
 }
 
 /// Fills in the sections of a block. Whether it has all bytes of them, and no others.
@@ -71,7 +102,10 @@ fn is_whole(linked: &Linked<'_>, block: &mut Block) -> bool {
         let header = section.header;
         let bytes = header.offset..header.offset.saturating_add(header.size);
         if overlap(&bytes, &block.old) {
-            let is_kind = header.kind == elf::SHT_NOTE || section.name == b".interp";
+            let is_kind = match block.entry {
+                Some(_) => matches!(header.kind, elf::SHT_GNU_HASH | elf::SHT_HASH),
+                None => header.kind == elf::SHT_NOTE || section.name == b".interp",
+            };
             is_alone &= is_kind && bytes.start >= block.old.start && bytes.end <= block.old.end;
             block.sections.push(index);
             block.has_build_id |= section.name == b".note.gnu.build-id";

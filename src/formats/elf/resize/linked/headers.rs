@@ -61,6 +61,11 @@ impl Layout {
             }
         }
         symbols::correct(object, sizes, &renumbered, &mut bytes)?;
+        for (block, (addr, _)) in self.blocks.iter().zip(&self.moved) {
+            if let Some(entry) = block.entry.filter(|_| *addr != block.addr) {
+                bytes.set(entry, &object.class.address_bytes(*addr))?;
+            }
+        }
         let headers: Vec<SectionHeader> = order.iter().filter_map(|old| headers.get(*old).copied()).collect();
         let table_at = self.arranged.edits.after(object.head.shoff);
         let segments = self.program_headers(linked);
@@ -125,14 +130,30 @@ impl Layout {
         all
     }
 
+    /// Where a section in memory that has no bytes is said to be in the file: as far from the end of its segment's bytes as it was.
+    fn offset_without_bytes(&self, linked: &Linked<'_>, header: &SectionHeader) -> u64 {
+        let edits = &self.arranged.edits;
+        let is_of = |load: &ProgramHeader| {
+            let is_in = |start: u64, at: u64| at.checked_sub(start).is_some_and(|within| within <= load.memsz);
+            is_in(load.offset, header.offset) && is_in(load.vaddr, header.addr)
+        };
+        match linked.loads().filter(|(_, load)| is_of(load)).last() {
+            Some((_, load)) => {
+                let end = load.offset + load.filesz;
+                edits.before(end).wrapping_add(header.offset.wrapping_sub(end))
+            }
+            None => edits.before(header.offset.min(linked.loaded_end())),
+        }
+    }
+
     fn section_headers(&self, linked: &Linked<'_>) -> Vec<SectionHeader> {
         let edits = &self.arranged.edits;
         let mut headers: Vec<SectionHeader> = linked.object.sections.iter().map(|section| section.header).collect();
         for header in headers.iter_mut().skip(1).filter(|header| header.kind != elf::SHT_NULL) {
-            // Sections without bytes stand where those of their segment end.
-            header.offset = match header.is_allocated() {
-                true => edits.before(header.offset.min(linked.loaded_end())),
-                false => edits.after(header.offset),
+            header.offset = match (header.is_allocated(), header.is_empty_in_file()) {
+                (true, true) => self.offset_without_bytes(linked, header),
+                (true, false) => edits.before(header.offset),
+                (false, _) => edits.after(header.offset),
             };
         }
         for (number, change) in self.changes.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! The segments of a linked file: read, checked, and asked where things are.
 
-use object::{Endian, elf};
+use object::elf;
 
 use crate::error::Malformed;
 use crate::formats::elf::edit::file_align;
@@ -15,6 +15,15 @@ pub(super) const PAGE: u64 = 4096;
 const LARGEST_ALIGN: u64 = 1 << 24;
 /// What unloaded bytes are aligned to, at least.
 const UNLOADED_ALIGN: u64 = 16;
+
+/// An entry of the dynamic section.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Dynamic {
+    pub tag: elf::DynamicTag,
+    pub value: u64,
+    /// Where the value is in the file.
+    pub value_at: u64,
+}
 
 /// A linked file.
 pub(super) struct Linked<'a> {
@@ -96,18 +105,19 @@ impl<'a> Linked<'a> {
 
     /// Whether the flags in the dynamic section say that this is a program that can be at any address.
     fn is_static_pie(&self) -> bool {
+        self.dynamic().any(|entry| entry.tag == elf::DT_FLAGS_1 && entry.value & elf::DF_1_PIE.0 != 0)
+    }
+
+    /// The entries of the dynamic section.
+    pub(super) fn dynamic(&self) -> impl Iterator<Item = Dynamic> {
         let class = self.object.class;
-        let word = |bytes: &[u8]| match class.is_64 {
-            true => bytes.first_chunk().map(|word| class.endian.read_u64(*word)),
-            false => bytes.first_chunk().map(|word| u64::from(class.endian.read_u32(*word))),
-        };
         let size = if class.is_64 { 8 } else { 4 };
-        let dynamic = self.object.sections.iter().find(|section| section.header.kind == elf::SHT_DYNAMIC);
-        let mut entries = dynamic.map_or(&[][..], |section| section.body).chunks_exact(2 * size);
-        entries.any(|entry| {
+        let section = self.object.sections.iter().find(|section| section.header.kind == elf::SHT_DYNAMIC);
+        let (at, body) = section.map_or((0, &[][..]), |section| (section.header.offset, section.body));
+        body.chunks_exact(2 * size).enumerate().filter_map(move |(number, entry)| {
             let (tag, value) = entry.split_at(size);
-            let is_pie = |value: u64| value & elf::DF_1_PIE.0 != 0;
-            word(tag) == Some(elf::DT_FLAGS_1.0 as u64) && word(value).is_some_and(is_pie)
+            let tag = elf::DynamicTag(class.address(tag)? as i64);
+            Some(Dynamic { tag, value: class.address(value)?, value_at: at + ((2 * number + 1) * size) as u64 })
         })
     }
 
