@@ -99,6 +99,14 @@ pub(super) struct Arranged {
     pub appended: Vec<Option<(u64, u64)>>,
 }
 
+impl Arranged {
+    /// Where the byte at this address is in the new file, if it is in the file.
+    pub(super) fn offset_of(&self, addr: u64) -> Option<u64> {
+        let load = self.loads.iter().find(|load| (load.start..load.file_end).contains(&addr))?;
+        Some(load.offset(&self.edits) + (addr - load.start))
+    }
+}
+
 /// Arranges what is loaded, and what is not.
 pub(super) fn arrange(linked: &Linked<'_>, changes: &[Change], wanted: Wanted) -> Result<Arranged, Malformed> {
     let mut arranging = Arranging { linked, changes, guests: wanted.guests, done: Arranged::default() };

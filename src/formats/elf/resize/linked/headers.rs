@@ -110,7 +110,8 @@ impl Layout {
                 all.extend(&mut loads);
             } else if self.kept.contains(&index) {
                 let mut new = *segment;
-                new.offset = if segment.filesz > 0 || segment.offset > 0 { edits.before(segment.offset) } else { 0 };
+                let by_address = if segment.filesz > 0 { self.arranged.offset_of(segment.vaddr) } else { None };
+                new.offset = by_address.unwrap_or_else(|| edits.before(segment.offset));
                 if let Some((block, (addr, offset))) =
                     self.blocks.iter().zip(&self.moved).find(|(block, _)| block.segments.contains(&index))
                 {
@@ -152,7 +153,7 @@ impl Layout {
         for header in headers.iter_mut().skip(1).filter(|header| header.kind != elf::SHT_NULL) {
             header.offset = match (header.is_allocated(), header.is_empty_in_file()) {
                 (true, true) => self.offset_without_bytes(linked, header),
-                (true, false) => edits.before(header.offset),
+                (true, false) => self.arranged.offset_of(header.addr).unwrap_or_else(|| edits.before(header.offset)),
                 (false, _) => edits.after(header.offset),
             };
         }
