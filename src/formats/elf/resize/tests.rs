@@ -1,6 +1,9 @@
 //! Objects of each class and byte order whose sections have other sizes are what they were but for that. What is compared is read by
 //! another reader.
 
+mod linked;
+mod sample;
+
 use object::{Object as _, ObjectSection as _};
 
 use super::super::edit::tests::{SHAPES, digest::digest, sample};

@@ -1,0 +1,199 @@
+//! Linked files of each class and byte order whose sections have other sizes are what they were but for that, as the file and as the
+//! loader sees it. What is compared is read by another reader.
+
+use std::collections::BTreeMap;
+
+use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _, SectionKind};
+
+use super::sample::{CLASSES, IMAGES, sample};
+use super::{index_of, resized};
+use crate::formats::elf::resize::{NewSize, Patch, addresses};
+use crate::formats::reference::Outcome;
+
+/// The samples, and what they are.
+fn samples() -> impl Iterator<Item = (String, Vec<u8>)> {
+    let each = CLASSES.into_iter().flat_map(|(is_64, endian)| [false, true].map(|is_program| (is_64, endian, is_program)));
+    each.map(|shape| (format!("{shape:?}"), sample(shape.0, shape.1, shape.2)))
+}
+
+/// `size` bytes that are the old images as far as those go.
+fn images(size: usize) -> Vec<u8> {
+    (0..size).map(|at| (at % 251) as u8).collect()
+}
+
+fn with_images(data: &[u8], size: usize) -> Vec<u8> {
+    let after = resized(data, &[(index_of(data, "images"), &images(size))], &[]).unwrap_or_else(|fault| panic!("{fault}"));
+    check(data, &after, size);
+    after
+}
+
+/// The bytes from `addr` on in memory, as the segments of the file say.
+fn in_memory(file: &object::File<'_>, addr: u64, size: u64) -> Option<Vec<u8>> {
+    let segment = file.segments().find(|segment| (segment.address()..segment.address() + segment.size()).contains(&addr))?;
+    let mut bytes = segment.data().ok()?.to_vec();
+    bytes.resize(segment.size() as usize, 0);
+    let start = (addr - segment.address()) as usize;
+    bytes.get(start..start + size as usize).map(<[u8]>::to_vec)
+}
+
+/// Holds `after`, whose images have `size` bytes, against `before`.
+fn check(before: &[u8], after: &[u8], size: usize) {
+    let (old, new) = (object::File::parse(before).unwrap(), object::File::parse(after).unwrap());
+    let sections = |file: &object::File<'_>| -> BTreeMap<String, Vec<u8>> {
+        file.sections().map(|section| (section.name().unwrap().to_owned(), section.data().unwrap().to_vec())).collect()
+    };
+    let (mut expected, mut found) = (sections(&old), sections(&new));
+    expected.insert("images".into(), images(size));
+    // Their values and sections are compared below.
+    (expected.remove(".symtab"), found.remove(".symtab"));
+    assert_eq!(found, expected);
+    let mut last = 0;
+    for section in new.sections().filter(|section| section.address() > 0) {
+        let name = section.name().unwrap();
+        assert!(section.address() >= last, "{name} is out of order");
+        assert_eq!(section.address() % section.align(), 0, "{name}");
+        last = section.address();
+        let may_move = [".interp", ".note.gnu.build-id", "images"].contains(&name);
+        assert!(may_move || section.address() == old.section_by_name(name).unwrap().address(), "{name} has moved");
+        let bytes = match section.kind() {
+            SectionKind::UninitializedData => vec![0; section.size() as usize],
+            _ => section.data().unwrap().to_vec(),
+        };
+        if !bytes.is_empty() {
+            assert_eq!(in_memory(&new, section.address(), section.size()), Some(bytes), "{name}");
+        }
+    }
+    let mut end = 0;
+    for segment in new.segments() {
+        let (offset, _) = segment.file_range();
+        assert_eq!(offset % 4096, segment.address() % 4096);
+        assert!(segment.address() / 4096 >= end, "segments share a page");
+        end = (segment.address() + segment.size()).div_ceil(4096);
+    }
+    for symbol in new.symbols().filter(|symbol| symbol.section_index().is_some()) {
+        let of_section = |file: &object::File<'_>, symbol: &object::Symbol<'_, '_>| {
+            let section = file.section_by_index(symbol.section_index().unwrap()).unwrap();
+            (section.name().unwrap().to_owned(), symbol.address() - section.address(), symbol.size())
+        };
+        let was = old.symbol_by_name(symbol.name().unwrap()).unwrap();
+        let (section, within, length) = of_section(&old, &was);
+        let fits = section != "images" || within + length <= size as u64;
+        let gone = within >= size as u64;
+        let expected = match (fits, gone) {
+            (true, _) => (section, within, length),
+            (false, true) => (section, 0, 0),
+            (false, false) => (section, within, size as u64 - within),
+        };
+        assert_eq!(of_section(&new, &symbol), expected, "{:?}", symbol.name());
+    }
+}
+
+#[test]
+fn bytes_are_taken_out_of_the_middle_of_a_segment() {
+    for (shape, before) in samples() {
+        for size in [0, 1, 100, 0x1000, 0x3000, IMAGES - 0x1100, IMAGES - 1, IMAGES] {
+            let after = with_images(&before, size);
+            assert_eq!(before.len() - after.len(), (IMAGES - size) / 4096 * 4096, "{shape}, {size} bytes");
+            let address = addresses(&before, &[NewSize { section: index_of(&before, "images"), size: size as u64 }]);
+            let file = object::File::parse(&*before).unwrap();
+            assert_eq!(address, Ok(vec![file.section_by_name("images").unwrap().address()]));
+        }
+    }
+}
+
+#[test]
+fn contents_that_do_not_fit_are_the_last_segment() -> Outcome {
+    for (shape, before) in samples() {
+        let section = index_of(&before, "images");
+        let address = addresses(&before, &[NewSize { section, size: 0x9000 }])?;
+        let after = with_images(&before, 0x9000);
+        let file = object::File::parse(&*after)?;
+        let images = file.section_by_name("images").ok_or("images")?;
+        assert_eq!(address, [images.address()], "{shape}");
+        let top = file.sections().map(|section| section.address() + section.size()).max();
+        assert_eq!(top, Some(images.address() + 0x9000));
+        assert!(after.len() < before.len() + 0x9000 - IMAGES / 4096 * 4096 + 2 * 4096, "{shape}: {}", after.len());
+        // From there on it grows and shrinks in place.
+        let mut now = after;
+        for size in [0x100, 0x20_000, 0, 0x6000] {
+            let section = index_of(&now, "images");
+            assert_eq!(addresses(&now, &[NewSize { section, size }])?, address, "{shape}");
+            now = with_images(&now, size as usize);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_was_cut_grows_again() {
+    for (_, before) in samples() {
+        let mut now = before.clone();
+        for size in [100, IMAGES, 0, 0x8000, 7, IMAGES] {
+            now = with_images(&now, size);
+        }
+        assert!(now.len() < before.len() + 0x3000);
+    }
+}
+
+#[test]
+fn several_sections_change_at_once() -> Outcome {
+    for (shape, before) in samples() {
+        let find = |name| index_of(&before, name);
+        let (images, last) = ((find("images"), vec![9; 50]), (find("last"), vec![8; 0x2000]));
+        let comment = (find(".comment"), vec![7; 5000]);
+        let at = object::File::parse(&*before)?.section_by_name(".data").and_then(|data| data.file_range()).ok_or("data")?.0;
+        let contents = [&images, &last, &comment].map(|(section, bytes)| (*section, &bytes[..]));
+        let after = resized(&before, &contents, &[Patch { offset: at + 1, bytes: vec![5; 3] }])?;
+        let file = object::File::parse(&*after)?;
+        for (name, bytes) in [("images", images.1), ("last", last.1), (".comment", comment.1)] {
+            assert_eq!(file.section_by_name(name).ok_or(name)?.data()?, bytes, "{shape}");
+        }
+        assert_eq!(file.section_by_name(".data").ok_or("data")?.data()?[..5], [4, 5, 5, 5, 4]);
+    }
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_changed_is_an_error() {
+    let data = sample(true, object::Endianness::Little, false);
+    let what = |data: &[u8], name: &str, size: usize| {
+        resized(data, &[(index_of(data, name), &vec![0; size])], &[]).map(drop).unwrap_err().what
+    };
+    assert_eq!(what(&data, ".interp", 3), "a section to resize is part of a segment that must stay as it is");
+    assert_eq!(what(&data, ".bss", 3), "a section without bytes in the file cannot get any");
+    let mut core = data.clone();
+    core[16] = 4;
+    assert_eq!(what(&core, "images", 3), "neither an object nor a program nor a shared library");
+    let mut many = data.clone();
+    many[56..58].fill(0xff);
+    assert_eq!(what(&many, "images", 3), "more segments than the file header can count");
+    // A section that refers to nothing stands right behind the table: only the unused header can be used.
+    let mut full = data;
+    let interp = 64 + 8;
+    full[interp - 8] = 0x42;
+    assert_eq!(what(&full, "images", 0x9000), "no room for another program header");
+}
+
+#[test]
+fn damaged_files_never_panic() {
+    for (is_64, endian) in CLASSES {
+        let data = sample(is_64, endian, false);
+        let (images, last) = (index_of(&data, "images"), index_of(&data, "last"));
+        let heads = 0..1000;
+        let tables = data.len() - 1800..data.len();
+        for at in heads.chain(tables) {
+            for flip in [0xff, 1, 0x80] {
+                let mut data = data.clone();
+                data[at] ^= flip;
+                for size in [3, 0x7000] {
+                    if let Ok(after) = resized(&data, &[(images, &vec![0; size]), (last, b"new")], &[]) {
+                        assert!(after.len() < 2 * data.len() + 0x8000 + (1 << 24), "byte {at} made it {} bytes", after.len());
+                    }
+                }
+            }
+        }
+        for size in (0..data.len()).step_by(7) {
+            assert!(resized(&data[..size], &[(images, b"new")], &[]).is_err(), "cut to {size} bytes");
+        }
+    }
+}
