@@ -22,6 +22,8 @@ mod cases;
 mod check;
 #[path = "suite/coff/mod.rs"]
 mod coff;
+#[path = "suite/composed.rs"]
+mod composed;
 #[path = "suite/cuda.rs"]
 mod cuda;
 #[path = "suite/drivers.rs"]
@@ -101,6 +103,7 @@ fn main() -> ExitCode {
     trials.extend(cache_remote::trials());
     trials.extend(check::trials());
     trials.extend(coff::trials());
+    trials.extend(composed::trials());
     trials.extend(drivers::trials());
     trials.extend(fat_objects::trials());
     trials.extend(faults::trials());
