@@ -16,6 +16,8 @@ mod misspelled;
 mod own;
 mod packager;
 mod prune;
+mod recompress;
+mod replace;
 mod size;
 mod split;
 mod wrapper;

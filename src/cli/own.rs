@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use super::{PERSONALITIES, by_word, cache, check, inspect, links, manual, merge, prune, size, split};
+use super::{PERSONALITIES, by_word, cache, check, inspect, links, manual, merge, prune, recompress, replace, size, split};
 use crate::model::printable;
 use crate::sys::shell::Shell;
 
@@ -53,6 +53,12 @@ enum Command {
     /// Put files together that `split` has taken apart
     #[command(after_help = merge::AFTER_HELP)]
     Merge(merge::Options),
+    /// Put other images into the places of those of a finished file
+    #[command(after_help = replace::AFTER_HELP)]
+    Replace(replace::Options),
+    /// Compress what is compressed in finished files anew
+    #[command(after_help = recompress::AFTER_HELP)]
+    Recompress(recompress::Options),
     /// Show, trim or empty the cache of device links
     #[command(after_help = cache::AFTER_HELP)]
     Cache(cache::Options),
@@ -86,9 +92,9 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
             let refused = anyhow::anyhow!("{}", text.trim_start_matches("error: ").trim_end());
             // The exit status of these is an answer: 1 is "no device code" of `offld inspect` and "no" of `offld check`. A command line
             // that is wrong has 2, like a file that cannot be read.
-            let inspects = argv
-                .get(1)
-                .is_some_and(|word| ["inspect", "size", "check", "prune", "split", "merge"].iter().any(|own| word == own));
+            let inspects = argv.get(1).is_some_and(|word| {
+                ["inspect", "size", "check", "prune", "split", "merge", "replace", "recompress"].iter().any(|own| word == own)
+            });
             return Err(if inspects { inspect::with_status(refused) } else { refused });
         }
         Err(help) => {
@@ -110,6 +116,8 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
         Command::Prune(options) => prune::run(&options, shell),
         Command::Split(options) => split::run(&options, shell),
         Command::Merge(options) => merge::run(&options, shell),
+        Command::Replace(options) => replace::run(&options, shell),
+        Command::Recompress(options) => recompress::run(&options, shell),
         Command::Cache(options) => cache::run(&options),
         Command::Completions { shell } => {
             let mut text = Vec::new();

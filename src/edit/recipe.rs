@@ -70,7 +70,8 @@ pub(crate) struct Device {
 impl Device {
     /// For people, and in names of files.
     pub(crate) fn name(&self) -> &str {
-        if self.target.is_empty() { &self.triple } else { &self.target }
+        // OpenMP's images for CPUs are for no processor in particular.
+        if self.target.is_empty() || self.target == "generic" { &self.triple } else { &self.target }
     }
 }
 

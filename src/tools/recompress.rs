@@ -1,0 +1,20 @@
+//! What is compressed in a file is compressed anew, at another level.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use crate::contents::report::FileReport;
+use crate::edit::files::{Change, Options, change};
+use crate::edit::{Levels, Verdict};
+use crate::sys::session::Session;
+
+/// Compresses what is compressed in the files anew, at `level`.
+///
+/// # Errors
+/// The places of the new files cannot be, or a signal. What is wrong with one file is in its change.
+pub(crate) fn recompress(files: &[PathBuf], level: i32, options: &Options, session: &Session) -> Result<Vec<Change>> {
+    let options = Options { levels: Levels { level: Some(level), repack: true }, ..options.clone() };
+    let keep = |report: &FileReport| Ok(vec![Verdict::Keep; report.images.len()]);
+    change(files, &options, session, &keep)
+}
