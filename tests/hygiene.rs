@@ -23,9 +23,10 @@ const ARROWS: &[(&str, &str)] = &[
     ("bin::offld-llvm", ""),
     (
         "cli",
-        "args contents error formats link::pipeline llvm model store sys target tools::bundler tools::check tools::inspect tools::packager tools::size tools::wrapper",
+        "args contents edit error formats io link::pipeline llvm model store sys target tools::bundler tools::check tools::inspect tools::merge tools::packager tools::prune tools::recompress tools::replace tools::size tools::split tools::wrapper",
     ),
     ("contents", "error formats io model registration sys"),
+    ("edit", "contents error formats io model registration sys"),
     ("error", ""),
     ("facade", "args contents error formats link::pipeline llvm model sys tools::bundler tools::packager tools::wrapper"),
     ("formats", "error model"),
@@ -55,8 +56,13 @@ const ARROWS: &[(&str, &str)] = &[
     ("tools::bundler", "error formats io model sys"),
     ("tools::check", "contents formats model registration sys target"),
     ("tools::inspect", "contents formats io model sys"),
+    ("tools::merge", "edit io model"),
     ("tools::packager", "formats io model sys target"),
+    ("tools::prune", "contents edit model sys target"),
+    ("tools::recompress", "contents edit sys"),
+    ("tools::replace", "contents edit io sys target"),
     ("tools::size", "contents error formats io model sys target"),
+    ("tools::split", "contents edit formats io model sys"),
     ("tools::wrapper", "error formats io llvm model registration sys"),
 ];
 

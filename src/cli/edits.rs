@@ -19,9 +19,6 @@ const FAILED: u8 = 2;
 /// The version of the report's form.
 const SCHEMA: u32 = 1;
 
-/// The text on exit statuses in the help.
-pub(super) const STATUS: &str = "Exit status: 0, or 2 where a file could not be read or changed; it is as it was then.";
-
 /// The options that all of these commands have.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("place").required(true).multiple(false).args(["output", "in_place", "dir", "dry_run"]))]

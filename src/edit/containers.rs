@@ -17,7 +17,6 @@ use crate::formats::compressed::{self, Header, Method};
 use crate::formats::fatbin;
 use crate::formats::offload_binary::{self, Entry, Head};
 use crate::io::piece::Piece;
-use crate::io::rope::Rope;
 
 /// An image of a container: where it is in the container, and what became of it.
 struct Slot {
@@ -195,7 +194,8 @@ fn compressed_size(data: &[u8]) -> Result<u64> {
 /// A container put together of `parts` of the old one, in which `slots` are the images.
 fn joined(piece: &Piece, parts: Vec<Part>, slots: Vec<Slot>) -> Result<Outcome> {
     let mut kept: Vec<Range<u64>> = Vec::new();
-    let mut new: Vec<Option<(Range<u64>, Rope, Vec<Moved>)>> = Vec::new();
+    // By the places of the items that the parts were made of.
+    let mut new: Vec<Option<(Range<u64>, Changed)>> = Vec::new();
     for Slot { old, outcome } in slots {
         match outcome {
             Outcome::Same => {
@@ -203,7 +203,7 @@ fn joined(piece: &Piece, parts: Vec<Part>, slots: Vec<Slot>) -> Result<Outcome> 
                 new.push(None);
             }
             Outcome::Gone => {}
-            Outcome::New(Changed { bytes, moved }) => new.push(Some((old, bytes, moved))),
+            Outcome::New(changed) => new.push(Some((old, changed))),
         }
     }
     let mut changed = Changed::default();
@@ -220,8 +220,9 @@ fn joined(piece: &Piece, parts: Vec<Part>, slots: Vec<Slot>) -> Result<Outcome> 
                 }));
             }
             Part::New(place) => {
-                let (old, bytes, inner) = new.get_mut(place).and_then(Option::take).context("an image without contents")?;
-                changed.moved.extend(inner.into_iter().map(|moved| Moved {
+                let new = new.get_mut(place).and_then(Option::take);
+                let (old, Changed { bytes, moved }) = new.context("an image without contents")?;
+                changed.moved.extend(moved.into_iter().map(|moved| Moved {
                     old: old.start + moved.old.start..old.start + moved.old.end,
                     new: start + moved.new.start..start + moved.new.end,
                 }));

@@ -41,9 +41,8 @@ fn of_attribute(path: &Path) -> Result<Option<String>> {
 
 fn of_section(data: &[u8]) -> Option<String> {
     let file = object::File::parse(data).ok()?;
-    let found = file.sections().find_map(|section| {
+    file.sections().find_map(|section| {
         let name = section.name().ok()?;
         (SECTIONS.contains(&name) && section.size() > 0).then(|| format!("in its section `{name}`"))
-    });
-    found
+    })
 }
