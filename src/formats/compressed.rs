@@ -1,6 +1,6 @@
 //! Compressed offload bundles (`CCOB`, docs/spec/containers.md 2.13): versions 1 to 3 are read, with zlib or zstd, each bounded
-//! by its own size so that several may follow one another; versions 2 and 3 are written, with zstd, as a stream. The hash is
-//! verified: damaged data is an error, where LLVM 22 passes it on.
+//! by its own size so that several may follow one another; and written, as a stream. The hash is verified: damaged data is an error,
+//! where LLVM 22 passes it on.
 //!
 //! What is inside is not looked at here: it is a bundle, or anything else.
 //!
@@ -22,6 +22,7 @@ mod write;
 mod tests;
 
 pub use stream::{Header, Unpack, window_log};
+pub(in crate::formats) use write::encoder;
 pub use write::{Compressor, Options, Version, compress};
 
 use super::{bundle, slice};

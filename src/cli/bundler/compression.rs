@@ -30,6 +30,7 @@ impl Settings {
                 version: version.unwrap_or(default.version),
                 level: line.int("compression-level").or(level).unwrap_or(default.level),
                 workers: threads::for_compression(),
+                ..default
             },
             verbose: line.flag("verbose").unwrap_or_else(|| is_one(session::OFFLOAD_BUNDLER_VERBOSE)),
         }

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, Read};
 
 use super::hash::Hasher;
 use super::{MAGIC, Method};
-use crate::error::Malformed;
+use crate::error::{Error, Malformed};
 use crate::formats::slice;
 
 /// The most by which zstd or zlib data can grow: a zstd block of 128 KiB takes at least 4 bytes. A header that claims more is
@@ -68,6 +68,30 @@ impl Header {
             return Err(fault("size field too small"));
         }
         Ok(Header { version, method, total, plain_size, hash, size })
+    }
+
+    /// The header as it is stored.
+    ///
+    /// # Errors
+    /// There is no such version, or a size does not fit into it.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
+        let method: u16 = if self.method == Method::Zstd { 1 } else { 0 };
+        let mut bytes = MAGIC.to_vec();
+        [self.version, method].iter().for_each(|field| bytes.extend(field.to_le_bytes()));
+        let total = self.total.unwrap_or(0);
+        let short = |size: u64, what: &str| {
+            let limit = || Error::other(format!("{what} exceeds version {} limit", self.version));
+            u32::try_from(size).map(u32::to_le_bytes).map_err(|_| limit())
+        };
+        let plain_size = || short(self.plain_size, "Uncompressed size");
+        match self.version {
+            1 => bytes.extend(plain_size()?),
+            2 => bytes.extend([short(total, "Total file size")?, plain_size()?].concat()),
+            3 => bytes.extend([total, self.plain_size].map(u64::to_le_bytes).concat()),
+            _ => return Err(Error::other("unsupported compressed bundle version")),
+        }
+        bytes.extend(self.hash.to_le_bytes());
+        Ok(bytes)
     }
 
     /// Whether `packed` bytes of compressed data can expand to the size in the header.

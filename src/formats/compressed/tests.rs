@@ -5,7 +5,7 @@ use crate::formats::reference::{Outcome, run, tools};
 use md5::{Digest, Md5};
 use proptest::prelude::*;
 
-const V2: Options = Options { version: Version::V2, level: 3, workers: 1 };
+const V2: Options = Options { version: Version::V2, method: Method::Zstd, level: 3, workers: 1 };
 
 /// Text that compresses, after which comes some that does not.
 fn plain() -> Vec<u8> {
@@ -241,7 +241,9 @@ fn llvms_bundler_reads_ours_and_we_its() -> Outcome {
         let theirs = bundle_with(&["-compress", level], "theirs")?;
         assert!(is_compressed(&theirs) && unpack_all(&theirs)? == [plain.as_slice()], "{level}");
     }
-    for options in [Options::default(), V2, Options { level: 19, workers: 3, ..Options::default() }] {
+    let zlib = Options { method: Method::Zlib, level: 9, ..Options::default() };
+    let first = Options { version: Version::V1, ..Options::default() };
+    for options in [Options::default(), V2, first, zlib, Options { level: 19, workers: 3, ..Options::default() }] {
         std::fs::write(folder.join("ours"), compress(&plain, options)?)?;
         run(
             &bundler,
@@ -256,10 +258,14 @@ fn llvms_bundler_reads_ours_and_we_its() -> Outcome {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn whatever_is_written_is_read(data in prop::collection::vec(any::<u8>(), 0..3000), level in -7i32..25, wide in any::<bool>()) {
-        let version = if wide { Version::V3 } else { Version::V2 };
-        let packed = compress(&data, Options { version, level, workers: 1 }).map_err(|error| TestCaseError::fail(error.to_string()))?;
+    fn whatever_is_written_is_read(data in prop::collection::vec(any::<u8>(), 0..3000), level in -7i32..25, version in 1u16..4, zlib in any::<bool>()) {
+        let Some(known) = Version::of(version) else { panic!("version {version}") };
+        let method = if zlib { Method::Zlib } else { Method::Zstd };
+        let packed = compress(&data, Options { version: known, method, level, ..Options::default() }).map_err(|error| TestCaseError::fail(error.to_string()))?;
         prop_assert_eq!(unpack(&packed), Ok(data));
+        let header = Header::read(&packed, 0)?;
+        prop_assert_eq!((header.version, header.method), (version, method));
+        prop_assert_eq!(&header.to_bytes()?[..], &packed[..header.size as usize]);
     }
 }
 

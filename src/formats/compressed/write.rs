@@ -1,7 +1,7 @@
 //! Writes compressed bundles as a stream. The header has the compressed size, so it is filled in at the end.
 
-use super::MAGIC;
 use super::hash::Hasher;
+use super::{Header, Method};
 use crate::error::Error;
 use std::io::{self, Cursor, Seek, SeekFrom, Write};
 use zstd::zstd_safe::CParameter;
@@ -10,6 +10,8 @@ use zstd::zstd_safe::CParameter;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Version {
+    /// Version 1, of LLVM 18: does not say how large the compressed data is. Readers of later versions take it, too.
+    V1,
     /// Version 2, of LLVM 19 to 21: sizes have 32 bits.
     V2,
     /// Version 3, of LLVM 22.
@@ -19,9 +21,23 @@ pub enum Version {
 impl Version {
     fn header_size(self) -> u64 {
         match self {
+            Version::V1 => 20,
             Version::V2 => 24,
             Version::V3 => 32,
         }
+    }
+
+    fn number(self) -> u16 {
+        match self {
+            Version::V1 => 1,
+            Version::V2 => 2,
+            Version::V3 => 3,
+        }
+    }
+
+    /// The version with this number, as headers have it.
+    pub fn of(number: u16) -> Option<Self> {
+        [Version::V1, Version::V2, Version::V3].into_iter().find(|version| version.number() == number)
     }
 }
 
@@ -31,28 +47,35 @@ impl Version {
 pub struct Options {
     /// The version of the format.
     pub version: Version,
-    /// zstd's level. A level that zstd does not have is replaced by the nearest.
+    /// The method. Every reader of bundles takes zlib; those of HIP and LLVM as they are packaged take zstd as well.
+    pub method: Method,
+    /// The method's level. A level that it does not have is replaced by the nearest.
     pub level: i32,
     /// The number of threads for large data; 0: all is done on the caller's. zstd fails where it cannot start them. The output is
-    /// the same for any number but 0, for which zstd divides the data in another way.
+    /// the same for any number but 0, for which zstd divides the data in another way. zlib uses none.
     pub workers: u32,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { version: Version::V3, level: 3, workers: 1 }
+        Options { version: Version::V3, method: Method::Zstd, level: 3, workers: 1 }
     }
 }
 
 /// Compresses the data that is written to it. The output is valid only after `finish`.
 pub struct Compressor<W: Write> {
-    encoder: zstd::stream::write::Encoder<'static, W>,
+    encoder: Encoder<W>,
     options: Options,
     /// The position of the header in the output.
     start: u64,
     plain_size: u64,
     left: u64,
     hash: Hasher,
+}
+
+enum Encoder<W: Write> {
+    Zlib(flate2::write::ZlibEncoder<W>),
+    Zstd(zstd::stream::write::Encoder<'static, W>),
 }
 
 impl<W: Write> std::fmt::Debug for Compressor<W> {
@@ -86,27 +109,44 @@ const FAST: i32 = 4;
 const LARGE: u64 = 64 << 20;
 const TWO_PLACES: u32 = 1;
 
+/// zstd as it is set here for data of `plain_size` bytes, which is written to `out` as one frame. `workers` is that of [`Options`].
+pub(in crate::formats) fn encoder<W: Write>(
+    out: W,
+    plain_size: u64,
+    level: i32,
+    workers: u32,
+) -> io::Result<zstd::stream::write::Encoder<'static, W>> {
+    let mut encoder = zstd::stream::write::Encoder::new(out, level)?;
+    encoder.long_distance_matching(true)?;
+    encoder.window_log(window_log(plain_size, level))?;
+    encoder.set_pledged_src_size(Some(plain_size))?;
+    encoder.include_contentsize(true)?;
+    if workers > 0 {
+        encoder.multithread(workers)?;
+        encoder.set_parameter(CParameter::JobSize(JOB))?;
+    }
+    if level <= FAST && plain_size >= LARGE {
+        encoder.set_parameter(CParameter::LdmBucketSizeLog(TWO_PLACES))?;
+    }
+    Ok(encoder)
+}
+
 impl<W: Write + Seek> Compressor<W> {
     /// A compressor for data of `plain_size` bytes; its output starts at the position of `out`.
     pub fn new(mut out: W, plain_size: u64, options: Options) -> Result<Self, Error> {
-        if options.version == Version::V2 && plain_size > u64::from(u32::MAX) {
-            return Err(Error::other("Uncompressed size exceeds version 2 limit"));
+        if options.version != Version::V3 && plain_size > u64::from(u32::MAX) {
+            return Err(Error::other(format!("Uncompressed size exceeds version {} limit", options.version.number())));
         }
         let start = out.stream_position()?;
         let header = vec![0; options.version.header_size() as usize];
         out.write_all(&header)?;
-        let mut encoder = zstd::stream::write::Encoder::new(out, options.level)?;
-        encoder.long_distance_matching(true)?;
-        encoder.window_log(window_log(plain_size, options.level))?;
-        encoder.set_pledged_src_size(Some(plain_size))?;
-        encoder.include_contentsize(true)?;
-        if options.workers > 0 {
-            encoder.multithread(options.workers)?;
-            encoder.set_parameter(CParameter::JobSize(JOB))?;
-        }
-        if options.level <= FAST && plain_size >= LARGE {
-            encoder.set_parameter(CParameter::LdmBucketSizeLog(TWO_PLACES))?;
-        }
+        let encoder = match options.method {
+            Method::Zlib => {
+                let level = flate2::Compression::new(options.level.clamp(0, 9).unsigned_abs());
+                Encoder::Zlib(flate2::write::ZlibEncoder::new(out, level))
+            }
+            Method::Zstd => Encoder::Zstd(encoder(out, plain_size, options.level, options.workers)?),
+        };
         Ok(Compressor { encoder, options, start, plain_size, left: plain_size, hash: Hasher::new(plain_size) })
     }
 
@@ -115,23 +155,16 @@ impl<W: Write + Seek> Compressor<W> {
         if self.left > 0 {
             return Err(Error::other(format!("the data to be compressed ends {} bytes early", self.left)));
         }
-        let mut out = self.encoder.finish()?;
+        let mut out = match self.encoder {
+            Encoder::Zlib(encoder) => encoder.finish()?,
+            Encoder::Zstd(encoder) => encoder.finish()?,
+        };
         let end = out.stream_position()?;
-        let total = end - self.start;
-        let mut header = MAGIC.to_vec();
-        let hash = self.hash.finish()?;
-        let version: u16 = if self.options.version == Version::V2 { 2 } else { 3 };
-        let zstd: u16 = 1;
-        [version, zstd].iter().for_each(|field| header.extend(field.to_le_bytes()));
-        match self.options.version {
-            Version::V2 => {
-                let short = u32::try_from(total).map_err(|_| Error::other("Total file size exceeds version 2 limit"))?;
-                header.extend(short.to_le_bytes());
-                header.extend((self.plain_size as u32).to_le_bytes());
-            }
-            Version::V3 => [total, self.plain_size].iter().for_each(|field| header.extend(field.to_le_bytes())),
-        }
-        header.extend(hash.to_le_bytes());
+        let Options { version, method, .. } = self.options;
+        let (plain_size, hash) = (self.plain_size, self.hash.finish()?);
+        let size = version.header_size();
+        let header = Header { version: version.number(), method, total: Some(end - self.start), plain_size, hash, size };
+        let header = header.to_bytes()?;
         out.seek(SeekFrom::Start(self.start))?;
         out.write_all(&header)?;
         out.seek(SeekFrom::Start(end))?;
@@ -144,7 +177,10 @@ impl<W: Write> Write for Compressor<W> {
         if bytes.len() as u64 > self.left {
             return Err(io::Error::other("more data to be compressed than was announced"));
         }
-        let written = self.encoder.write(bytes)?;
+        let written = match &mut self.encoder {
+            Encoder::Zlib(encoder) => encoder.write(bytes)?,
+            Encoder::Zstd(encoder) => encoder.write(bytes)?,
+        };
         let (done, _) = bytes.split_at(written);
         self.hash.update(done);
         self.left -= written as u64;
@@ -152,7 +188,10 @@ impl<W: Write> Write for Compressor<W> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.encoder.flush()
+        match &mut self.encoder {
+            Encoder::Zlib(encoder) => encoder.flush(),
+            Encoder::Zstd(encoder) => encoder.flush(),
+        }
     }
 }
 
