@@ -19,10 +19,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod likeness;
+
 use std::ops::Range;
 
 use super::slice;
 use crate::error::Malformed;
+
+pub use likeness::{Likeness, by_likeness};
 
 /// A part of a file or container that is put together when it is written.
 #[derive(Debug, Clone, PartialEq, Eq)]

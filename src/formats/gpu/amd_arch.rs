@@ -93,6 +93,11 @@ impl<'a> AmdArch<'a> {
         Some(format!("gfx{}", self.version.replace('.', "")))
     }
 
+    /// The number of its generation: 9 for gfx90a and gfx9-4-generic. Empty if it names no processor.
+    pub(crate) fn major(&self) -> &str {
+        self.version.split('.').next().unwrap_or_default()
+    }
+
     /// A name for what it stands for that differs from all others, also where there is no processor: `gfx6-generic`.
     pub(crate) fn device_name(&self) -> String {
         self.processor().unwrap_or_else(|| format!("gfx{}-generic", self.version.replace('.', "-")))
