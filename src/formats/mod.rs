@@ -26,6 +26,7 @@ pub mod offload_entries;
 pub mod offload_sections;
 pub mod producer;
 pub mod ptx;
+pub mod recipe;
 #[cfg(test)]
 pub(crate) mod reference;
 pub mod tar;

@@ -29,7 +29,7 @@ pub(crate) mod tests;
 pub use compose::compose;
 pub use head::{Head, PackedPart};
 pub use nested::read_nested;
-pub use packed::Packed;
+pub use packed::{Packed, pack};
 pub use write::{Entry, Frame, SharedFrame, frame, frame_of, plain_frame, shared_frame, write};
 
 use super::slice;

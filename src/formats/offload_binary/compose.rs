@@ -18,7 +18,7 @@ use crate::formats::slice;
 /// with no items is a binary that has no images.
 ///
 /// A compressed binary (version 3) is an error: who wants another one composes its plain form ([`Packed`](super::Packed)) and compresses
-/// that.
+/// that ([`pack`](super::pack)).
 ///
 /// # Errors
 /// The binary is damaged or compressed; an item is of an image that it does not have; a new image is too large, or one for version 1 has a

@@ -1,10 +1,11 @@
-//! Compressed binaries of version 3: after the header one stream of zstd or zlib (docs/spec/containers.md 4.5). The plain form
-//! can be streamed, so that it never has to be in memory.
+//! Compressed binaries of version 3: after the header one stream of zstd or zlib (docs/spec/containers.md 4.5). Both forms can be
+//! streamed, so that neither has to be in memory.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 
-use super::Head;
-use crate::error::Malformed;
+use super::{Head, LONG_HEADER_SIZE, is_offload_binary, u32_at, u64_at};
+use crate::error::{Error, Malformed};
+use crate::formats::recipe::Recipe;
 use crate::formats::{magic, slice};
 
 /// A compressed binary.
@@ -52,6 +53,48 @@ impl<'a> Packed<'a> {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Malformed>());
         Malformed::new(inner.map_or("cannot inflate", |fault| fault.what), self.start.len() as u64)
     }
+}
+
+/// Writes the compressed form of the version 3 binary that `plain` gives in its plain form, `plain_size` bytes, to where `out` stands.
+///
+/// # Errors
+/// Those of `plain` and `out`; what `plain` gives is not such a binary, or not of that size.
+///
+/// ```
+/// use std::io::Cursor;
+/// use offld::formats::offload_binary::{Entry, Packed, pack, plain_frame, read_all};
+/// use offld::formats::recipe::{Recipe, Style};
+/// use offld::model::ImageKind;
+///
+/// let strings = vec![(&b"triple"[..], &b"amdgcn-amd-amdhsa"[..])];
+/// let entry = Entry { image_kind: ImageKind::Object, offload_kind: 1, flags: 0, strings, image_size: 800 };
+/// let mut plain = plain_frame(&[entry]).head;
+/// plain.extend([7; 800]);
+/// let packed = pack(&plain[..], plain.len() as u64, Recipe { style: Style::Zstd, level: 3 }, Cursor::new(Vec::new()))?.into_inner();
+/// assert!(packed.len() < plain.len() / 4);
+/// assert_eq!(&*read_all(&packed)?[0].image, [7; 800]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn pack<W: Write + Seek>(mut plain: impl Read, plain_size: u64, recipe: Recipe, mut out: W) -> Result<W, Error> {
+    let start = out.stream_position()?;
+    let mut head = [0; LONG_HEADER_SIZE as usize];
+    plain.read_exact(&mut head)?;
+    let (size, entries_at, inflated) = (u64_at(&head, 8), u64_at(&head, 16), u64_at(&head, 32));
+    let is_plain = is_offload_binary(&head) && u32_at(&head, 4) == 3 && inflated == 0;
+    if !is_plain || size != plain_size || !(LONG_HEADER_SIZE..=size).contains(&entries_at) {
+        return Err(Error::from(Malformed::new("not an offload binary that can be compressed", 0)));
+    }
+    out.write_all(&head)?;
+    // What stands between the header and the entries is not compressed.
+    io::copy(&mut plain.by_ref().take(entries_at - LONG_HEADER_SIZE), &mut out)?;
+    let mut out = recipe.pack(plain, plain_size - entries_at, out)?;
+    let end = out.stream_position()?;
+    for (at, value) in [(8, end - start), (32, plain_size)] {
+        out.seek(SeekFrom::Start(start + at))?;
+        out.write_all(&value.to_le_bytes())?;
+    }
+    out.seek(SeekFrom::Start(end))?;
+    Ok(out)
 }
 
 fn invalid(what: &'static str) -> io::Error {

@@ -3,9 +3,11 @@
 use super::*;
 use crate::formats::compose::join;
 use crate::formats::offload_binary::tests::{compress, write_shared};
-use crate::formats::offload_binary::{Packed, read_all, write};
+use crate::formats::offload_binary::{Packed, pack, read_all, write};
+use crate::formats::recipe::{self, Recipe, Style};
 use crate::formats::reference::{Outcome, run, tools};
 use crate::model::ImageKind;
+use std::io::Cursor;
 
 type Strings = &'static [(&'static str, &'static str)];
 
@@ -82,7 +84,25 @@ fn a_compressed_binary_is_composed_in_its_plain_form() -> Outcome {
     assert_eq!(fault.what, "a compressed offload binary cannot be changed in place");
     let mut inflated = Vec::new();
     Packed::of(&packed)?.expect("compressed").inflate(&mut inflated)?;
-    assert_eq!(join(&inflated, &compose(&inflated, &[Item::Old(1)])?, &[])?, shared(3, &[(GPU, b"two")]));
+    let less = join(&inflated, &compose(&inflated, &[Item::Old(1)])?, &[])?;
+    assert_eq!(less, shared(3, &[(GPU, b"two")]));
+    for style in [Style::Zstd, Style::ZstdLong, Style::Zlib] {
+        let recipe = Recipe { style, level: 9 };
+        let mut out = Cursor::new(b"before".to_vec());
+        out.set_position(6);
+        let packed = pack(&less[..], less.len() as u64, recipe, out)?.into_inner();
+        let images = read_all(&packed[6..])?;
+        assert_eq!((images.len(), &*images[0].image, &*images[0].arch()), (1, &b"two"[..], "gfx90a"));
+        // The stream is found again where it is said to be.
+        let part = Head::read(&packed, 6)?.packed.expect("compressed");
+        let stream = &packed[6 + part.at as usize..];
+        let found = recipe::find(|| stream, || &less[40..], less.len() as u64 - 40)?.expect("a recipe");
+        assert_eq!(found.pack(&less[40..], less.len() as u64 - 40, Vec::new())?, stream);
+    }
+    let recipe = Recipe { style: Style::Zstd, level: 3 };
+    for not in [&packed[..], &less[..less.len() - 1], &less[1..], b"", &write(ImageKind::Object, 1, 0, GPU, b"image")] {
+        assert!(pack(not, not.len() as u64, recipe, Cursor::new(Vec::new())).is_err());
+    }
     Ok(())
 }
 
