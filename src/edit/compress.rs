@@ -5,20 +5,21 @@ use std::io::Write;
 use anyhow::{Context, Result};
 
 use super::{Levels, Outcome};
-use crate::formats::compressed::{Compressor, Method, Options, Version};
+use crate::formats::compressed::{Compressor, Header, Method, Options, Version};
 use crate::io::piece::Spool;
 use crate::io::rope::Rope;
 
 /// The level of zstd that compilers use.
-pub(super) const LEVEL: i32 = 3;
+const LEVEL: i32 = 3;
 /// The level of zlib that compilers use.
-pub(super) const ZLIB_LEVEL: u32 = 6;
+const ZLIB_LEVEL: u32 = 6;
 
-/// The bundle `plain`, compressed as a whole. It gets the version of the format that the old one had, or 2 where
-/// that was 1, which is not written.
-pub(super) fn bundle(plain: &Rope, version: u16, levels: Levels, spool: &mut Spool) -> Result<Outcome> {
-    let version = if version >= 3 { Version::V3 } else { Version::V2 };
-    let options = Options { version, level: levels.level.unwrap_or(LEVEL), ..Options::default() };
+/// The bundle `plain`, compressed as a whole, in the version of the format and by the method that the old one had, whose header is
+/// `header`.
+pub(super) fn bundle(plain: &Rope, header: Header, levels: Levels, spool: &mut Spool) -> Result<Outcome> {
+    let usual = if header.method == Method::Zlib { ZLIB_LEVEL as i32 } else { LEVEL };
+    let version = Version::of(header.version).unwrap_or(Version::V3);
+    let options = Options { version, method: header.method, level: levels.level.unwrap_or(usual), ..Options::default() };
     let packed = spool.add(|file| {
         let mut compressor = Compressor::new(file, plain.size(), options)?;
         plain.write_to(&mut compressor)?;

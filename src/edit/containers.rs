@@ -5,7 +5,6 @@ use std::ops::Range;
 use anyhow::{Context, Result, bail};
 
 use super::compress;
-use super::places::Packing;
 use super::rewriter::{Rewriter, Spot};
 use super::{Changed, Moved, Outcome};
 use crate::contents::inflate;
@@ -77,7 +76,7 @@ impl Rewriter<'_> {
         let start = head.plain_start(spot.piece.bytes()).unwrap_or_default();
         let plain = inflate::offload_binary(&spot.piece.from(packed.at), method, start, packed.plain_size).with_context(place)?;
         if self.places.is_some() {
-            self.note_stream(spot, Packing::OffloadBinary(method), plain)?;
+            self.note_stream(spot, &spot.piece.from(packed.at), plain, packed.at)?;
             return Ok(Outcome::Same);
         }
         match self.plain_offload_binary(&spot.inside(plain.clone(), spot.place.clone()))? {
@@ -150,7 +149,7 @@ impl Rewriter<'_> {
         let header = Header::read(spot.piece.bytes(), 0).with_context(place)?;
         if self.places.is_some() {
             let plain = inflate::compressed_bundle(&spot.piece.from(header.size), header).with_context(place)?;
-            self.note_stream(spot, Packing::Bundle(header), plain)?;
+            self.note_stream(spot, &spot.piece.from(header.size), plain, 0)?;
             return Ok(Outcome::Same);
         }
         if let Some(offset) = spot.piece.file_offset(0).filter(|_| !self.levels.repack) {
@@ -166,8 +165,8 @@ impl Rewriter<'_> {
         match self.enter(&spot.inside(plain.clone(), spot.place.clone()))? {
             Outcome::Gone => Ok(Outcome::Gone),
             Outcome::Same if !self.levels.repack => Ok(Outcome::Same),
-            Outcome::Same => compress::bundle(&plain.into(), header.version, self.levels, self.spool),
-            Outcome::New(new) => compress::bundle(&new.bytes, header.version, self.levels, self.spool),
+            Outcome::Same => compress::bundle(&plain.into(), header, self.levels, self.spool),
+            Outcome::New(new) => compress::bundle(&new.bytes, header, self.levels, self.spool),
         }
     }
 

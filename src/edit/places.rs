@@ -9,7 +9,6 @@ use anyhow::{Context, Result, bail};
 use super::rewriter::{Rewriter, Spot};
 use super::{Levels, Verdict};
 use crate::contents::report::FileReport;
-use crate::formats::compressed::{Header, Method};
 use crate::io::piece::{Piece, Spool};
 
 /// A part of a file that is device code.
@@ -33,23 +32,10 @@ pub(crate) enum Held {
 /// Something compressed that holds images.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    /// How it is compressed.
-    pub packing: Packing,
     /// What is in it.
     pub plain: Piece,
     /// Where the images are in that.
     pub places: Vec<Place>,
-}
-
-/// How a stream is compressed.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Packing {
-    /// A compressed bundle with this header.
-    Bundle(Header),
-    /// An OffloadBinary of version 3.
-    OffloadBinary(Method),
-    /// A member of a zip file.
-    Deflate,
 }
 
 /// The places of the images of the file `piece`, in the order of the file. Images that cannot be taken out are not among them.
@@ -105,16 +91,17 @@ impl Rewriter<'_> {
         }
     }
 
-    /// Goes into the stream `whole`, which holds `plain`, and notes where the images are in it. Does nothing where that is not wanted.
-    pub(super) fn note_stream(&mut self, whole: &Spot, packing: Packing, plain: Piece) -> Result<()> {
-        let plain = plain.as_file();
+    /// Goes into `whole`, which is what comes out of the container at `spot` when `stream` is inflated; before `from` it has what is not
+    /// compressed. Notes where the stream is, and the images in it.
+    pub(super) fn note_stream(&mut self, spot: &Spot, stream: &Piece, whole: Piece, from: u64) -> Result<()> {
+        let whole = whole.as_file();
+        let plain = whole.from(from);
         let base = plain.file_offset(0).context("a stream that is in no file")?;
         let outer = self.places.replace(Places { base, found: Vec::new() });
-        let spot = whole.inside(plain.clone(), whole.place.clone());
-        self.enter(&spot)?;
+        self.enter(&spot.inside(whole, spot.place.clone()))?;
         let inner = std::mem::replace(&mut self.places, outer).map(|places| places.found).unwrap_or_default();
         if let Some(places) = &mut self.places {
-            places.push(&whole.piece, Held::Stream(Stream { packing, plain, places: inner }));
+            places.push(stream, Held::Stream(Stream { plain, places: inner }));
         }
         Ok(())
     }

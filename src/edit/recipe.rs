@@ -25,6 +25,8 @@ pub(crate) struct Recipe {
     pub schema: u32,
     /// The program and version that wrote it.
     pub generator: String,
+    /// The compressors that streams were made with, where there are any: others may make other bytes.
+    pub compressor: Option<String>,
     /// The name of the file.
     pub file: String,
     /// Its size in bytes.
@@ -102,14 +104,8 @@ pub(crate) enum Step {
 /// Something that is put together and then compressed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PackedStep {
-    /// `bundle`, `offload-binary` or `deflate`.
-    pub form: String,
-    /// The version of the form, where it has several.
-    pub version: u16,
-    /// `zstd` or `zlib`.
-    pub method: String,
-    /// The level.
-    pub level: i32,
+    /// How it is compressed: `zstd-long 3`.
+    pub how: String,
     /// What comes out.
     #[serde(flatten)]
     pub sum: Sum,

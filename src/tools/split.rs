@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use crate::contents::report::FileReport;
 use crate::contents::{self, Reader};
 use crate::edit::files::wheel;
-use crate::edit::pack::{Form, pack};
+use crate::edit::pack;
 use crate::edit::recipe::{self, Device, NewImage, PackedStep, Piecewise, Recipe, SCHEMA, Step, Sum};
 use crate::edit::{Levels, Verdict, edit};
 use crate::formats::zip::is_zip;
@@ -80,6 +80,8 @@ struct Builder<'s> {
     steps: Vec<Step>,
     /// Streams that cannot be made again.
     lost: usize,
+    /// Whether there are others.
+    has_streams: bool,
 }
 
 impl<'s> Builder<'s> {
@@ -95,6 +97,7 @@ impl<'s> Builder<'s> {
             known: HashMap::new(),
             steps: Vec::new(),
             lost: 0,
+            has_streams: false,
         };
         let steps = builder.take(piece, &chunks).with_context(|| path.display().to_string())?;
         builder.steps = steps;
@@ -162,22 +165,13 @@ impl<'s> Builder<'s> {
 
     /// Takes a stream apart; none where it stays whole.
     fn stream(&mut self, packed: &Piece, stream: &chunks::Stream) -> Result<Option<Step>> {
-        let form = Form::of(stream.packing);
-        let Some(level) = self.level_of(packed, &stream.plain, form)? else {
+        let Some(how) = pack::find(packed, &stream.plain, stream.deflate, self.spool)? else {
             self.lost += 1;
             return Ok(None);
         };
         let steps = self.take(&stream.plain, &stream.chunks)?;
-        let (name, version, method) = form.names();
-        let sum = Sum::of(packed)?;
-        Ok(Some(Step::Stream(PackedStep { form: name.to_owned(), version, method: method.to_owned(), level, sum, steps })))
-    }
-
-    /// The level at which `plain` is compressed to `packed`; none if there is none.
-    fn level_of(&mut self, packed: &Piece, plain: &Piece, form: Form) -> Result<Option<i32>> {
-        let level = form.own_level();
-        let again = pack(&plain.clone().into(), form, level, self.spool)?;
-        Ok((again.size() == packed.size() && Sum::of(&again)? == Sum::of(packed)?).then_some(level))
+        self.has_streams = true;
+        Ok(Some(Step::Stream(PackedStep { how, sum: Sum::of(packed)?, steps })))
     }
 
     fn finish(self, path: &Path, size: u64, repacked: usize) -> Result<Option<Split>> {
@@ -189,6 +183,7 @@ impl<'s> Builder<'s> {
         let recipe = Recipe {
             schema: SCHEMA,
             generator: format!("offld {}", env!("CARGO_PKG_VERSION")),
+            compressor: self.has_streams.then(pack::compressor),
             file: name.clone(),
             size,
             rest: Sum::of(&rest)?,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use crate::edit::pack::{Form, pack};
+use crate::edit::pack::{compressor, pack};
 use crate::edit::recipe::{Device, Host, PackedStep, Part, Step, Sum, is_host, is_part, read_host, read_part};
 use crate::io::piece::{Piece, Spool};
 use crate::io::rope::Rope;
@@ -46,7 +46,14 @@ pub(crate) fn join(job: &Job, spool: &mut Spool) -> Result<Rope> {
         }
         images.push(found);
     }
-    let mut joiner = Joiner { rest: host.rest.clone(), at: 0, images, spool, path };
+    let mut joiner = Joiner {
+        rest: host.rest.clone(),
+        at: 0,
+        images,
+        spool,
+        path,
+        compressor: host.recipe.compressor.as_deref().unwrap_or("another release"),
+    };
     let rope = joiner.take(&host.recipe.steps)?;
     if joiner.at != host.rest.size() || rope.size() != host.recipe.size {
         return Err(damaged(path));
@@ -119,6 +126,8 @@ struct Joiner<'j> {
     images: Vec<&'j Piece>,
     spool: &'j mut Spool,
     path: &'j Path,
+    /// What the streams were made with.
+    compressor: &'j str,
 }
 
 impl Joiner<'_> {
@@ -138,13 +147,14 @@ impl Joiner<'_> {
     }
 
     fn stream(&mut self, stream: &PackedStep) -> Result<Piece> {
-        let form = Form::from_step(stream).with_context(|| self.path.display().to_string())?;
         let plain = self.take(&stream.steps)?;
-        let packed = pack(&plain, form, stream.level, self.spool)?;
+        let packed = pack(&plain, &stream.how, self.spool).with_context(|| self.path.display().to_string())?;
         if Sum::of(&packed)? != stream.sum {
             bail!(
-                "{}: a compressed stream does not come out as it was: this offld compresses in another way than the one that split the file",
-                self.path.display()
+                "{}: a compressed stream does not come out as it was: it was made by {}, and here is {}",
+                self.path.display(),
+                self.compressor,
+                compressor()
             );
         }
         Ok(packed)

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow};
 use super::report;
 use crate::contents::report::Image;
 use crate::contents::what::{START, may_have_device_code};
-use crate::edit::places::{Held, Packing, Place, places};
+use crate::edit::places::{Held, Place, places};
 use crate::edit::recipe::Device;
 use crate::formats::archive::ArchiveFault;
 use crate::formats::zip::{ZipFile, ZipMember, ZipMethod, is_zip};
@@ -29,7 +29,8 @@ pub(super) enum Holds {
 
 /// Something compressed, with what is in it.
 pub(super) struct Stream {
-    pub(super) packing: Packing,
+    /// Whether it is a member of a zip file.
+    pub(super) deflate: bool,
     pub(super) plain: Piece,
     pub(super) chunks: Vec<Chunk>,
 }
@@ -37,7 +38,7 @@ pub(super) struct Stream {
 impl Stream {
     /// What is in it, where that is nothing but images of one device.
     pub(super) fn only_device(&self) -> Option<&About> {
-        if matches!(self.packing, Packing::Deflate) {
+        if self.deflate {
             return None;
         }
         let abouts = |chunk: &Chunk| match &chunk.holds {
@@ -74,9 +75,7 @@ fn told(places: Vec<Place>, images: &[Image]) -> Vec<Chunk> {
             Held::Image(number) => Holds::Image(about(images.get(number)?)?),
             Held::Stream(stream) => {
                 let chunks = told(stream.places, images);
-                Holds::Stream(
-                    Some(Stream { packing: stream.packing, plain: stream.plain, chunks }).filter(|one| !one.chunks.is_empty())?,
-                )
+                Holds::Stream(Some(Stream { deflate: false, plain: stream.plain, chunks }).filter(|one| !one.chunks.is_empty())?)
             }
         };
         Some(Chunk { range, holds })
@@ -127,7 +126,7 @@ fn of_zip(path: &Path, zip: &Piece, session: &Session, spool: &mut Spool) -> Res
             all.extend(moved);
         } else {
             let range = member.offset..member.offset + member.size;
-            all.push(Chunk { range, holds: Holds::Stream(Stream { packing: Packing::Deflate, plain, chunks }) });
+            all.push(Chunk { range, holds: Holds::Stream(Stream { deflate: true, plain, chunks }) });
         }
     }
     all.sort_by_key(|chunk| chunk.range.start);
