@@ -24,13 +24,13 @@ use segments::Linked;
 /// The parts of the new file.
 pub(super) fn lay_out(object: &Object<'_>, sizes: &Sizes, bytes: Bytes<'_>) -> Result<Vec<Part>, Malformed> {
     let linked = Linked::read(object, bytes.old())?;
-    lay_out_linked(&linked, sizes, &bytes)?.write(&linked, sizes, bytes)
+    lay_out_linked(&linked, sizes)?.write(&linked, sizes, bytes)
 }
 
 /// The addresses that the contents in `sizes` will have.
 pub(super) fn addresses(object: &Object<'_>, data: &[u8], wanted: &[NewSize]) -> Result<Vec<u64>, Malformed> {
     let linked = Linked::read(object, data)?;
-    let layout = lay_out_linked(&linked, &Sizes::of(object, wanted)?, &Bytes::new(data))?;
+    let layout = lay_out_linked(&linked, &Sizes::of(object, wanted)?)?;
     let mut addresses = vec![0; wanted.len()];
     for (number, change) in layout.changes.iter().enumerate() {
         if let (Some(to), Some((address, _))) = (addresses.get_mut(change.place), layout.place(number)) {
@@ -47,13 +47,13 @@ struct Economy {
     is_sparing: bool,
     /// So many pairs of segments with the same rights become one.
     joined: usize,
-    /// The loader's hash tables move.
-    moves_hashes: bool,
+    /// Tables of the loader move.
+    moves_tables: bool,
 }
 
 impl Economy {
-    const fn new(is_sparing: bool, joined: usize, moves_hashes: bool) -> Self {
-        Economy { is_sparing, joined, moves_hashes }
+    const fn new(is_sparing: bool, joined: usize, moves_tables: bool) -> Self {
+        Economy { is_sparing, joined, moves_tables }
     }
 }
 
@@ -68,35 +68,39 @@ const ECONOMIES: [Economy; 8] = [
     Economy::new(true, 2, true),
 ];
 
-fn lay_out_linked(linked: &Linked<'_>, sizes: &Sizes, bytes: &Bytes<'_>) -> Result<Layout, Malformed> {
+/// What moves into bytes that are no longer needed can split a segment once more, so that it takes this many more headers at most.
+const MOST_MORE: usize = 2;
+
+fn lay_out_linked(linked: &Linked<'_>, sizes: &Sizes) -> Result<Layout, Malformed> {
     for economy in ECONOMIES {
-        let blocks = blocks(linked, economy.moves_hashes);
         let changes = changes(linked, sizes)?;
-        let kept = kept_segments(linked, economy.is_sparing);
         let arranged = arrange(linked, &changes, Wanted { guests: None, joined: economy.joined })?;
-        let count = kept.len() + arranged.loads.len();
-        let Some(front) = front(linked, &blocks, &changes, count) else { continue };
-        if front.leave.is_empty() {
-            return Ok(finish(Layout { changes, blocks, moved: Vec::new(), front, arranged, kept }, &[]));
-        }
-        let Some((host, places)) = host(&blocks, &changes, &front) else { continue };
-        let mut guests = Vec::new();
-        for (index, offset) in &places {
-            let Some(block) = blocks.get(*index) else { continue };
-            guests.push(Guest { offset: *offset, bytes: bytes.get(block.old.start, block.old.end - block.old.start)? });
-        }
-        let arranged = arrange(linked, &changes, Wanted { guests: Some((host, guests)), joined: economy.joined })?;
-        if kept.len() + arranged.loads.len() <= count {
-            let layout = Layout { changes, blocks, moved: Vec::new(), front, arranged, kept };
-            let places: Vec<(usize, usize, u64)> = places.iter().map(|(block, offset)| (*block, host, *offset)).collect();
-            return Ok(finish(layout, &places));
+        let kept = kept_segments(linked, economy.is_sparing);
+        let blocks = blocks(linked, economy.moves_tables);
+        let mut layout = Layout { changes, blocks, moved: Vec::new(), front: Front::default(), arranged, kept };
+        let count = layout.kept.len() + layout.arranged.loads.len();
+        for more in 0..=MOST_MORE {
+            let Some(front) = front(linked, &layout.blocks, &layout.changes, count + more) else { break };
+            let Some((host, guests)) = host(&layout.blocks, &layout.changes, &front) else { break };
+            layout.front = front;
+            if guests.is_empty() {
+                return Ok(finish(layout, host, &guests));
+            }
+            let moving = guests
+                .iter()
+                .filter_map(|(block, offset)| Some(Guest { offset: *offset, old: layout.blocks.get(*block)?.old.clone() }));
+            let wanted = Wanted { guests: Some((host, moving.collect())), joined: economy.joined };
+            layout.arranged = arrange(linked, &layout.changes, wanted)?;
+            if layout.kept.len() + layout.arranged.loads.len() <= count + more {
+                return Ok(finish(layout, host, &guests));
+            }
         }
     }
     Err(Malformed::new("no room for another program header", linked.object.head.phoff))
 }
 
-/// Fills in where blocks are: `guests` have those behind the contents of a change, with the offset from its start.
-fn finish(mut layout: Layout, guests: &[(usize, usize, u64)]) -> Layout {
+/// Fills in where blocks are: `guests` are those behind the contents of the change `host`, with the offset from its start.
+fn finish(mut layout: Layout, host: usize, guests: &[(usize, u64)]) -> Layout {
     let edits = &layout.arranged.edits;
     let mut moved: Vec<(u64, u64)> = layout.blocks.iter().map(|block| (block.addr, edits.before(block.old.start))).collect();
     for (index, at) in &layout.front.stay {
@@ -104,9 +108,9 @@ fn finish(mut layout: Layout, guests: &[(usize, usize, u64)]) -> Layout {
             *to = (block.addr.wrapping_add(at.wrapping_sub(block.old.start)), *at);
         }
     }
-    for (index, host, offset) in guests {
-        if let (Some(to), Some(change)) = (moved.get_mut(*index), layout.changes.get(*host)) {
-            *to = (change.header.addr + offset, edits.start_of(*host).unwrap_or(change.old.start) + offset);
+    for (index, offset) in guests {
+        if let (Some(to), Some(change)) = (moved.get_mut(*index), layout.changes.get(host)) {
+            *to = (change.header.addr + offset, edits.start_of(host).unwrap_or(change.old.start) + offset);
         }
     }
     layout.moved = moved;
@@ -116,6 +120,9 @@ fn finish(mut layout: Layout, guests: &[(usize, usize, u64)]) -> Layout {
 /// The change whose section leaves most room, and where in it each block goes that must leave the front; none where they do not
 /// fit.
 fn host(blocks: &[Block], changes: &[Change], front: &Front) -> Option<(usize, Vec<(usize, u64)>)> {
+    if front.leave.is_empty() {
+        return Some((0, Vec::new()));
+    }
     let is_loaded = |change: &Change| change.load.is_some();
     let free = |change: &Change| change.old_size().saturating_sub(change.stays());
     let among = changes.iter().enumerate().filter(|(_, change)| is_loaded(change));

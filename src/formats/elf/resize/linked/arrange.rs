@@ -1,6 +1,8 @@
 //! The loaded segments of the new file: old ones become shorter or are split where bytes are taken out of the file, and contents
 //! that do not fit where they were get a segment behind all others.
 
+use std::ops::Range;
+
 use object::elf;
 
 use super::changes::Change;
@@ -78,7 +80,14 @@ impl Load {
 pub(super) struct Guest {
     /// How far behind the start of the section.
     pub offset: u64,
-    pub bytes: Vec<u8>,
+    /// Where they are in the old file.
+    pub old: Range<u64>,
+}
+
+impl Guest {
+    fn end(&self) -> u64 {
+        self.offset + (self.old.end - self.old.start)
+    }
 }
 
 /// What the caller wants besides.
@@ -134,7 +143,7 @@ impl Arranging<'_> {
     /// How many bytes are needed where this change's section has been.
     fn kept(&self, number: usize, change: &Change) -> u64 {
         let guests = self.guests.as_ref().filter(|(host, _)| *host == number).and_then(|(_, guests)| guests.last());
-        guests.map_or(change.stays(), |last| last.offset + last.bytes.len() as u64)
+        guests.map_or(change.stays(), Guest::end)
     }
 
     /// Puts what is needed of a section, and zeros up to `size`, in place of its old bytes up to `end`.
@@ -144,11 +153,10 @@ impl Arranging<'_> {
         if !change.is_appended {
             parts.push(Part::New(change.place));
         }
-        if let Some((_, guests)) = self.guests.as_mut().filter(|(host, _)| *host == number) {
+        if let Some((_, guests)) = self.guests.as_ref().filter(|(host, _)| *host == number) {
             for guest in guests {
-                parts.push(Part::Zeros(guest.offset.saturating_sub(at)));
-                at = guest.offset + guest.bytes.len() as u64;
-                parts.push(Part::Bytes(std::mem::take(&mut guest.bytes)));
+                parts.extend([Part::Zeros(guest.offset.saturating_sub(at)), Part::Old(guest.old.clone())]);
+                at = guest.end();
             }
         }
         parts.push(Part::Zeros(size.saturating_sub(at)));
@@ -238,7 +246,7 @@ impl Arranging<'_> {
     }
 
     /// The bytes of the old file between two segments that can become one, and how many there must be.
-    fn gap(&self, one: &Load, other: &Load) -> Option<(std::ops::Range<u64>, u64)> {
+    fn gap(&self, one: &Load, other: &Load) -> Option<(Range<u64>, u64)> {
         let (Offset::Old(_), Offset::Old(start), Some(segment)) = (one.offset, other.offset, one.segment) else { return None };
         let old = self.linked.segments.get(segment)?;
         // Two parts of one segment have been split for a reason.

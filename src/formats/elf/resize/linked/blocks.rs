@@ -1,6 +1,6 @@
 //! Room for more program headers. The table stays at its place and grows there, since tools write it back to where linkers put it.
 //! What stands right behind it moves if only program headers and section headers refer to it: the interpreter's name and notes.
-//! Where that is not enough, the loader's hash table moves, too, to which one entry of the dynamic section refers.
+//! Where that is not enough, tables of the loader move, too, to each of which one entry of the dynamic section refers.
 
 use std::ops::Range;
 
@@ -31,8 +31,8 @@ pub(super) struct Block {
     has_build_id: bool,
 }
 
-/// All bytes of the file that can move, the hash tables of the loader only `with_hashes`.
-pub(super) fn blocks(linked: &Linked<'_>, with_hashes: bool) -> Vec<Block> {
+/// All bytes of the file that can move, the tables of the loader only `with_tables`.
+pub(super) fn blocks(linked: &Linked<'_>, with_tables: bool) -> Vec<Block> {
     let movable = |kind| matches!(kind, elf::PT_INTERP | elf::PT_NOTE | elf::PT_GNU_PROPERTY);
     let mut found: Vec<Block> = Vec::new();
     let mut segments: Vec<(usize, &ProgramHeader)> = linked.segments.iter().enumerate().collect();
@@ -58,23 +58,19 @@ pub(super) fn blocks(linked: &Linked<'_>, with_hashes: bool) -> Vec<Block> {
             }),
         }
     }
-    if with_hashes {
-        found.extend(hashes(linked));
+    if with_tables {
+        found.extend(tables(linked));
     }
     found.retain_mut(|block| is_whole(linked, block));
     found.sort_by_key(|block| block.old.start);
     found
 }
 
-/// The hash tables of the loader. What is in them depends on no address.
-fn hashes(linked: &Linked<'_>) -> impl Iterator<Item = Block> {
+/// The tables of the loader that nothing but the dynamic section leads to, and that can be anywhere.
+fn tables(linked: &Linked<'_>) -> impl Iterator<Item = Block> {
     let sections = linked.object.sections.iter().map(|section| section.header);
     sections.filter(has_bytes).filter_map(|header| {
-        let tag = match header.kind {
-            elf::SHT_GNU_HASH => elf::DT_GNU_HASH,
-            elf::SHT_HASH => elf::DT_HASH,
-            _ => return None,
-        };
+        let tag = tag_of_table(header.kind)?;
         let entry = linked.dynamic().find(|entry| entry.tag == tag && entry.value == header.addr)?;
         let block = Block {
             old: range(header.offset, header.size).ok()?,
@@ -86,6 +82,18 @@ fn hashes(linked: &Linked<'_>) -> impl Iterator<Item = Block> {
             has_build_id: false,
         };
         Some(block)
+    })
+}
+
+/// The entry of the dynamic section that leads to a section of this type.
+fn tag_of_table(kind: elf::SectionType) -> Option<elf::DynamicTag> {
+    Some(match kind {
+        elf::SHT_GNU_HASH => elf::DT_GNU_HASH,
+        elf::SHT_HASH => elf::DT_HASH,
+        elf::SHT_DYNSYM => elf::DT_SYMTAB,
+        elf::SHT_GNU_VERSYM => elf::DT_VERSYM,
+        elf::SHT_GNU_VERNEED => elf::DT_VERNEED,
+        _ => return None,
     })
 }
 
@@ -103,7 +111,7 @@ fn is_whole(linked: &Linked<'_>, block: &mut Block) -> bool {
         let bytes = header.offset..header.offset.saturating_add(header.size);
         if overlap(&bytes, &block.old) {
             let is_kind = match block.entry {
-                Some(_) => matches!(header.kind, elf::SHT_GNU_HASH | elf::SHT_HASH),
+                Some(_) => tag_of_table(header.kind).is_some(),
                 None => header.kind == elf::SHT_NOTE || section.name == b".interp",
             };
             is_alone &= is_kind && bytes.start >= block.old.start && bytes.end <= block.old.end;

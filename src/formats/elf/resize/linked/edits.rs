@@ -83,6 +83,16 @@ impl Edits {
         None
     }
 
+    /// Reads what is moved, before its old place is written over.
+    pub(super) fn read_moved(&mut self, bytes: &Bytes<'_>) -> Result<(), Malformed> {
+        for part in self.0.iter_mut().flat_map(|edit| &mut edit.parts) {
+            if let Part::Old(range) = part {
+                *part = Part::Bytes(bytes.get(range.start, range.end - range.start)?);
+            }
+        }
+        Ok(())
+    }
+
     /// The parts of the new file, made of the old one's `size` bytes.
     pub(super) fn apply(self, bytes: &Bytes<'_>, size: u64) -> Vec<Part> {
         let mut parts = Vec::new();

@@ -38,7 +38,7 @@ impl Layout {
     }
 
     /// Writes all headers and symbols, and lists the parts of the file.
-    pub(super) fn write(self, linked: &Linked<'_>, sizes: &Sizes, mut bytes: Bytes<'_>) -> Result<Vec<Part>, Malformed> {
+    pub(super) fn write(mut self, linked: &Linked<'_>, sizes: &Sizes, mut bytes: Bytes<'_>) -> Result<Vec<Part>, Malformed> {
         let object = linked.object;
         let mut headers = self.section_headers(linked);
         let mut renumbered = Renumbered::default();
@@ -72,6 +72,7 @@ impl Layout {
         let mut head = object.head;
         head.phnum = segments.len() as u16;
         let (head, table) = tables(object.class, head, headers, renumbered.number(object.names as u32), table_at);
+        self.arranged.edits.read_moved(&bytes)?;
         self.write_front(linked, &segments, &mut bytes)?;
         bytes.set(0, &head)?;
         bytes.set(object.head.shoff, &table)?;
@@ -131,18 +132,12 @@ impl Layout {
         all
     }
 
-    /// Where a section in memory that has no bytes is said to be in the file: as far from the end of its segment's bytes as it was.
+    /// Where a section in memory that has no bytes is said to be in the file: where the bytes of its segment end.
     fn offset_without_bytes(&self, linked: &Linked<'_>, header: &SectionHeader) -> u64 {
         let edits = &self.arranged.edits;
-        let is_of = |load: &ProgramHeader| {
-            let is_in = |start: u64, at: u64| at.checked_sub(start).is_some_and(|within| within <= load.memsz);
-            is_in(load.offset, header.offset) && is_in(load.vaddr, header.addr)
-        };
-        match linked.loads().filter(|(_, load)| is_of(load)).last() {
-            Some((_, load)) => {
-                let end = load.offset + load.filesz;
-                edits.before(end).wrapping_add(header.offset.wrapping_sub(end))
-            }
+        let mut loads = self.arranged.loads.iter().rev();
+        match loads.find(|load| (load.file_end..load.end.max(load.file_end + 1)).contains(&header.addr)) {
+            Some(load) => load.offset(edits) + (load.file_end - load.start),
             None => edits.before(header.offset.min(linked.loaded_end())),
         }
     }
