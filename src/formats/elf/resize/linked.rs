@@ -15,7 +15,7 @@ use super::bytes::Bytes;
 use super::{NewSize, Part, Sizes};
 use crate::error::Malformed;
 use crate::formats::elf::edit::read::Object;
-use arrange::{Guest, Wanted, arrange};
+use arrange::{Guest, Guests, Wanted, arrange};
 use blocks::{Block, Front, blocks, front};
 use changes::{Change, changes};
 use headers::Layout;
@@ -81,26 +81,23 @@ fn lay_out_linked(linked: &Linked<'_>, sizes: &Sizes) -> Result<Layout, Malforme
         let count = layout.kept.len() + layout.arranged.loads.len();
         for more in 0..=MOST_MORE {
             let Some(front) = front(linked, &layout.blocks, &layout.changes, count + more) else { break };
-            let Some((host, guests)) = host(&layout.blocks, &layout.changes, &front) else { break };
+            let Some(host) = host(&layout.blocks, &layout.changes, &front) else { break };
             layout.front = front;
-            if guests.is_empty() {
-                return Ok(finish(layout, host, &guests));
+            if host.places.is_empty() {
+                return Ok(finish(layout, &host));
             }
-            let moving = guests
-                .iter()
-                .filter_map(|(block, offset)| Some(Guest { offset: *offset, old: layout.blocks.get(*block)?.old.clone() }));
-            let wanted = Wanted { guests: Some((host, moving.collect())), joined: economy.joined };
+            let wanted = Wanted { guests: Some(host.guests(&layout.blocks)), joined: economy.joined };
             layout.arranged = arrange(linked, &layout.changes, wanted)?;
             if layout.kept.len() + layout.arranged.loads.len() <= count + more {
-                return Ok(finish(layout, host, &guests));
+                return Ok(finish(layout, &host));
             }
         }
     }
     Err(Malformed::new("no room for another program header", linked.object.head.phoff))
 }
 
-/// Fills in where blocks are: `guests` are those behind the contents of the change `host`, with the offset from its start.
-fn finish(mut layout: Layout, host: usize, guests: &[(usize, u64)]) -> Layout {
+/// Fills in where blocks are.
+fn finish(mut layout: Layout, host: &Host) -> Layout {
     let edits = &layout.arranged.edits;
     let mut moved: Vec<(u64, u64)> = layout.blocks.iter().map(|block| (block.addr, edits.before(block.old.start))).collect();
     for (index, at) in &layout.front.stay {
@@ -108,37 +105,70 @@ fn finish(mut layout: Layout, host: usize, guests: &[(usize, u64)]) -> Layout {
             *to = (block.addr.wrapping_add(at.wrapping_sub(block.old.start)), *at);
         }
     }
-    for (index, offset) in guests {
-        if let (Some(to), Some(change)) = (moved.get_mut(*index), layout.changes.get(host)) {
-            *to = (change.header.addr + offset, edits.start_of(host).unwrap_or(change.old.start) + offset);
+    let change = layout.changes.get(host.number);
+    let old = change.map(|change| (change.header.addr, edits.start_of(host.number).unwrap_or(change.old.start)));
+    let new = layout.arranged.appended.get(host.number).copied().flatten();
+    for (index, within) in &host.places {
+        if let (Some(to), Some((addr, offset))) = (moved.get_mut(*index), if host.is_appended { new } else { old }) {
+            *to = (addr + within, offset + within);
         }
     }
     layout.moved = moved;
     layout
 }
 
-/// The change whose section leaves most room, and where in it each block goes that must leave the front; none where they do not
-/// fit.
-fn host(blocks: &[Block], changes: &[Change], front: &Front) -> Option<(usize, Vec<(usize, u64)>)> {
-    if front.leave.is_empty() {
-        return Some((0, Vec::new()));
+/// The section behind whose contents blocks go that must leave the front.
+#[derive(Default)]
+struct Host {
+    /// The number of its change.
+    number: usize,
+    /// Whether they go behind its appended contents, and not where it has been.
+    is_appended: bool,
+    /// The blocks, and how far behind the start of the section each is.
+    places: Vec<(usize, u64)>,
+}
+
+impl Host {
+    fn guests(&self, blocks: &[Block]) -> Guests {
+        let place = |(block, offset): &(usize, u64)| Some(Guest { offset: *offset, old: blocks.get(*block)?.old.clone() });
+        Guests { host: self.number, is_appended: self.is_appended, all: self.places.iter().filter_map(place).collect() }
     }
-    let is_loaded = |change: &Change| change.load.is_some();
+}
+
+/// The change whose section leaves most room, or else contents that are appended; none where there is no room.
+fn host(blocks: &[Block], changes: &[Change], front: &Front) -> Option<Host> {
+    if front.leave.is_empty() {
+        return Some(Host::default());
+    }
     let free = |change: &Change| change.old_size().saturating_sub(change.stays());
-    let among = changes.iter().enumerate().filter(|(_, change)| is_loaded(change));
+    let among = changes.iter().enumerate().filter(|(_, change)| change.load.is_some());
     // Notes should not become writable.
     let best = among.max_by_key(|(_, change)| (!change.header.flags.contains(elf::SHF_WRITE) && free(change) > 0, free(change)));
-    let (number, change) = best?;
-    let mut end = change.header.addr.checked_add(change.stays())?;
+    let here = best.and_then(|(number, change)| {
+        let places = places(blocks, front, change.header.addr, change.stays(), change.old_size())?;
+        Some(Host { number, is_appended: false, places })
+    });
+    here.or_else(|| {
+        let appended = changes.iter().enumerate();
+        let mut appended = appended.filter(|(_, change)| change.is_appended && !change.header.flags.contains(elf::SHF_WRITE));
+        let (number, change) = appended.next()?;
+        // The address is a multiple of every alignment of blocks.
+        Some(Host { number, is_appended: true, places: places(blocks, front, 0, change.size, u64::MAX)? })
+    })
+}
+
+/// Where the blocks go that must leave the front, from the start of a section at `addr`: from `from` to `to` bytes behind it; none
+/// where they do not fit.
+fn places(blocks: &[Block], front: &Front, addr: u64, from: u64, to: u64) -> Option<Vec<(usize, u64)>> {
+    let mut end = addr.checked_add(from)?;
     let mut places = Vec::new();
     for index in &front.leave {
         let block = blocks.get(*index)?;
         let start = end.checked_next_multiple_of(block.align.max(1))?;
-        places.push((*index, start - change.header.addr));
+        places.push((*index, start - addr));
         end = start.checked_add(block.old.end - block.old.start)?;
     }
-    let fits = end - change.header.addr <= change.old_size();
-    fits.then_some((number, places))
+    (end - addr <= to).then_some(places)
 }
 
 /// The segments that are kept besides those that are loaded.

@@ -5,15 +5,14 @@ use std::ops::Range;
 
 use object::elf;
 
-use super::changes::Change;
+use super::blocks::LARGEST_ALIGN;
+use super::changes::{Change, FILLER};
 use super::edits::Edits;
 use super::segments::Linked;
 use crate::error::Malformed;
 use crate::formats::elf::raw::ProgramHeader;
 use crate::formats::elf::resize::Part;
 
-/// What is left of a section's bytes when no other bytes of the file follow it, but memory does: a segment needs some.
-const REST_IN_FRONT_OF_MEMORY: u64 = 16;
 /// The most zeros written to the file to make one segment of two.
 const LARGEST_GAP: u64 = 1 << 18;
 
@@ -90,11 +89,19 @@ impl Guest {
     }
 }
 
+/// What moves to behind a section, in order.
+pub(super) struct Guests {
+    /// The number of the section's change.
+    pub host: usize,
+    /// Whether they stand behind the contents that are appended, and not where the section has been.
+    pub is_appended: bool,
+    pub all: Vec<Guest>,
+}
+
 /// What the caller wants besides.
 #[derive(Default)]
 pub(super) struct Wanted {
-    /// The number of a change whose old place has room for others, and what they are, in order.
-    pub guests: Option<(usize, Vec<Guest>)>,
+    pub guests: Option<Guests>,
     /// How many pairs of segments may become one.
     pub joined: usize,
 }
@@ -135,15 +142,20 @@ pub(super) fn arrange(linked: &Linked<'_>, changes: &[Change], wanted: Wanted) -
 struct Arranging<'a> {
     linked: &'a Linked<'a>,
     changes: &'a [Change],
-    guests: Option<(usize, Vec<Guest>)>,
+    guests: Option<Guests>,
     done: Arranged,
 }
 
 impl Arranging<'_> {
     /// How many bytes are needed where this change's section has been.
     fn kept(&self, number: usize, change: &Change) -> u64 {
-        let guests = self.guests.as_ref().filter(|(host, _)| *host == number).and_then(|(_, guests)| guests.last());
-        guests.map_or(change.stays(), Guest::end)
+        self.guests_of(number, false).last().map_or(change.stays(), Guest::end)
+    }
+
+    /// What moves to behind the appended or the old contents of this change.
+    fn guests_of(&self, number: usize, is_appended: bool) -> &[Guest] {
+        let guests = self.guests.as_ref().filter(|guests| guests.host == number && guests.is_appended == is_appended);
+        guests.map_or(&[], |guests| &guests.all)
     }
 
     /// Puts what is needed of a section, and zeros up to `size`, in place of its old bytes up to `end`.
@@ -153,11 +165,9 @@ impl Arranging<'_> {
         if !change.is_appended {
             parts.push(Part::New(change.place));
         }
-        if let Some((_, guests)) = self.guests.as_ref().filter(|(host, _)| *host == number) {
-            for guest in guests {
-                parts.extend([Part::Zeros(guest.offset.saturating_sub(at)), Part::Old(guest.old.clone())]);
-                at = guest.end();
-            }
+        for guest in self.guests_of(number, false) {
+            parts.extend([Part::Zeros(guest.offset.saturating_sub(at)), Part::Old(guest.old.clone())]);
+            at = guest.end();
         }
         parts.push(Part::Zeros(size.saturating_sub(at)));
         parts.retain(|part| *part != Part::Zeros(0));
@@ -180,7 +190,10 @@ impl Arranging<'_> {
             let end = start + change.old_size();
             let is_last = end == load.file_end;
             if is_last && load.end == load.file_end {
-                self.put_short(number, change)?;
+                // A section without contents should still be in a segment.
+                let kept = if start == load.start && !change.is_appended { kept.max(FILLER) } else { kept };
+                let size = shortest(kept, change.old_size(), self.linked.unit_behind(old_end));
+                self.put(number, change, old_end, size)?;
                 load.file_end = start.checked_add(kept).ok_or(Malformed::new("new contents are too large", old_end))?;
                 load.end = load.file_end;
                 continue;
@@ -188,7 +201,8 @@ impl Arranging<'_> {
             if kept > change.old_size() {
                 return Err(Malformed::new("new contents do not fit where they are to be", change.old.start));
             }
-            let rest = if is_last { (change.old_size() - kept).min(REST_IN_FRONT_OF_MEMORY) } else { 0 };
+            // Memory that follows needs a segment with bytes.
+            let rest = if is_last { (change.old_size() - kept).min(FILLER) } else { 0 };
             let size = shortest(kept, change.old_size() - rest, self.linked.unit_behind(old_end - rest));
             if size == change.old_size() - rest {
                 // No whole page is free.
@@ -308,8 +322,13 @@ impl Arranging<'_> {
             let start = cursor.wrapping_add(distance).checked_next_multiple_of(align(change)).ok_or(fault)?;
             let offset = start.wrapping_sub(distance);
             parts.extend([Part::Zeros(offset - cursor), Part::New(change.place)]);
-            cursor = offset.checked_add(change.size).ok_or(fault)?;
-            end_address = start.checked_add(change.size).ok_or(fault)?;
+            let mut size = change.size;
+            for guest in self.guests_of(number, true) {
+                parts.extend([Part::Zeros(guest.offset.saturating_sub(size)), Part::Old(guest.old.clone())]);
+                size = guest.end();
+            }
+            cursor = offset.checked_add(size).ok_or(fault)?;
+            end_address = start.checked_add(size).ok_or(fault)?;
             if let Some(place) = self.done.appended.get_mut(number) {
                 *place = Some((start, offset));
             }
@@ -359,8 +378,9 @@ fn shortest(kept: u64, old: u64, unit: u64) -> u64 {
     }
 }
 
+/// What appended contents are aligned to: at least as blocks are that move to behind them.
 fn align(change: &Change) -> u64 {
-    if change.header.align.is_power_of_two() { change.header.align } else { 1 }
+    if change.header.align.is_power_of_two() { change.header.align.max(LARGEST_ALIGN) } else { LARGEST_ALIGN }
 }
 
 /// The rights of a segment for this section.

@@ -11,6 +11,8 @@ use super::segments::{Linked, has_bytes};
 use crate::formats::elf::raw::{ProgramHeader, Record};
 use crate::formats::elf::resize::{overlap, range};
 
+/// The largest alignment of what moves.
+pub(super) const LARGEST_ALIGN: u64 = 64;
 /// More than this many bytes are not moved.
 const LARGEST_BLOCK: u64 = 1 << 22;
 /// More than this many blocks behind the table are not chosen among.
@@ -40,7 +42,7 @@ pub(super) fn blocks(linked: &Linked<'_>, with_tables: bool) -> Vec<Block> {
     segments.sort_by_key(|(_, segment)| (segment.offset, std::cmp::Reverse(segment.filesz)));
     for (index, segment) in segments {
         let Ok(old) = range(segment.offset, segment.filesz) else { continue };
-        let align = if segment.align.is_power_of_two() { segment.align.min(64) } else { 1 };
+        let align = if segment.align.is_power_of_two() { segment.align.min(LARGEST_ALIGN) } else { 1 };
         match found.last_mut().filter(|last| old.start < last.old.end) {
             Some(last) => {
                 last.old.end = last.old.end.max(old.end);
@@ -75,7 +77,7 @@ fn tables(linked: &Linked<'_>) -> impl Iterator<Item = Block> {
         let block = Block {
             old: range(header.offset, header.size).ok()?,
             addr: header.addr,
-            align: if header.align.is_power_of_two() { header.align.clamp(8, 64) } else { 8 },
+            align: if header.align.is_power_of_two() { header.align.clamp(8, LARGEST_ALIGN) } else { 8 },
             segments: Vec::new(),
             sections: Vec::new(),
             entry: Some(entry.value_at),

@@ -6,8 +6,11 @@ use object::elf;
 
 use super::segments::{Linked, has_bytes};
 use crate::error::Malformed;
-use crate::formats::elf::raw::SectionHeader;
+use crate::formats::elf::raw::{ProgramHeader, SectionHeader};
 use crate::formats::elf::resize::{Sizes, range};
+
+/// How many bytes a segment keeps, at most, of which no section has any: those of a section without contents.
+pub(super) const FILLER: u64 = 16;
 
 /// A section that gets other contents.
 #[derive(Debug)]
@@ -17,7 +20,7 @@ pub(super) struct Change {
     /// Its place in the caller's list of contents.
     pub place: usize,
     pub header: SectionHeader,
-    /// Its bytes in the old file.
+    /// Its bytes in the old file, and what only fills its segment behind them.
     pub old: Range<u64>,
     /// Its new size.
     pub size: u64,
@@ -55,7 +58,7 @@ pub(super) fn changes(linked: &Linked<'_>, sizes: &Sizes) -> Result<Vec<Change>,
             section: *index,
             place: *place,
             header,
-            old: range(header.offset, header.size)?,
+            old: old_range(linked, *index, &header, load.map(|(_, load)| load))?,
             size: *size,
             load: load.map(|(segment, _)| segment),
             is_appended: false,
@@ -65,6 +68,21 @@ pub(super) fn changes(linked: &Linked<'_>, sizes: &Sizes) -> Result<Vec<Change>,
     }
     all.sort_by_key(|change| (change.old.start, change.old.end));
     Ok(all)
+}
+
+/// The old bytes of a section, with those behind it that only fill its segment.
+fn old_range(
+    linked: &Linked<'_>,
+    index: usize,
+    header: &SectionHeader,
+    load: Option<&ProgramHeader>,
+) -> Result<Range<u64>, Malformed> {
+    let own = range(header.offset, header.size)?;
+    let Some(load) = load.filter(|load| load.memsz == load.filesz) else { return Ok(own) };
+    let end = load.offset.saturating_add(load.filesz);
+    let is_alone = linked.next_section(own.end, index).is_none_or(|next| next.offset >= end);
+    let is_filled = is_alone && end.checked_sub(own.end).is_some_and(|more| more <= FILLER);
+    Ok(if is_filled { own.start..end } else { own })
 }
 
 /// Whether the section is the last of the last segment, so that it can grow where it is.
