@@ -2,6 +2,7 @@
 //! another reader.
 
 mod linked;
+mod linkers;
 mod sample;
 
 use object::{Object as _, ObjectSection as _};
