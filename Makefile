@@ -74,7 +74,7 @@ test: $(SETUP)
 
 # The same with the longest tests in full: what `make test` cuts short it tells at the end.
 test-long: $(SETUP)
-	@OFFLD_TEST_LONG=1 OFFLD_TEST_SIZES=1 $(MAKE) --no-print-directory test
+	@OFFLD_TEST_LONG=1 OFFLD_TEST_SIZES=1 OFFLD_TEST_PARTS=1 $(MAKE) --no-print-directory test
 
 test-no-llvm: $(SETUP)
 	$(CARGO) test --no-default-features --no-fail-fast --lib

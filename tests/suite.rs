@@ -32,6 +32,8 @@ mod drivers;
 mod dry_run;
 #[path = "suite/early_linker.rs"]
 mod early_linker;
+#[path = "suite/edit/mod.rs"]
+mod edit;
 #[path = "suite/effort.rs"]
 mod effort;
 #[path = "suite/fat_objects.rs"]
@@ -105,6 +107,7 @@ fn main() -> ExitCode {
     trials.extend(coff::trials());
     trials.extend(composed::trials());
     trials.extend(drivers::trials());
+    trials.extend(edit::trials());
     trials.extend(fat_objects::trials());
     trials.extend(faults::trials());
     trials.extend(dry_run::trials());

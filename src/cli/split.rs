@@ -47,27 +47,33 @@ pub(super) struct Options {
 /// Runs `offld split`.
 pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
-    let mut failed = false;
-    let mut text = String::new();
+    let mut told = Told::default();
     for path in &options.files {
         let done = if path.is_dir() {
-            folder(path, &options.dir, options, &session, &mut text)
+            folder(path, &options.dir, options, &session, &mut told)
         } else {
             let name = path.file_name().with_context(|| format!("{}: has no name", path.display()));
-            name.and_then(|name| one(path, &options.dir.join(name), options, &session, &mut text))
+            name.and_then(|name| one(path, &options.dir.join(name), options, &session, &mut told.text))
         };
         if let Err(error) = done {
             session.signals.check()?;
-            shell.error(&error::chain(&error));
-            failed = true;
+            told.errors.push(error::chain(&error));
         }
     }
-    shell::print(&text).map_err(with_status)?;
-    if failed { Err(Silent { status: FAILED }.into()) } else { Ok(()) }
+    shell::print(&told.text).map_err(with_status)?;
+    told.errors.iter().for_each(|error| shell.error(error));
+    if told.errors.is_empty() { Ok(()) } else { Err(Silent { status: FAILED }.into()) }
 }
 
-/// Takes everything in a folder apart. Links stay links.
-fn folder(from: &Path, to: &Path, options: &Options, session: &Session, text: &mut String) -> Result<()> {
+/// What is told in the end.
+#[derive(Default)]
+struct Told {
+    text: String,
+    errors: Vec<String>,
+}
+
+/// Takes everything in a folder apart. Links stay links. What is wrong with a file is told, and the others are taken apart.
+fn folder(from: &Path, to: &Path, options: &Options, session: &Session, told: &mut Told) -> Result<()> {
     let context = || from.display().to_string();
     fs::create_dir_all(to).with_context(|| to.display().to_string())?;
     let mut entries = fs::read_dir(from).and_then(Iterator::collect::<std::io::Result<Vec<_>>>).with_context(context)?;
@@ -76,12 +82,14 @@ fn folder(from: &Path, to: &Path, options: &Options, session: &Session, text: &m
         let (path, place) = (entry.path(), to.join(entry.file_name()));
         let kind = entry.file_type().with_context(|| path.display().to_string())?;
         if kind.is_dir() {
-            folder(&path, &place, options, session, text)?;
+            folder(&path, &place, options, session, told)?;
         } else if kind.is_symlink() {
             let _ = fs::remove_file(&place);
             symlink(fs::read_link(&path)?, &place).with_context(|| place.display().to_string())?;
         } else if kind.is_file() {
-            one(&path, &place, options, session, text)?;
+            let done = one(&path, &place, options, session, &mut told.text);
+            session.signals.check()?;
+            told.errors.extend(done.err().map(|error| error::chain(&error)));
         }
     }
     Ok(())

@@ -10,6 +10,7 @@ use crate::support::{Work, offld};
 
 impl Drop for Work {
     fn drop(&mut self) {
+        crate::edit::everywhere::there_and_back(self);
         if std::env::var_os("OFFLD_TEST_SIZES").is_none() || std::thread::panicking() {
             return;
         }

@@ -1,0 +1,116 @@
+//! Finished files that are changed: `offld prune`, `split`, `merge`, `replace`, `recompress`.
+
+pub(crate) mod everywhere;
+mod prune;
+mod replace;
+mod split;
+
+use std::path::Path;
+
+use libtest_mimic::{Failed, Trial};
+use serde_json::Value;
+
+use super::support::{Work, llvm, made, offld, output, run, run_offloaded, shown, text};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    [prune::trials(), split::trials(), replace::trials()].into_iter().flatten().collect()
+}
+
+/// A program that says where its target region ran.
+const SOURCE: &str = "#include <stdio.h>\n#include <omp.h>\nint main(void) {\n  int host = 1, sum = 0;\n\
+    #pragma omp target map(tofrom : host, sum)\n  { host = omp_is_initial_device(); for (int i = 0; i < 100; i++) sum += i; }\n  \
+    printf(\"%d %s\\n\", sum, host ? \"host\" : \"device\");\n  return sum != 4950;\n}\n";
+
+/// What makes clang compile for the CPU and for an AMD GPU.
+const TWO: [&str; 6] = [
+    "-fopenmp",
+    "-fopenmp-targets=x86_64-pc-linux-gnu,amdgcn-amd-amdhsa",
+    "-Xopenmp-target=amdgcn-amd-amdhsa",
+    "-march=gfx90a",
+    "-nogpulib",
+    "-O1",
+];
+
+/// A HIP file of two kernels that needs no header.
+const HIP: &str = "#define __global__ __attribute__((global))\n\
+    struct dim3 { unsigned x, y, z; dim3(unsigned a = 1) : x(a), y(1), z(1) {} };\n\
+    extern \"C\" int __hipPushCallConfiguration(dim3, dim3, unsigned long = 0, void *s = nullptr);\n\
+    extern \"C\" int __hipPopCallConfiguration(dim3 *, dim3 *, unsigned long *, void **);\n\
+    extern \"C\" int hipLaunchKernel(const void *, dim3, dim3, void **, unsigned long, void *);\n\
+    __global__ void first(int *p) { p[1] += 3; }\n__global__ void second(float *p) { p[0] *= 2.5f; }\n\
+    void both(int *p) { first<<<1, 1>>>(p); second<<<1, 1>>>((float *)p); }\n";
+
+/// What `offld WORDS` writes to stdout. It must succeed.
+fn said<'a>(work: &Work, words: impl IntoIterator<Item = &'a str>) -> Result<String, Failed> {
+    let mut command = work.command(offld());
+    run(command.args(words))
+}
+
+/// What `offld WORDS` says on stderr. It must fail with status 2.
+fn refused<'a>(work: &Work, words: impl IntoIterator<Item = &'a str>) -> Result<String, Failed> {
+    let mut command = work.command(offld());
+    let ended = output(command.args(words))?;
+    if ended.status.code() == Some(2) { Ok(text(&ended.stderr)) } else { Err(shown(&command, &ended).into()) }
+}
+
+/// The images of a file: kinds, device and digest of each.
+fn images(work: &Work, file: &str) -> Result<Vec<String>, Failed> {
+    let text = said(work, ["inspect", "--json", file])?;
+    let json: Value = serde_json::from_str(&text)?;
+    let images = json["files"][0]["images"].as_array().cloned().unwrap_or_default();
+    let one = |image: &Value| format!("{} {} {} {}", image["kinds"], image["triple"], image["target"], image["sha256"]);
+    Ok(images.iter().map(one).collect())
+}
+
+/// The devices of the images of a file.
+fn targets(work: &Work, file: &str) -> Result<String, Failed> {
+    let text = said(work, ["inspect", "--json", file])?;
+    let json: Value = serde_json::from_str(&text)?;
+    let images = json["files"][0]["images"].as_array().cloned().unwrap_or_default();
+    let device = images.iter().filter(|image| image["kinds"][0] != "host").map(|image| {
+        let name = |key: &str| image[key].as_str().unwrap_or_default().to_owned();
+        Some(name("target")).filter(|name| !name.is_empty() && name != "generic").unwrap_or_else(|| name("triple"))
+    });
+    Ok(device.collect::<Vec<_>>().join(" "))
+}
+
+/// Makes `main.o` for the CPU and for gfx90a.
+fn object(work: &Work) -> Result<(), Failed> {
+    work.file("main.c", SOURCE);
+    run(work.command(llvm("clang")).args(TWO).args(["-c", "main.c", "-o", "main.o"]))?;
+    Ok(())
+}
+
+/// Links `main.o` to `name`, with these words more.
+fn program(work: &Work, name: &str, words: &[&str]) -> Result<(), Failed> {
+    let mut link = work.command(llvm("clang"));
+    link.args(TWO).args(["-Xoffload-linker", "-z", "-Xoffload-linker", "undefs", "main.o", "-o", name]);
+    run(link.arg("-B").arg(&made().links).args(words))?;
+    Ok(())
+}
+
+/// Makes `kernels.o` for three AMD GPUs, with HIP.
+fn hip_object(work: &Work, words: &[&str]) -> Result<(), Failed> {
+    work.file("kernels.hip", HIP);
+    let archs = ["--offload-arch=gfx90a", "--offload-arch=gfx908", "--offload-arch=gfx1100"];
+    let mut compile = work.command(llvm("clang++"));
+    compile.args(["-x", "hip", "-nogpulib", "-nogpuinc", "-O1", "-cuid=1"]).args(archs).args(words);
+    run(compile.args(["-c", "kernels.hip", "-o", "kernels.o"]))?;
+    Ok(())
+}
+
+/// What a program with an OpenMP device says; it must have one.
+fn ran(work: &Work, name: &str) -> Result<String, Failed> {
+    run_offloaded(work.command(work.path().join(name)).env("LD_LIBRARY_PATH", "/usr/lib/llvm-22/lib"))
+}
+
+/// A failure unless both files have the same bytes.
+fn same(one: &Path, other: &Path) -> Result<(), Failed> {
+    let (first, second) = (std::fs::read(one)?, std::fs::read(other)?);
+    if first == second {
+        return Ok(());
+    }
+    let at = first.iter().zip(&second).take_while(|(one, other)| one == other).count();
+    Err(format!("{} ({} bytes) and {} ({} bytes) differ at {at:#x}", one.display(), first.len(), other.display(), second.len())
+        .into())
+}

@@ -1,0 +1,227 @@
+//! `offld prune`: what stays runs as before, and what goes is out of the file.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+use libtest_mimic::{Failed, Trial};
+
+use super::{hip_object, images, object, program, ran, refused, said, targets};
+use crate::support::{
+    Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, llvm, made, output, passed, run, with_llvm,
+};
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        with_llvm("edit::prune::objects_and_archives_link_and_run", objects_and_archives),
+        with_llvm("edit::prune::a_pruned_program_runs", programs),
+        with_llvm("edit::prune::a_pruned_program_is_as_large_as_one_that_never_had_more", sizes),
+        with_llvm("edit::prune::hip_bundles_lose_entries", hip),
+        with_llvm("edit::prune::the_last_image_stays", last_image),
+        with_llvm("edit::prune::attributes_stay_and_links_are_followed", attributes),
+        with_llvm("edit::prune::hard_links_and_signatures_need_force", force),
+        with_llvm("edit::prune::a_dry_run_writes_nothing", dry_run),
+        with_llvm("edit::prune::a_new_build_id_is_another", build_id),
+        with_llvm("edit::prune::folders_are_copied_whole", folders),
+        with_llvm("edit::prune::zip_files_keep_their_records", wheels),
+    ]
+}
+
+const CPU: &str = "x86_64-pc-linux-gnu";
+
+fn objects_and_archives() -> Outcome {
+    let work = Work::new();
+    object(&work)?;
+    said(&work, ["prune", "--keep", "cpu", "main.o", "-o", "small.o"])?;
+    expect_equal("images", CPU, &targets(&work, "small.o")?)?;
+    run(work.command(llvm("llvm-ar")).args(["rcs", "both.a", "main.o"]))?;
+    let told = said(&work, ["prune", "--drop", "gfx*", "both.a", "-o", "small.a"])?;
+    expect_in(&told, "1 of 2 images dropped: gfx90a")?;
+    expect_equal("images", CPU, &targets(&work, "small.a")?)?;
+    for (input, name) in [("small.o", "of_object"), ("small.a", "of_archive")] {
+        let mut link = work.command(llvm("clang"));
+        link.args(["-fopenmp", "-fopenmp-targets=x86_64-pc-linux-gnu", "-B"]).arg(&made().links);
+        run(link.args(["-Wl,--whole-archive", input, "-Wl,--no-whole-archive", "-o", name]))?;
+        expect_equal("output", "4950 device\n", &ran(&work, name)?)?;
+    }
+    passed()
+}
+
+fn programs() -> Outcome {
+    let work = Work::new();
+    object(&work)?;
+    for (name, words) in
+        [("pie", &["-pie"][..]), ("fixed", &["-no-pie"]), ("bfd", &["-fuse-ld=bfd"]), ("relr", &["-Wl,-z,pack-relative-relocs"])]
+    {
+        program(&work, name, words)?;
+        said(&work, ["prune", "--keep", "cpu", name, "--in-place"])?;
+        expect_equal("images", CPU, &targets(&work, name)?)?;
+        expect_equal(name, "4950 device\n", &ran(&work, name)?)?;
+        run(work.command("strip").arg(name))?;
+        expect_equal(name, "4950 device\n", &ran(&work, name)?)?;
+        // Again, of a file without symbols: nothing is left to take.
+        expect_in(&said(&work, ["prune", "--keep", "cpu", name, "--in-place"])?, "as it was")?;
+    }
+    work.expect_no_temps()?;
+    passed()
+}
+
+fn sizes() -> Outcome {
+    let work = Work::new();
+    object(&work)?;
+    program(&work, "both", &[])?;
+    said(&work, ["prune", "--keep", "cpu", "both", "-o", "pruned"])?;
+    said(&work, ["prune", "--keep", "cpu", "main.o", "-o", "small.o"])?;
+    let mut link = work.command(llvm("clang"));
+    link.args(["-fopenmp", "-fopenmp-targets=x86_64-pc-linux-gnu", "-B"]).arg(&made().links);
+    run(link.args(["small.o", "-o", "one"]))?;
+    let size = |name: &str| std::fs::metadata(work.path().join(name)).map(|meta| meta.len());
+    let (pruned, one) = (size("pruned")?, size("one")?);
+    ensure(pruned.abs_diff(one) <= 4 * 4096, || format!("{pruned} bytes, and a build without the image has {one}"))?;
+    passed()
+}
+
+fn hip() -> Outcome {
+    let work = Work::new();
+    for words in [&[][..], &["--offload-compress"]] {
+        hip_object(&work, words)?;
+        let all = images(&work, "kernels.o")?;
+        said(&work, ["prune", "--keep", "gfx90a,gfx1100", "kernels.o", "-o", "small.o"])?;
+        let kept: Vec<String> = all.into_iter().filter(|image| !image.contains("gfx908")).collect();
+        expect_equal("images", &kept.join("\n"), &images(&work, "small.o")?.join("\n"))?;
+    }
+    passed()
+}
+
+fn last_image() -> Outcome {
+    let work = Work::new();
+    object(&work)?;
+    program(&work, "both", &[])?;
+    let before = std::fs::read(work.path().join("both"))?;
+    for file in ["main.o", "both"] {
+        let told = refused(&work, ["prune", "--keep", "gfx1201", file, "-o", "none"])?;
+        expect_in(&told, "would lose its last image")?;
+        expect_in(&told, "no image is for `gfx1201`")?;
+        expect_no_file(&work.path().join("none"))?;
+    }
+    said(&work, ["prune", "--keep", "gfx1201", "--allow-empty", "both", "-o", "none"])?;
+    let ended = output(work.command(work.path().join("none")).env("LD_LIBRARY_PATH", "/usr/lib/llvm-22/lib"))?;
+    expect_equal("output", "4950 host\n", &String::from_utf8_lossy(&ended.stdout))?;
+    ensure(std::fs::read(work.path().join("both"))? == before, || "the old file changed")?;
+    passed()
+}
+
+fn attributes() -> Outcome {
+    let work = Work::new();
+    object(&work)?;
+    program(&work, "both", &[])?;
+    let path = work.path().join("both");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o750))?;
+    std::os::unix::fs::symlink("both", work.path().join("link"))?;
+    let has = run(work.command("setfattr").args(["-n", "user.note", "-v", "text", "both"])).is_ok();
+    said(&work, ["prune", "--keep", "cpu", "--in-place", "link"])?;
+    let meta = std::fs::metadata(&path)?;
+    expect_equal("mode", "750", &format!("{:o}", meta.mode() & 0o7777))?;
+    ensure(work.path().join("link").is_symlink(), || "the link is a file now")?;
+    if has {
+        let note = run(work.command("getfattr").args(["-n", "user.note", "--only-values", "both"]))?;
+        expect_equal("attribute", "text", &note)?;
+    }
+    expect_equal("output", "4950 device\n", &ran(&work, "both")?)?;
+    said(&work, ["prune", "--drop", "cpu", "--allow-empty", "both", "-o", "other"])?;
+    expect_equal("mode", "750", &format!("{:o}", std::fs::metadata(work.path().join("other"))?.mode() & 0o7777))?;
+    passed()
+}
+
+fn force() -> Outcome {
+    let work = Work::new();
+    object(&work)?;
+    std::fs::hard_link(work.path().join("main.o"), work.path().join("again.o"))?;
+    let told = refused(&work, ["prune", "--keep", "cpu", "--in-place", "main.o"])?;
+    expect_in(&told, "2 hard links")?;
+    said(&work, ["prune", "--keep", "cpu", "--in-place", "--force", "main.o"])?;
+    expect_equal("images", CPU, &targets(&work, "main.o")?)?;
+    let mut signed = std::fs::read(work.path().join("again.o"))?;
+    signed.extend(b"~Module signature appended~\n");
+    work.file("signed.o", signed);
+    expect_in(&refused(&work, ["prune", "--keep", "cpu", "signed.o", "-o", "out.o"])?, "it is signed")?;
+    said(&work, ["prune", "--keep", "cpu", "--force", "signed.o", "-o", "out.o"])?;
+    passed()
+}
+
+fn dry_run() -> Outcome {
+    let work = Work::new();
+    object(&work)?;
+    let before = std::fs::read(work.path().join("main.o"))?;
+    let told = said(&work, ["prune", "--keep", "cpu", "--dry-run", "main.o"])?;
+    expect_in(&told, "1 of 2 images dropped: gfx90a")?;
+    ensure(std::fs::read(work.path().join("main.o"))? == before, || "the file changed")?;
+    passed()
+}
+
+fn build_id() -> Outcome {
+    let work = Work::new();
+    object(&work)?;
+    program(&work, "both", &["-Wl,--build-id"])?;
+    let id = |name: &str| -> Result<String, Failed> {
+        let notes = run(work.command(llvm("llvm-readelf")).args(["-n", name]))?;
+        Ok(notes.lines().find(|line| line.contains("Build ID")).unwrap_or_default().trim().to_owned())
+    };
+    said(&work, ["prune", "--keep", "cpu", "both", "-o", "same"])?;
+    said(&work, ["prune", "--keep", "cpu", "--new-build-id", "both", "-o", "other"])?;
+    let (old, same, other) = (id("both")?, id("same")?, id("other")?);
+    expect_equal("build id", &old, &same)?;
+    ensure(!old.is_empty() && other.len() == old.len() && other != old, || format!("`{old}` and `{other}`"))?;
+    expect_equal("output", "4950 device\n", &ran(&work, "other")?)?;
+    passed()
+}
+
+fn folders() -> Outcome {
+    let work = Work::new();
+    object(&work)?;
+    program(&work, "in/bin/program", &[]).or_else(|_| {
+        std::fs::create_dir_all(work.path().join("in/bin"))?;
+        program(&work, "in/bin/program", &[])
+    })?;
+    work.file("in/share/read.me", "text");
+    std::os::unix::fs::symlink("../bin/program", work.path().join("in/share/link"))?;
+    said(&work, ["prune", "--keep", "cpu", "in", "-d", "out"])?;
+    expect_equal("output", "4950 device\n", &ran(&work, "out/bin/program")?)?;
+    expect_equal("images", CPU, &targets(&work, "out/bin/program")?)?;
+    expect_equal("text", "text", &std::fs::read_to_string(work.path().join("out/share/read.me"))?)?;
+    ensure(work.path().join("out/share/link").is_symlink(), || "the link is no link")?;
+    passed()
+}
+
+fn wheels() -> Outcome {
+    let work = Work::new();
+    object(&work)?;
+    program(&work, "library.so", &["-shared", "-fPIC"])?;
+    work.file(
+        "make.py",
+        "import base64, hashlib, zipfile\n\
+         data = open('library.so', 'rb').read()\n\
+         of = lambda data: 'sha256=' + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b'=').decode()\n\
+         with zipfile.ZipFile('some-1.0-py3-none-any.whl', 'w') as wheel:\n\
+         \x20   wheel.writestr('some/__init__.py', 'x = 1\\n', zipfile.ZIP_DEFLATED)\n\
+         \x20   wheel.writestr('some/library.so', data, zipfile.ZIP_DEFLATED)\n\
+         \x20   wheel.writestr('some/stored.so', data, zipfile.ZIP_STORED)\n\
+         \x20   record = ''.join(f'some/{name},{of(data)},{len(data)}\\n' for name in ['library.so', 'stored.so'])\n\
+         \x20   wheel.writestr('some-1.0.dist-info/RECORD', record + 'some-1.0.dist-info/RECORD,,\\n')\n",
+    );
+    run(work.command("python3").arg("make.py"))?;
+    said(&work, ["prune", "--keep", "cpu", "some-1.0-py3-none-any.whl", "-d", "out"])?;
+    expect_equal("images", &[CPU; 2].join(" "), &targets(&work, "out/some-1.0-py3-none-any.whl")?)?;
+    work.file(
+        "check.py",
+        "import base64, csv, hashlib, io, zipfile\n\
+         wheel = zipfile.ZipFile('out/some-1.0-py3-none-any.whl')\n\
+         assert wheel.testzip() is None\n\
+         for path, digest, size in csv.reader(io.StringIO(wheel.read('some-1.0.dist-info/RECORD').decode())):\n\
+         \x20   if digest:\n\
+         \x20       data = wheel.read(path)\n\
+         \x20       own = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b'=').decode()\n\
+         \x20       assert digest == 'sha256=' + own and len(data) == int(size), path\n\
+         \x20       print(path)\n",
+    );
+    expect_equal("members", "some/library.so\nsome/stored.so\n", &run(work.command("python3").arg("check.py"))?)?;
+    passed()
+}

@@ -1,0 +1,91 @@
+//! `offld replace` and `recompress`: other bytes in the places of images, and other streams around them.
+
+use libtest_mimic::Trial;
+
+use super::{hip_object, images, object, program, ran, refused, said};
+use crate::support::{Outcome, Work, ensure, expect_equal, expect_in, llvm, passed, run, with_llvm};
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        with_llvm("edit::replace::an_image_of_a_program_is_another_one", program_image),
+        with_llvm("edit::replace::images_in_bundles_get_any_size", bundles),
+        with_llvm("edit::replace::what_is_for_another_device_is_refused", another_device),
+        with_llvm("edit::recompress::the_images_stay", recompress),
+    ]
+}
+
+fn program_image() -> Outcome {
+    let work = Work::new();
+    object(&work)?;
+    program(&work, "both", &[])?;
+    said(&work, ["inspect", "--extract", "images", "both"])?;
+    let cpu = std::fs::read_dir(work.path().join("images"))?.filter_map(Result::ok);
+    let cpu = cpu.map(|entry| entry.path()).find(|path| path.display().to_string().contains("x86_64")).ok_or("no image")?;
+    // Without symbols it is smaller, and with zeros behind it larger.
+    run(work.command(llvm("llvm-strip")).arg(&cpu).args(["-o", "small.img"]))?;
+    let mut large = std::fs::read(&cpu)?;
+    large.resize(large.len() + 100_000, 0);
+    work.file("large.img", large);
+    for image in ["small.img", "large.img"] {
+        said(&work, ["replace", "both", "--image", &format!("0={image}"), "-o", "new"])?;
+        expect_equal("output", "4950 device\n", &ran(&work, "new")?)?;
+        let size = std::fs::metadata(work.path().join(image))?.len();
+        expect_in(&said(&work, ["inspect", "--json", "new"])?, &format!("\"size\": {size}"))?;
+    }
+    passed()
+}
+
+fn bundles() -> Outcome {
+    let work = Work::new();
+    for words in [&[][..], &["--offload-compress"]] {
+        hip_object(&work, words)?;
+        said(&work, ["inspect", "--extract", "images", "kernels.o"])?;
+        let image = std::fs::read_dir(work.path().join("images"))?.filter_map(Result::ok).map(|entry| entry.path());
+        let image = image.into_iter().find(|path| path.display().to_string().contains("gfx908")).ok_or("no image")?;
+        let mut bytes = std::fs::read(&image)?;
+        bytes.resize(bytes.len() + 9999, 0);
+        work.file("larger.hsaco", bytes);
+        let before = images(&work, "kernels.o")?;
+        said(&work, ["replace", "kernels.o", "--image", "2=larger.hsaco", "-o", "new.o"])?;
+        let after = images(&work, "new.o")?;
+        for (number, (one, other)) in before.iter().zip(&after).enumerate() {
+            ensure((one == other) != (number == 2), || format!("image {number}: {one}, {other}"))?;
+        }
+        std::fs::remove_dir_all(work.path().join("images"))?;
+    }
+    passed()
+}
+
+fn another_device() -> Outcome {
+    let work = Work::new();
+    hip_object(&work, &[])?;
+    said(&work, ["inspect", "--extract", "images", "kernels.o"])?;
+    let image = std::fs::read_dir(work.path().join("images"))?.filter_map(Result::ok).map(|entry| entry.path());
+    let image = image.into_iter().find(|path| path.display().to_string().contains("gfx908")).ok_or("no image")?;
+    let word = format!("1={}", image.display());
+    let told = refused(&work, ["replace", "kernels.o", "--image", &word, "-o", "new.o"])?;
+    expect_in(&told, "is for gfx908, and image 1 is for gfx1100")?;
+    said(&work, ["replace", "kernels.o", "--image", &word, "--force", "-o", "new.o"])?;
+    expect_in(&refused(&work, ["replace", "kernels.o", "--image", "77=kernels.o", "-o", "new.o"])?, "there is no image 77")?;
+    passed()
+}
+
+fn recompress() -> Outcome {
+    let work = Work::new();
+    hip_object(&work, &["--offload-compress"])?;
+    let before = images(&work, "kernels.o")?;
+    for level in ["1", "19", "22"] {
+        said(&work, ["recompress", "--level", level, "kernels.o", "-o", "new.o"])?;
+        let mut after = images(&work, "new.o")?;
+        after.sort();
+        let mut sorted = before.clone();
+        sorted.sort();
+        expect_equal("images", &sorted.join("\n"), &after.join("\n"))?;
+        // LLVM's own reader takes them.
+        let section = ["--dump-section=.hip_fatbin=bundle", "new.o", "copy.o"];
+        run(work.command(llvm("llvm-objcopy")).args(section))?;
+        let listed = run(work.command(llvm("clang-offload-bundler")).args(["-type=o", "-list", "-input=bundle"]))?;
+        expect_in(&listed, "gfx1100")?;
+    }
+    passed()
+}

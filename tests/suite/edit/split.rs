@@ -1,0 +1,198 @@
+//! `offld split` and `merge`: what is put together is the old file, and what is not of it is refused.
+
+use libtest_mimic::{Failed, Trial};
+
+use super::{hip_object, images, object, program, ran, refused, said, same};
+use crate::support::{Outcome, Work, expect_equal, expect_in, expect_no_file, llvm, passed, run, with_llvm};
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        with_llvm("edit::split::programs_objects_and_archives_come_back", comes_back),
+        with_llvm("edit::split::compressed_bundles_come_back", compressed),
+        with_llvm("edit::split::streams_of_others_are_kept_if_asked", keep_original),
+        with_llvm("edit::split::folders_come_back", folders),
+        with_llvm("edit::split::parts_of_another_build_are_refused", another_build),
+        with_llvm("edit::split::two_parts_for_one_device_are_refused", twice),
+        with_llvm("edit::split::a_device_without_a_part_is_named", missing_part),
+        with_llvm("edit::split::damaged_parts_are_refused", damaged),
+        with_llvm("edit::split::what_is_no_part_is_refused", no_part),
+        with_llvm("edit::split::parts_of_another_version_are_refused", another_version),
+    ]
+}
+
+/// Merges the parts of `name` in `folder` to `out`.
+fn merge(work: &Work, folder: &str, name: &str, out: &str) -> Result<String, Failed> {
+    let parts = parts(work, folder, name)?;
+    said(work, ["merge", "-o", out].into_iter().chain(parts.iter().map(String::as_str)))
+}
+
+/// The host part of `name` and all others.
+fn parts(work: &Work, folder: &str, name: &str) -> Result<Vec<String>, Failed> {
+    let mut parts = Vec::new();
+    for entry in std::fs::read_dir(work.path().join(folder))? {
+        let file = entry?.file_name().to_string_lossy().into_owned();
+        if file.strip_prefix(name).is_some_and(|rest| rest == ".host" || (rest.starts_with('.') && rest.ends_with(".part"))) {
+            parts.push(format!("{folder}/{file}"));
+        }
+    }
+    parts.sort();
+    Ok(parts)
+}
+
+fn comes_back() -> Outcome {
+    let work = Work::new();
+    object(&work)?;
+    program(&work, "both", &[])?;
+    run(work.command(llvm("llvm-ar")).args(["rcs", "both.a", "main.o"]))?;
+    for file in ["main.o", "both", "both.a"] {
+        let told = said(&work, ["split", file, "-d", "parts"])?;
+        expect_in(&told, "gfx90a")?;
+        merge(&work, "parts", file, "back")?;
+        same(&work.path().join(file), &work.path().join("back"))?;
+    }
+    merge(&work, "parts", "both", "back")?;
+    expect_equal("output", "4950 device\n", &ran(&work, "back")?)?;
+    work.expect_no_temps()?;
+    passed()
+}
+
+fn compressed() -> Outcome {
+    let work = Work::new();
+    hip_object(&work, &["--offload-compress"])?;
+    // Made by the compressor of this program, it can be made again.
+    said(&work, ["recompress", "--level", "3", "kernels.o", "-o", "own.o"])?;
+    said(&work, ["split", "own.o", "-d", "parts"])?;
+    merge(&work, "parts", "own.o", "back.o")?;
+    same(&work.path().join("own.o"), &work.path().join("back.o"))?;
+    // Of another release it may be that it can not: then the contents are the same.
+    said(&work, ["split", "kernels.o", "-d", "parts"])?;
+    merge(&work, "parts", "kernels.o", "back.o")?;
+    expect_equal("images", &images(&work, "kernels.o")?.join("\n"), &images(&work, "back.o")?.join("\n"))?;
+    passed()
+}
+
+fn keep_original() -> Outcome {
+    let work = Work::new();
+    hip_object(&work, &["--offload-compress"])?;
+    object(&work)?;
+    run(work.command(llvm("llvm-ar")).args(["rcs", "both.a", "main.o", "kernels.o"]))?;
+    said(&work, ["split", "--keep-original", "both.a", "-d", "parts"])?;
+    merge(&work, "parts", "both.a", "back.a")?;
+    same(&work.path().join("both.a"), &work.path().join("back.a"))?;
+    passed()
+}
+
+fn folders() -> Outcome {
+    let work = Work::new();
+    object(&work)?;
+    std::fs::create_dir_all(work.path().join("in/bin"))?;
+    program(&work, "in/bin/program", &[])?;
+    work.file("in/lib/read.me", "text");
+    std::fs::copy(work.path().join("main.o"), work.path().join("in/lib/main.o"))?;
+    std::os::unix::fs::symlink("main.o", work.path().join("in/lib/link.o"))?;
+    said(&work, ["split", "in", "-d", "parts"])?;
+    expect_no_file(&work.path().join("parts/lib/main.o"))?;
+    said(&work, ["merge", "parts", "-d", "out"])?;
+    run(work.command("diff").args(["-r", "--no-dereference", "in", "out"]))?;
+    passed()
+}
+
+/// Two builds, `one` and `other`, taken apart.
+fn two_builds(work: &Work) -> Result<(), Failed> {
+    object(work)?;
+    program(work, "one", &[])?;
+    said(work, ["split", "one", "-d", "first"])?;
+    program(work, "one", &["-Wl,--build-id"])?;
+    said(work, ["split", "one", "-d", "second"])?;
+    program(work, "other", &[])?;
+    said(work, ["split", "other", "-d", "third"])?;
+    Ok(())
+}
+
+fn another_build() -> Outcome {
+    let work = Work::new();
+    two_builds(&work)?;
+    let cpu = "x86_64-pc-linux-gnu.part";
+    let own = format!("first/one.{cpu}");
+    for (part, why) in
+        [("second/one.gfx90a.part", "another build of `one`"), ("third/other.gfx90a.part", "`other`, and not of `one`")]
+    {
+        let told = refused(&work, ["merge", "first/one.host", &own, part, "-o", "out"])?;
+        expect_in(&told, part)?;
+        expect_in(&told, why)?;
+        expect_no_file(&work.path().join("out"))?;
+    }
+    let told = refused(&work, ["merge", "first/one.host", "second/one.host", "-o", "out"])?;
+    expect_in(&told, "is a host part, and")?;
+    passed()
+}
+
+fn twice() -> Outcome {
+    let work = Work::new();
+    object(&work)?;
+    said(&work, ["split", "main.o", "-d", "parts"])?;
+    std::fs::copy(work.path().join("parts/main.o.gfx90a.part"), work.path().join("again.part"))?;
+    let all = parts(&work, "parts", "main.o")?;
+    let told = refused(&work, ["merge", "-o", "out", "again.part"].into_iter().chain(all.iter().map(String::as_str)))?;
+    expect_in(&told, "are both for gfx90a")?;
+    passed()
+}
+
+fn missing_part() -> Outcome {
+    let work = Work::new();
+    object(&work)?;
+    said(&work, ["split", "main.o", "-d", "parts"])?;
+    let told = refused(&work, ["merge", "parts/main.o.host", "-o", "out"])?;
+    expect_in(&told, "no part is given for")?;
+    expect_in(&told, "gfx90a")?;
+    passed()
+}
+
+fn damaged() -> Outcome {
+    let work = Work::new();
+    object(&work)?;
+    said(&work, ["split", "main.o", "-d", "parts"])?;
+    let all = parts(&work, "parts", "main.o")?;
+    for part in &all {
+        let path = work.path().join(part);
+        let old = std::fs::read(&path)?;
+        let mut new = old.clone();
+        let last = new.len() - 200;
+        new[last] ^= 1;
+        std::fs::write(&path, &new)?;
+        let told = refused(&work, ["merge", "-o", "out"].into_iter().chain(all.iter().map(String::as_str)))?;
+        expect_in(&told, part)?;
+        expect_in(&told, "damaged")?;
+        expect_no_file(&work.path().join("out"))?;
+        std::fs::write(&path, old)?;
+    }
+    passed()
+}
+
+fn no_part() -> Outcome {
+    let work = Work::new();
+    object(&work)?;
+    said(&work, ["split", "main.o", "-d", "parts"])?;
+    let told = refused(&work, ["merge", "parts/main.o.host", "main.o", "-o", "out"])?;
+    expect_in(&told, "main.o: is no part that `offld split` has made")?;
+    passed()
+}
+
+fn another_version() -> Outcome {
+    let work = Work::new();
+    object(&work)?;
+    said(&work, ["split", "main.o", "-d", "parts"])?;
+    for file in parts(&work, "parts", "main.o")? {
+        let path = work.path().join(&file);
+        let old = std::fs::read(&path)?;
+        let at = old.windows(9).position(|bytes| bytes == b"schema\x001\0").ok_or("no schema in the strings")?;
+        let mut new = old.clone();
+        new[at + 7] = b'9';
+        std::fs::write(&path, &new)?;
+        let all = parts(&work, "parts", "main.o")?;
+        let told = refused(&work, ["merge", "-o", "out"].into_iter().chain(all.iter().map(String::as_str)))?;
+        expect_in(&told, "it is of version 9, and this offld reads version 1")?;
+        std::fs::write(&path, old)?;
+    }
+    passed()
+}
