@@ -174,7 +174,8 @@ fn groups(object: &Object<'_>, numbers: &Numbers, edited: &mut [Edited<'_>]) {
 pub(in crate::formats) struct Numbers(Vec<Option<u32>>);
 
 impl Numbers {
-    fn without(removed: &[bool]) -> Self {
+    /// The numbers without those that are removed.
+    pub(crate) fn without(removed: &[bool]) -> Self {
         let mut next = 0..;
         Numbers(removed.iter().map(|removed| if *removed { None } else { next.next() }).collect())
     }

@@ -22,6 +22,7 @@ pub mod interface;
 pub mod link_note;
 pub(crate) mod raw;
 pub(crate) mod resize;
+pub mod strip;
 pub mod wrapper_notes;
 
 use object::read::elf::{FileHeader, SectionHeader};
