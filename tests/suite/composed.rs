@@ -5,12 +5,16 @@ use std::path::PathBuf;
 
 use libtest_mimic::{Failed, Trial};
 use offld::formats::compose::{Item, join};
+use offld::formats::elf::strip::strip_debug;
 use offld::formats::fatbin::{Code, Entry, Method, NewEntry, compose, lz4, read_all};
 
 use super::support::{Outcome, Work, cuda_tools, ensure, expect_equal, missing, passed, run, test};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![test("releases::composed::cuobjdump_reads_fatbinaries", fatbinaries)]
+    vec![
+        test("releases::composed::cuobjdump_reads_fatbinaries", fatbinaries),
+        test("releases::composed::cubins_without_debug_information", cubins),
+    ]
 }
 
 /// Targets with the bytes of their code.
@@ -167,6 +171,48 @@ fn fatbinaries() -> Outcome {
         let items = [Item::Old(0), Item::New(NewEntry { header: one.header, code }), Item::Old(1), Item::Old(2)];
         let with = join(&without, &compose(&without, &items)?, &[one.stored])?;
         kit.expect_seen(&format!("{mode}, one added"), &with, &targets, &all)?;
+    }
+    passed()
+}
+
+/// Code, kernels and whatever else NVIDIA's tools tell of a cubin is what it was before its debug information was taken out.
+fn cubins() -> Outcome {
+    let Some(tools) = cuda_tools(22) else { return missing("NVIDIA's tools (make setup-cuda)") };
+    let kit = Kit { tools, work: Work::new() };
+    for sm in ["80", "100f"] {
+        let target = format!("sm_{sm}");
+        let ptx = PTX.replace("TARGET", &target).replace("KERNEL", "kernel");
+        let [head, body] = ptx.split_once(".visible").map(<[&str; 2]>::from).ok_or("a kernel in the PTX")?;
+        // Two kernels, and lines for each of them.
+        let second = body.replace("kernel", "other").replace("st.global", ".loc 1 8 3\n  st.global");
+        let first = body.replace("cvta", ".loc 1 4 3\n  cvta");
+        kit.work.file("k.ptx", format!("{head}.visible{first}.visible{second}.file 1 \"k.cu\"\n"));
+        for (how, more) in [("-lineinfo", ""), ("-g", ""), ("-g", "-c"), ("-lineinfo", "-c")] {
+            let arch = format!("-arch={target}");
+            let mut words = vec![how, arch.as_str(), "k.ptx", "-o", "k.cubin"];
+            words.extend(Some(more).filter(|more| !more.is_empty()));
+            // It warns that the PTX has no DWARF of its own.
+            let built = kit.work.command(kit.tools.join("bin/ptxas")).args(&words).output()?;
+            ensure(built.status.success(), || format!("ptxas {words:?}: {}", String::from_utf8_lossy(&built.stderr)))?;
+            let old = std::fs::read(kit.work.path().join("k.cubin"))?;
+            let new = join(&old, &strip_debug(&old)?, &[])?;
+            ensure(new.len() < old.len(), || format!("{target} {how}: nothing was taken out"))?;
+            let told = |file: &[u8]| -> Result<String, Failed> {
+                kit.work.file("k.cubin", file);
+                let mut all = kit.tool("nvdisasm", &["-c", "-hex", "k.cubin"])?;
+                for what in ["-sass", "-res-usage", "-symbols"] {
+                    all += &kit.tool("cuobjdump", &[what, "k.cubin"])?;
+                }
+                if more == "-c" {
+                    kit.tool("nvlink", &[&arch, "k.cubin", "-o", "linked.cubin"])?;
+                    all += &kit.tool("cuobjdump", &["-sass", "-res-usage", "linked.cubin"])?;
+                }
+                Ok(all)
+            };
+            expect_equal(&format!("{target} {how} {more}"), &told(&old)?, &told(&new)?)?;
+            let dumped = kit.tool("cuobjdump", &["-elf", "k.cubin"])?;
+            ensure(dumped.contains(".nv.info.kernel"), || format!("no .nv.info:\n{dumped}"))?;
+        }
     }
     passed()
 }
