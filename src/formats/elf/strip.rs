@@ -32,7 +32,7 @@ use layout::Layout;
 /// use offld::formats::compose::join;
 /// use offld::formats::elf::strip::strip_debug;
 ///
-/// let mut image = Object::new(BinaryFormat::Elf, Architecture::AmdGpu, Endianness::Little);
+/// let mut image = Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
 /// for (name, kind) in [(".text", SectionKind::Text), (".debug_info", SectionKind::Debug)] {
 ///     let section = image.add_section(Vec::new(), name.into(), kind);
 ///     image.set_section_data(section, vec![7; 1000], 1);
