@@ -5,13 +5,15 @@
 //! `walk` does the recursion; `what` recognizes formats; `containers`, `objects`, `archive`, `zip`, `tar`, `compressed` and
 //! `bitcode` each read one family of formats; `allowance` holds them to a limit of what may come out of a small file; `image`
 //! describes an image, `choice` what its runtime goes by. `registers` and `libraries` find the runtimes that a file registers with;
-//! `report` is the result as data; `folders` finds the files below a folder.
+//! `report` is the result as data, `units` puts its images together as runtimes see them, `claims` tells images that are not what
+//! their container says; `folders` finds the files below a folder.
 
 mod allowance;
 mod archive;
 mod bitcode;
 pub(crate) mod bytes_of;
 pub(crate) mod choice;
+pub(crate) mod claims;
 mod compressed;
 mod containers;
 pub(crate) mod folders;
@@ -25,6 +27,7 @@ pub mod report;
 mod tar;
 #[cfg(test)]
 mod tests;
+pub(crate) mod units;
 mod walk;
 pub(crate) mod what;
 mod zip;

@@ -1,5 +1,5 @@
 //! Whether what a file registers is there, and which of its images a runtime would load on a device. What is in a file is found by
-//! [`crate::contents`], what it registers by [`crate::registration`]; `units` puts images together as runtimes see them, `kernels`
+//! [`crate::contents`], which puts images together as runtimes see them, and what it registers by [`crate::registration`]; `kernels`
 //! and `findings` look for what is wrong with them, `choose` for the image that a device takes; `report` is the result as data and
 //! `text` as text.
 
@@ -8,7 +8,6 @@ mod findings;
 mod kernels;
 pub(crate) mod report;
 pub(crate) mod text;
-mod units;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,13 +16,13 @@ use anyhow::Result;
 use rayon::prelude::*;
 
 use crate::contents::report::{FileReport, UNREADABLE};
+use crate::contents::units::{self, Content, Unit};
 use crate::contents::{Options, Reader, folders};
 use crate::sys::progress::Meter;
 use crate::sys::session::Session;
 use crate::sys::threads;
 use crate::target::device::Wanted;
 use report::{Answer, FileCheck, Finding, Report, SCHEMA, UnitCheck};
-use units::{Content, Unit};
 
 /// What to check.
 #[derive(Debug, Clone, Default)]

@@ -3,8 +3,8 @@
 use super::Asked;
 use super::findings;
 use super::report::{Answer, FileCheck, Finding, Load, UnitCheck};
-use super::units::{Unit, name, target};
 use crate::contents::report::Image;
+use crate::contents::units::{Unit, name, target};
 use crate::model::OffloadKind;
 use crate::target::device::{Code, Device, Fit, Wanted};
 

@@ -4,15 +4,13 @@
 use std::collections::BTreeMap;
 
 use super::report::{Answer, Finding};
-use super::units::{Content, MACHINES, Unit, name, target};
+use crate::contents::claims;
 use crate::contents::report::{Image, Step};
-use crate::formats::gpu::{AmdArch, TargetId};
+use crate::contents::units::{Content, Unit, name, target};
 use crate::model::{OffloadKind, llvm_major, printable};
 use crate::registration::read::{Bounds, Registered};
 use crate::target::Target;
 
-/// `EI_ABIVERSION` of AMD's code object version 4: from there on a header tells a feature that is any.
-const AMD_V4: u8 = 2;
 /// HIP's runtime of ROCm 7 is the first that reads version 3 of compressed bundles (llvm/llvm-project#152600), and none reads
 /// version 1 (ROCm/clr#99).
 const READS_BUNDLES_3: u32 = 7;
@@ -33,45 +31,8 @@ pub(super) fn of_images(unit: &Unit<'_>) -> Vec<Finding> {
 
 /// An image whose own header is not of the device that its container says.
 pub(super) fn disagrees(image: &Image) -> Option<Finding> {
-    let said = Target::new(&image.triple, &image.target);
-    let what = |what, of: String| {
-        let text = format!("image {} is said to be for {said}, and its own header is of {}", image.index, printable(&of));
-        Some(Finding::new(what, Answer::No, text).of_image(image.index))
-    };
-    let Some(gpu) = &image.choice.gpu else {
-        let machine = image.machine.as_deref()?;
-        let names = MACHINES.iter().find(|(known, _)| *known == machine).map(|(_, names)| *names);
-        let agrees = |names: &[&str]| names.iter().any(|name| said.arch_name().starts_with(name));
-        return if said.triple.is_empty() || names.is_some_and(agrees) || names.is_none() && said.is_cpu() {
-            None
-        } else {
-            what("wrong-triple", machine.to_owned())
-        };
-    };
-    let own = Target::new(gpu.triple, &gpu.target_id());
-    let same_vendor = said.triple.is_empty()
-        || said.is_amdgcn() && own.is_amdgcn()
-        || said.is_nvptx() && own.is_nvptx()
-        || said.is_spirv() && own.is_spirv();
-    if !same_vendor {
-        return what("wrong-triple", own.to_string());
-    }
-    let id = said.target_id().unwrap_or_default();
-    let (Some(wanted), false) = (TargetId::parse(&id), gpu.processor.is_empty()) else { return None };
-    if own.is_nvptx() {
-        // A cubin does not tell code for a family, and the fatbinary not always code for one processor.
-        let number = |name: &str| name.trim_end_matches(['a', 'f']).to_owned();
-        return if number(wanted.processor) == number(&gpu.processor) { None } else { what("wrong-target", own.to_string()) };
-    }
-    if AmdArch::of_processor(wanted.processor) != AmdArch::of_processor(&gpu.processor) {
-        return what("wrong-target", own.to_string());
-    }
-    let any_is_told = image.choice.abi_version.is_some_and(|version| version >= AMD_V4);
-    let differs = gpu.features.iter().any(|(name, on)| match wanted.features.get(name) {
-        Some(said) => said != on,
-        None => any_is_told,
-    });
-    if differs { what("wrong-feature", own.to_string()) } else { None }
+    let disagreement = claims::disagreement(image)?;
+    Some(Finding::new(disagreement.what, Answer::No, disagreement.text).of_image(image.index))
 }
 
 /// Images for one target: a runtime takes the first and never the others.

@@ -4,21 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::report::{Answer, Finding};
-use super::units::{Unit, name};
 use crate::contents::report::Image;
+use crate::contents::units::{Unit, listed, name, names};
 use crate::model::{OffloadKind, printable};
-
-/// The kernels of an image, or all symbols that it defines; none where its format does not tell.
-fn names(image: &Image) -> Option<BTreeSet<&str>> {
-    if let Some(names) = &image.choice.names {
-        return Some(names.iter().map(String::as_str).collect());
-    }
-    // The kernels of Intel's images are in no table that is read.
-    if image.machine.as_deref() == Some("intelgt") {
-        return None;
-    }
-    image.kernels.as_ref().map(|kernels| kernels.iter().map(|kernel| kernel.name.as_str()).collect())
-}
 
 /// How many kernels are looked for.
 pub(super) fn count(unit: &Unit<'_>) -> Option<usize> {
@@ -26,11 +14,6 @@ pub(super) fn count(unit: &Unit<'_>) -> Option<usize> {
         Some(kernels) if !unit.shares_entries => Some(kernels.len()),
         _ => unit.images.iter().map(|image| listed(image).map(|names| names.len())).max().flatten(),
     }
-}
-
-/// The kernels of an image, if it lists them: bitcode lists every symbol.
-fn listed(image: &Image) -> Option<BTreeSet<&str>> {
-    names(image).filter(|_| image.format != "bitcode")
 }
 
 /// What is wrong with the kernels of a unit, and what the answer is based on.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::units::Unit;
+use crate::contents::units::Unit;
 use crate::registration::read::Registered;
 
 /// The version of the report's form.

@@ -1,9 +1,9 @@
 //! Images as runtimes see them together: those of one of OpenMP's descriptors, those of one container that CUDA or HIP is given; in
 //! an object, where nothing is registered yet, those of one kind.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
-use crate::contents::report::{FileReport, Image, Registration, Step};
+use super::report::{FileReport, Image, Registration, Step};
 use crate::model::OffloadKind;
 use crate::registration::read::{Bounds, Descriptor, Entry, Registered, Table};
 use crate::target::Target;
@@ -26,24 +26,24 @@ pub(super) const MACHINES: [(&str, &[&str]); 8] = [
 
 /// Images of which a runtime takes one.
 #[derive(Debug)]
-pub(super) struct Unit<'f> {
+pub(crate) struct Unit<'f> {
     /// The runtime.
-    pub(super) kind: OffloadKind,
+    pub(crate) kind: OffloadKind,
     /// The members of archives that they are in.
-    pub(super) members: &'f [String],
+    pub(crate) members: &'f [String],
     /// Where they are, for people.
-    pub(super) place: String,
+    pub(crate) place: String,
     /// The images, in the runtime's order.
-    pub(super) images: Vec<&'f Image>,
+    pub(crate) images: Vec<&'f Image>,
     /// The names of the kernels that the host registers with them; none where no table tells. A name is none where the table's
     /// pointer to it cannot be followed.
-    pub(super) kernels: Option<Vec<Option<&'f str>>>,
+    pub(crate) kernels: Option<Vec<Option<&'f str>>>,
     /// Whether the table is of more containers than this one.
-    pub(super) shares_entries: bool,
+    pub(crate) shares_entries: bool,
 }
 
 /// What an image is for. Those of older releases stand in no container, so that of a CPU's only the machine is known.
-pub(super) fn target(image: &Image) -> Target {
+pub(crate) fn target(image: &Image) -> Target {
     let of_machine = || MACHINES.iter().find(|(machine, _)| image.machine.as_deref() == Some(machine));
     match of_machine().filter(|_| image.triple.is_empty()) {
         Some((_, names)) => Target::new(names[0], ""),
@@ -52,7 +52,7 @@ pub(super) fn target(image: &Image) -> Target {
 }
 
 /// What an image is for, for people.
-pub(super) fn name(image: &Image) -> String {
+pub(crate) fn name(image: &Image) -> String {
     let target = target(image);
     let format = match image.format {
         "ptx" => ", PTX",
@@ -63,21 +63,38 @@ pub(super) fn name(image: &Image) -> String {
     if target.triple.is_empty() { format!("unknown device{format}") } else { format!("{target}{format}") }
 }
 
+/// The kernels of an image, or all symbols that it defines; none where its format does not tell.
+pub(crate) fn names(image: &Image) -> Option<BTreeSet<&str>> {
+    if let Some(names) = &image.choice.names {
+        return Some(names.iter().map(String::as_str).collect());
+    }
+    // The kernels of Intel's images are in no table that is read.
+    if image.machine.as_deref() == Some("intelgt") {
+        return None;
+    }
+    image.kernels.as_ref().map(|kernels| kernels.iter().map(|kernel| kernel.name.as_str()).collect())
+}
+
+/// The kernels of an image, if it lists them: bitcode lists every symbol.
+pub(crate) fn listed(image: &Image) -> Option<BTreeSet<&str>> {
+    names(image).filter(|_| image.format != "bitcode")
+}
+
 /// What is in one object or program: a file by itself, or a member of an archive.
 #[derive(Debug)]
-pub(super) struct Content<'f> {
+pub(crate) struct Content<'f> {
     /// The members of archives that it is in, the outermost first.
-    pub(super) members: &'f [String],
+    pub(crate) members: &'f [String],
     /// Its images of device code.
     images: Vec<&'f Image>,
     /// What its host code registers.
-    pub(super) registered: Option<&'f Registered>,
+    pub(crate) registered: Option<&'f Registered>,
     /// The runtimes that it calls.
-    pub(super) registrations: Vec<&'f Registration>,
+    pub(crate) registrations: Vec<&'f Registration>,
 }
 
 /// Everything in a file, by the object or program that it is in.
-pub(super) fn contents(report: &FileReport) -> Vec<Content<'_>> {
+pub(crate) fn contents(report: &FileReport) -> Vec<Content<'_>> {
     let mut all = Contents::default();
     for image in report.images.iter().filter(|image| image.is_device()) {
         all.of(&image.members, &image.numbers).images.push(image);
@@ -109,7 +126,7 @@ impl<'f> Contents<'f> {
 }
 
 /// The units of one object or program.
-pub(super) fn of<'f>(content: &Content<'f>) -> Vec<Unit<'f>> {
+pub(crate) fn of<'f>(content: &Content<'f>) -> Vec<Unit<'f>> {
     let Content { members, images, registered, .. } = content;
     let mut units = Vec::new();
     for kind in OffloadKind::ALL {
