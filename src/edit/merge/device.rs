@@ -1,0 +1,73 @@
+//! What in a host file belongs to its device code, by ranges of the file: the images and containers, the rows and numbers of
+//! OpenMP's descriptors, and the pointers to containers. These are what a merge changes, so they are not compared.
+
+use std::ops::Range;
+
+use anyhow::Result;
+use object::elf;
+
+use super::host_file::{HostFile, Section};
+use crate::formats::elf::SHT_LLVM_OFFLOADING;
+use crate::formats::elf::raw::Class;
+use crate::formats::offload_sections;
+use crate::registration::read::{self, Registered};
+
+/// What the names of sections begin with that hold device code and nothing else.
+const SECTIONS: [&str; 5] = [offload_sections::NAME, ".hip_fatbin", ".nv_fatbin", "__nv_relfatbin", "__CLANG_OFFLOAD_BUNDLE__"];
+/// The number of images in a descriptor of OpenMP has 32 bits.
+const COUNT: u64 = 4;
+
+/// The ranges of the ELF file `data` that hold device code or say where it is, in order and apart from each other.
+///
+/// # Errors
+/// What is damaged in the file's headers, or in what it registers.
+pub(crate) fn ranges(data: &[u8]) -> Result<Vec<Range<u64>>> {
+    let file = HostFile::read(data)?;
+    let sections = file.sections.iter().filter(|section| is_device(section) && !section.header.is_empty_in_file());
+    let mut all: Vec<_> =
+        sections.map(|section| section.header.offset..section.header.offset + section.body.len() as u64).collect();
+    all.extend(registered(&read::read(data)?, file.class));
+    Ok(joined(all))
+}
+
+/// Whether a section holds device code and nothing else.
+pub(super) fn is_device(section: &Section<'_>) -> bool {
+    let named = |start: &&str| section.key.name.starts_with(start.as_bytes());
+    section.header.kind == SHT_LLVM_OFFLOADING
+        || section.header.kind == elf::SHT_PROGBITS && SECTIONS.iter().any(|start| named(start))
+}
+
+fn registered(found: &Registered, class: Class) -> Vec<Range<u64>> {
+    let word = if class.is_64 { 8 } else { 4 };
+    let mut all = Vec::new();
+    for descriptor in &found.descriptors {
+        all.push(descriptor.offset..descriptor.offset.saturating_add(COUNT));
+        let size = (descriptor.images.len() as u64).saturating_mul(4 * word);
+        all.push(descriptor.rows..descriptor.rows.saturating_add(size));
+        all.extend(descriptor.images.iter().map(|image| image.start..image.end));
+    }
+    all.extend(found.wrappers.iter().map(|wrapper| wrapper.pointer.offset..wrapper.pointer.offset.saturating_add(word)));
+    all
+}
+
+/// The ranges in order, with those that touch each other as one.
+pub(super) fn joined(mut all: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    all.retain(|range| range.start < range.end);
+    all.sort_by_key(|range| (range.start, range.end));
+    let mut apart: Vec<Range<u64>> = Vec::with_capacity(all.len());
+    for range in all {
+        match apart.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => apart.push(range),
+        }
+    }
+    apart
+}
+
+/// The part of each range that is in the `size` bytes at `offset`, counted from there.
+pub(super) fn within(ranges: &[Range<u64>], offset: u64, size: u64) -> Vec<Range<u64>> {
+    let end = offset.saturating_add(size);
+    let first = ranges.partition_point(|range| range.end <= offset);
+    let inside = ranges.iter().skip(first).take_while(|range| range.start < end);
+    inside.map(|range| range.start.max(offset) - offset..range.end.min(end) - offset).collect()
+}

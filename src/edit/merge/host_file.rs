@@ -1,0 +1,295 @@
+//! An ELF file as plain values of one form for every class and byte order: its sections, symbols and relocations, with nothing that
+//! says where they stand in the tables of this file.
+
+use std::collections::HashMap;
+
+use anyhow::{Context, Result, bail};
+use object::elf::{self, Rel32, Rel64, Rela32, Rela64};
+use object::pod::{self, Pod};
+use object::read::elf::{self as read, CrelIterator, Rel, Rela, RelrIterator};
+use object::{Endian, Endianness};
+
+use crate::error::Malformed;
+use crate::formats::elf::raw::{Class, FileHeader, ProgramHeader, Record, SectionHeader, Symbol as RawSymbol, section_of_symbol};
+use crate::formats::slice;
+
+/// What a section is known by in both files: its name, and which of the sections of this name it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Key<'d> {
+    pub(super) name: &'d [u8],
+    pub(super) number: usize,
+}
+
+/// A section.
+#[derive(Debug)]
+pub(super) struct Section<'d> {
+    pub(super) key: Key<'d>,
+    pub(super) header: SectionHeader,
+    /// Its bytes in the file; empty where it has none.
+    pub(super) body: &'d [u8],
+}
+
+impl Section<'_> {
+    /// Its name as text.
+    pub(super) fn shown(&self) -> String {
+        crate::model::printable_name(self.key.name)
+    }
+
+    /// Whether it holds symbols.
+    pub(super) fn is_symbols(&self) -> bool {
+        matches!(self.header.kind, elf::SHT_SYMTAB | elf::SHT_DYNSYM)
+    }
+}
+
+/// A symbol.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Symbol<'d> {
+    pub(super) name: &'d [u8],
+    pub(super) info: elf::SymbolInfo,
+    pub(super) other: u8,
+    /// The section that it is in.
+    pub(super) section: Option<usize>,
+    /// What it says instead of a section: undefined, absolute, common.
+    pub(super) special: u16,
+    pub(super) value: u64,
+    pub(super) size: u64,
+}
+
+impl Symbol<'_> {
+    pub(super) fn kind(&self) -> elf::SymbolType {
+        self.info.st_type()
+    }
+
+    pub(super) fn is_local(&self) -> bool {
+        self.info.st_bind() == elf::STB_LOCAL
+    }
+}
+
+/// A relocation.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Relocation {
+    /// Where it applies: an offset in a section of an object, an address in a program.
+    pub(super) place: u64,
+    /// Its type, as its processor numbers them; 0 for an entry of a packed table of relative ones.
+    pub(super) kind: u32,
+    /// The symbol that it is against; 0 for none.
+    pub(super) symbol: usize,
+    /// What is added; none where that is kept at the place itself.
+    pub(super) addend: Option<i64>,
+}
+
+/// An ELF file.
+#[derive(Debug)]
+pub(super) struct HostFile<'d> {
+    pub(super) class: Class,
+    pub(super) header: FileHeader,
+    /// By index; the first is the null section.
+    pub(super) sections: Vec<Section<'d>>,
+    /// The symbols for linkers.
+    pub(super) symbols: Vec<Symbol<'d>>,
+    /// The symbols for the dynamic loader.
+    pub(super) dynamic_symbols: Vec<Symbol<'d>>,
+    /// Of its segments, the flags of the one that says whether the stack may be executed.
+    pub(super) stack_flags: Option<u32>,
+    /// The address of its first byte, where that is loaded.
+    pub(super) base: Option<u64>,
+    /// How many more relocations may be read of a file of this size.
+    most_relocations: usize,
+}
+
+impl<'d> HostFile<'d> {
+    /// Reads the object, program or shared library `data`.
+    ///
+    /// # Errors
+    /// What is damaged in its headers, names or symbols; sections that share their bytes; a program without section headers.
+    pub(super) fn read(data: &'d [u8]) -> Result<Self> {
+        let (class, header) = FileHeader::read(data)?;
+        if !matches!(header.kind, elf::ET_REL | elf::ET_EXEC | elf::ET_DYN) {
+            bail!("neither an object nor a program or shared library");
+        }
+        let sections = sections(data, class, &header)?;
+        let lent = sections.iter().fold(0, |sum: u64, section| sum.saturating_add(section.body.len() as u64));
+        if lent > data.len() as u64 {
+            return Err(Malformed::new("sections overlap", header.shoff).into());
+        }
+        let mut names_left = data.len().saturating_mul(4);
+        let mut of_kind = |kind| {
+            let table = sections.iter().position(|section| section.header.kind == kind);
+            table.map_or(Ok(Vec::new()), |table| symbols(class, &sections, table, &mut names_left))
+        };
+        let (symbols, dynamic_symbols) = (of_kind(elf::SHT_SYMTAB)?, of_kind(elf::SHT_DYNSYM)?);
+        let segments = ProgramHeader::table(class, data, header.phoff, header.phnum.into(), "program headers past the end")?;
+        let stack = segments.iter().find(|segment| segment.kind == elf::PT_GNU_STACK);
+        let first = segments.iter().find(|segment| segment.kind == elf::PT_LOAD && segment.offset == 0);
+        let most_relocations = data.len() / 2;
+        Ok(HostFile {
+            class,
+            header,
+            sections,
+            symbols,
+            dynamic_symbols,
+            stack_flags: stack.map(|segment| segment.flags.0),
+            base: first.map(|segment| segment.vaddr),
+            most_relocations,
+        })
+    }
+
+    /// Whether it is an object, which is still to be linked.
+    pub(super) fn is_object(&self) -> bool {
+        self.header.kind == elf::ET_REL
+    }
+
+    /// Whether it is linked for fixed addresses, so that a plain word can be one.
+    pub(super) fn is_fixed(&self) -> bool {
+        self.header.kind == elf::ET_EXEC
+    }
+
+    /// The size of a pointer.
+    pub(super) fn word(&self) -> usize {
+        if self.class.is_64 { 8 } else { 4 }
+    }
+
+    /// The relocations in section `index`, in their order.
+    ///
+    /// # Errors
+    /// A table that is cut short, or of a form that is not known.
+    pub(super) fn relocations(&self, index: usize) -> Result<Vec<Relocation>> {
+        let Some(section) = self.sections.get(index) else { return Ok(Vec::new()) };
+        let (body, endian) = (section.body, self.class.endian);
+        let mips = self.class.is_64 && endian == Endianness::Little && self.header.machine == elf::EM_MIPS;
+        let found = match (section.header.kind, self.class.is_64) {
+            (elf::SHT_RELA, true) => rela::<Rela64<Endianness>>(body, endian, mips),
+            (elf::SHT_RELA, false) => rela::<Rela32<Endianness>>(body, endian, false),
+            (elf::SHT_REL, true) => rel::<Rel64<Endianness>>(body, endian),
+            (elf::SHT_REL, false) => rel::<Rel32<Endianness>>(body, endian),
+            (elf::SHT_RELR, true) => self.relr::<elf::FileHeader64<Endianness>>(body),
+            (elf::SHT_RELR, false) => self.relr::<elf::FileHeader32<Endianness>>(body),
+            (elf::SHT_CREL, _) => crel(body)?,
+            _ => Some(Vec::new()),
+        };
+        found
+            .filter(|all| all.len() <= self.most_relocations)
+            .with_context(|| format!("{}: damaged relocations", section.shown()))
+    }
+
+    fn relr<Elf: read::FileHeader<Endian = Endianness>>(&self, body: &[u8]) -> Option<Vec<Relocation>> {
+        let places = RelrIterator::<'_, Elf>::new(self.class.endian, records(body)?);
+        let at = |place: u64| Relocation { place, kind: 0, symbol: 0, addend: None };
+        Some(places.take(self.most_relocations.saturating_add(1)).map(|place| at(place.into())).collect())
+    }
+
+    /// The number at `at` of `bytes`, as wide as `width` says: 4 or 8 bytes.
+    pub(super) fn number(&self, bytes: &[u8], at: usize, width: usize) -> Option<u64> {
+        let bytes = bytes.get(at..)?;
+        match width {
+            8 => Some(self.class.endian.read_u64(*bytes.first_chunk()?)),
+            _ => Some(self.class.endian.read_u32(*bytes.first_chunk()?).into()),
+        }
+    }
+}
+
+/// All of `body` as records.
+fn records<R: Pod>(body: &[u8]) -> Option<&[R]> {
+    pod::slice_from_all_bytes(body).ok()
+}
+
+fn rela<R: Rela<Endian = Endianness> + Pod>(body: &[u8], endian: Endianness, mips: bool) -> Option<Vec<Relocation>> {
+    let each = |record: &R| Relocation {
+        place: record.r_offset(endian).into(),
+        kind: record.r_type(endian, mips).0,
+        symbol: record.r_sym(endian, mips) as usize,
+        addend: Some(record.r_addend(endian).into()),
+    };
+    Some(records::<R>(body)?.iter().map(each).collect())
+}
+
+fn rel<R: Rel<Endian = Endianness> + Pod>(body: &[u8], endian: Endianness) -> Option<Vec<Relocation>> {
+    let each = |record: &R| Relocation {
+        place: record.r_offset(endian).into(),
+        kind: record.r_type(endian).0,
+        symbol: record.r_sym(endian) as usize,
+        addend: None,
+    };
+    Some(records::<R>(body)?.iter().map(each).collect())
+}
+
+fn crel(body: &[u8]) -> Result<Option<Vec<Relocation>>> {
+    let all = CrelIterator::new(body)?;
+    let has_addend = all.is_rela();
+    let mut found = Vec::new();
+    for record in all {
+        let record = record?;
+        found.push(Relocation {
+            place: record.r_offset,
+            kind: record.r_type.0,
+            symbol: record.r_sym as usize,
+            addend: has_addend.then_some(record.r_addend),
+        });
+    }
+    Ok(Some(found))
+}
+
+fn sections<'d>(data: &'d [u8], class: Class, header: &FileHeader) -> Result<Vec<Section<'d>>> {
+    const CUT: &str = "section headers past the end";
+    if header.shoff == 0 {
+        bail!("it has no section headers, so that its parts cannot be told apart");
+    }
+    if usize::from(header.shentsize) != SectionHeader::size(class) {
+        return Err(Malformed::new("section headers of an unknown size", 0).into());
+    }
+    let first = SectionHeader::at(class, data, header.shoff, CUT)?;
+    let count = if header.shnum == 0 { first.size } else { header.shnum.into() };
+    let headers = SectionHeader::table(class, data, header.shoff, count, CUT)?;
+    let names = if header.shstrndx == elf::SHN_XINDEX { first.link as usize } else { usize::from(header.shstrndx.0) };
+    let names = headers.get(names).filter(|header| header.kind == elf::SHT_STRTAB);
+    let names = body(data, names.ok_or(Malformed::new("no section names", header.shoff))?)?;
+    let mut left = data.len().saturating_mul(4);
+    let mut numbers: HashMap<&[u8], usize> = HashMap::new();
+    let mut found = Vec::with_capacity(headers.len());
+    for (index, header) in headers.iter().enumerate() {
+        let name = name(names, header.name, &mut left)?;
+        let number = numbers.entry(name).or_insert(0);
+        // The null section's size may be the number of sections.
+        let body = if index == 0 { &[][..] } else { body(data, header)? };
+        found.push(Section { key: Key { name, number: *number }, header: *header, body });
+        *number += 1;
+    }
+    Ok(found)
+}
+
+fn body<'d>(data: &'d [u8], header: &SectionHeader) -> Result<&'d [u8], Malformed> {
+    if header.is_empty_in_file() {
+        return Ok(&[]);
+    }
+    slice(data, header.offset, header.size, "section past the end", header.offset)
+}
+
+/// The string at `offset` of a table. `left` is how many bytes all names of a file may still have: they may share their bytes, and
+/// a small file could say much.
+fn name<'d>(table: &'d [u8], offset: u32, left: &mut usize) -> Result<&'d [u8], Malformed> {
+    if offset == 0 && table.is_empty() {
+        return Ok(&[]);
+    }
+    let tail = table.get(offset as usize..).ok_or(Malformed::new("name past the end", offset.into()))?;
+    let tail = tail.get(..*left).unwrap_or(tail);
+    let len = memchr::memchr(0, tail).ok_or(Malformed::new("name without an end", offset.into()))?;
+    *left = left.saturating_sub(len);
+    Ok(tail.get(..len).unwrap_or_default())
+}
+
+fn symbols<'d>(class: Class, sections: &[Section<'d>], table: usize, left: &mut usize) -> Result<Vec<Symbol<'d>>> {
+    let Some(own) = sections.get(table) else { return Ok(Vec::new()) };
+    let names = sections.get(own.header.link as usize).map_or(&[][..], |section| section.body);
+    let is_extended =
+        |section: &&Section<'_>| section.header.kind == elf::SHT_SYMTAB_SHNDX && section.header.link as usize == table;
+    let extended = sections.iter().find(is_extended).map(|section| section.body);
+    let mut found = Vec::new();
+    for (number, record) in own.body.chunks_exact(RawSymbol::size(class)).enumerate() {
+        let raw = RawSymbol::of(class, record).ok_or(Malformed::new("symbol past the end", own.header.offset))?;
+        let section = section_of_symbol(class, number, raw.shndx, extended).map(|index| index as usize);
+        let name = name(names, raw.name, left).with_context(|| format!("symbol {number}"))?;
+        let special = if section.is_some() { 0 } else { raw.shndx.0 };
+        found.push(Symbol { name, info: raw.info, other: raw.other.0, section, special, value: raw.value, size: raw.size });
+    }
+    Ok(found)
+}

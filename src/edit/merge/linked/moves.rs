@@ -1,0 +1,257 @@
+//! What has moved from where to where between two programs: stretches of bytes that stand together in both, so that all addresses
+//! in one have moved by one distance. A section is one stretch, or several where device code stands in it.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use object::elf;
+
+use super::super::difference::Differences;
+use super::super::host_file::{Key, Section};
+use super::super::{Half, device, is_left_out};
+use crate::model::{printable, printable_name};
+
+/// How far outside of a stretch an address may be that belongs to it: code reaches an element of an array by an address before or
+/// behind the array, and linkers define symbols for the ends of segments.
+const SLACK: u64 = 4096;
+/// No gap that alignment makes is larger.
+const LARGEST_GAP: u64 = 4096;
+
+/// What is in a stretch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Code,
+    Data,
+    /// Tables for unwinding, whose fields need not be aligned.
+    Frames,
+    /// What is compared by its meaning: symbols, relocations, the loader's table.
+    Table,
+    /// Memory without bytes in the file.
+    Empty,
+    /// Device code.
+    Device,
+}
+
+/// Bytes that stand together in both programs.
+#[derive(Debug)]
+pub(super) struct Stretch<'d> {
+    /// The section in the first program, and its name.
+    pub(super) section: usize,
+    pub(super) name: &'d [u8],
+    pub(super) kind: Kind,
+    /// Its addresses.
+    pub(super) one: u64,
+    pub(super) other: u64,
+    pub(super) len: u64,
+    /// Its bytes.
+    pub(super) bytes: [&'d [u8]; 2],
+}
+
+impl Stretch<'_> {
+    /// How far it has moved, modulo 2^64.
+    fn shift(&self) -> u64 {
+        self.other.wrapping_sub(self.one)
+    }
+}
+
+/// All stretches of two programs.
+#[derive(Debug, Default)]
+pub(super) struct Moves<'d> {
+    pub(super) stretches: Vec<Stretch<'d>>,
+    /// The addresses of stretches that have moved by one distance, in order.
+    by_shift: HashMap<u64, Vec<Range<u64>>>,
+    /// The addresses of device code in either program.
+    device: [Vec<Range<u64>>; 2],
+}
+
+impl<'d> Moves<'d> {
+    /// The stretches of two programs. Sections that only one of them has, or that are of different sizes, are differences.
+    pub(super) fn of(one: &Half<'d>, other: &Half<'d>, found: &mut Differences) -> Moves<'d> {
+        let mut moves = Moves { device: [device_addresses(one), device_addresses(other)], ..Moves::default() };
+        let (first, second) = (sections(one), sections(other));
+        for (name, missing, there) in [(other.name, &first, &second), (one.name, &second, &first)] {
+            for section in missing.iter().filter(|(key, _)| !there.contains_key(*key)).map(|(_, (_, section))| section) {
+                if !device::is_device(section) {
+                    found.in_section(section.shown(), format!("is not in {}", printable(name)));
+                }
+            }
+        }
+        for (key, (index, own)) in &first {
+            if let Some((_, theirs)) = second.get(key) {
+                moves.add_section((one, own, *index), (other, theirs), found);
+            }
+        }
+        if let (Some(first), Some(second)) = (one.file.base, other.file.base) {
+            moves.stretches.push(Stretch {
+                section: 0,
+                name: b"",
+                kind: Kind::Table,
+                one: first,
+                other: second,
+                len: 1,
+                bytes: [&[]; 2],
+            });
+        }
+        moves.stretches.sort_by_key(|stretch| stretch.one);
+        for stretch in &moves.stretches {
+            let range = stretch.one..stretch.one.saturating_add(stretch.len);
+            moves.by_shift.entry(stretch.shift()).or_default().push(range);
+        }
+        moves
+    }
+
+    fn add_section(
+        &mut self,
+        (one, own, index): (&Half<'d>, &Section<'d>, usize),
+        (other, theirs): (&Half<'d>, &Section<'d>),
+        found: &mut Differences,
+    ) {
+        let (first, second) = (&own.header, &theirs.header);
+        if (first.kind, first.flags, first.entsize) != (second.kind, second.flags, second.entsize) {
+            found.in_section(own.shown(), "its type, flags or size of an entry differ".to_owned());
+            return;
+        }
+        let kind = kind(own);
+        let stretch = |kind, [start, other_start]: [u64; 2], len, bytes| Stretch {
+            section: index,
+            name: own.key.name,
+            kind,
+            one: first.addr.wrapping_add(start),
+            other: second.addr.wrapping_add(other_start),
+            len,
+            bytes,
+        };
+        if matches!(kind, Kind::Table | Kind::Device) {
+            self.stretches.push(stretch(kind, [0, 0], first.size.min(second.size), [&[]; 2]));
+            return;
+        }
+        let (parts, other_parts) = (split(&one.device_parts(own), first.size), split(&other.device_parts(theirs), second.size));
+        if parts.len() != other_parts.len() {
+            found.in_section(own.shown(), "device code is at different places of it".to_owned());
+            return;
+        }
+        for ((part, is_device), (theirs_part, _)) in parts.into_iter().zip(other_parts) {
+            let starts = [part.start, theirs_part.start];
+            if is_device {
+                let len = (part.end - part.start).min(theirs_part.end - theirs_part.start);
+                self.stretches.push(stretch(Kind::Device, starts, len, [&[]; 2]));
+                continue;
+            }
+            let bytes = |section: &Section<'d>, part: &Range<u64>| -> &'d [u8] {
+                section.body.get(part.start as usize..part.end as usize).unwrap_or_default()
+            };
+            let (first_bytes, second_bytes) = (bytes(own, &part), bytes(theirs, &theirs_part));
+            let Some((starts, len, bytes)) = aligned([&part, &theirs_part], [first_bytes, second_bytes]) else {
+                let size = |part: &Range<u64>| part.end - part.start;
+                let what = format!(
+                    "it has {:#x} bytes in {} and {:#x} in {}",
+                    size(&part),
+                    printable(one.name),
+                    size(&theirs_part),
+                    printable(other.name)
+                );
+                found.in_section(own.shown(), what);
+                continue;
+            };
+            self.stretches.push(stretch(kind, starts, len, bytes));
+        }
+    }
+
+    /// Whether an address of the first program and one of the other stand for the same thing.
+    pub(super) fn is_same(&self, one: u64, other: u64) -> bool {
+        self.is_same_between(one, one, other.wrapping_sub(one))
+    }
+
+    /// Whether something between two addresses of the first program has moved by `shift`.
+    pub(super) fn is_same_between(&self, lowest: u64, highest: u64, shift: u64) -> bool {
+        let Some(ranges) = self.by_shift.get(&shift) else { return false };
+        let after = ranges.partition_point(|range| range.start <= highest.saturating_add(SLACK));
+        let before = ranges.iter().take(after).rev().take(2);
+        before.into_iter().any(|range| range.end.saturating_add(SLACK) >= lowest)
+    }
+
+    /// The address in the other program of what is at an address of the first.
+    pub(super) fn moved(&self, one: u64) -> Option<u64> {
+        let after = self.stretches.partition_point(|stretch| stretch.one <= one);
+        let own = self.stretches.iter().take(after).rev().find(|stretch| one - stretch.one < stretch.len)?;
+        Some(one.wrapping_add(own.shift()))
+    }
+
+    /// Whether an address of a program, the first (0) or the other (1), is one of device code.
+    pub(super) fn is_device(&self, program: usize, address: u64) -> bool {
+        let Some(all) = self.device.get(program) else { return false };
+        let after = all.partition_point(|range| range.start <= address);
+        all.iter().take(after).next_back().is_some_and(|range| address < range.end)
+    }
+}
+
+/// Where two parts begin in their sections, their length, and their bytes.
+type Aligned<'d> = ([u64; 2], u64, [&'d [u8]; 2]);
+
+/// Where two parts of one section are the same: as wholes, or without the zeros before one of them that align it behind device code.
+fn aligned<'d>(parts: [&Range<u64>; 2], bytes: [&'d [u8]; 2]) -> Option<Aligned<'d>> {
+    let ([one, other], [first, second]) = (parts, bytes);
+    let (len, other_len) = (one.end - one.start, other.end - other.start);
+    if len == other_len {
+        return Some(([one.start, other.start], len, bytes));
+    }
+    let is_gap = |gap: &[u8]| gap.len() as u64 <= LARGEST_GAP && gap.iter().all(|byte| *byte == 0);
+    if one.start == 0 || other.start == 0 {
+        return None;
+    }
+    if len > other_len {
+        let (gap, rest) = first.split_at_checked((len - other_len) as usize)?;
+        is_gap(gap).then_some(([one.start + (len - other_len), other.start], other_len, [rest, second]))
+    } else {
+        let (gap, rest) = second.split_at_checked((other_len - len) as usize)?;
+        is_gap(gap).then_some(([one.start, other.start + (other_len - len)], len, [first, rest]))
+    }
+}
+
+/// A section as parts that are device code (`true`) and parts that are not, of which the first and the last may be empty.
+fn split(device: &[Range<u64>], size: u64) -> Vec<(Range<u64>, bool)> {
+    let mut at = 0;
+    let mut found = Vec::new();
+    for part in device {
+        found.push((at..part.start.min(size), false));
+        found.push((part.start.min(size)..part.end.min(size), true));
+        at = part.end.min(size);
+    }
+    found.push((at..size, false));
+    found
+}
+
+fn kind(section: &Section<'_>) -> Kind {
+    let named = |names: &[&[u8]]| names.iter().any(|name| section.key.name.starts_with(name));
+    if device::is_device(section) {
+        return Kind::Device;
+    }
+    match section.header.kind {
+        elf::SHT_RELA | elf::SHT_REL | elf::SHT_RELR | elf::SHT_CREL | elf::SHT_DYNAMIC | elf::SHT_DYNSYM => Kind::Table,
+        elf::SHT_NOBITS => Kind::Empty,
+        _ if section.header.flags.contains(elf::SHF_EXECINSTR) => Kind::Code,
+        _ if named(&[b".eh_frame", b".gcc_except_table"]) => Kind::Frames,
+        _ => Kind::Data,
+    }
+}
+
+/// The sections that are compared, by name. Thread-local memory without bytes has an address that is another section's as well.
+fn sections<'h, 'd>(half: &'h Half<'d>) -> std::collections::BTreeMap<Key<'d>, (usize, &'h Section<'d>)> {
+    let all = half.file.sections.iter().enumerate();
+    all.filter(|(_, section)| !is_left_out(section, false)).map(|(index, section)| (section.key, (index, section))).collect()
+}
+
+fn device_addresses(half: &Half<'_>) -> Vec<Range<u64>> {
+    let sections = half.file.sections.iter().filter(|section| section.header.is_allocated());
+    let each = |section: &Section<'_>| -> Vec<Range<u64>> {
+        let start = section.header.addr;
+        let parts = half.device_parts(section).into_iter();
+        parts.map(|part| start.saturating_add(part.start)..start.saturating_add(part.end)).collect()
+    };
+    device::joined(sections.flat_map(each).collect())
+}
+
+/// A section's name, for people.
+pub(super) fn shown(stretch: &Stretch<'_>) -> String {
+    printable_name(stretch.name)
+}

@@ -1,0 +1,1 @@
+//! Tests on objects and programs that are made here.
