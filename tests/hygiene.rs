@@ -26,7 +26,7 @@ const ARROWS: &[(&str, &str)] = &[
         "args contents edit error formats io link::pipeline llvm model store sys target tools::bundler tools::check tools::inspect tools::merge tools::packager tools::prune tools::recompress tools::replace tools::size tools::split tools::wrapper",
     ),
     ("contents", "error formats io model registration sys target"),
-    ("edit", "contents error formats io model registration sys"),
+    ("edit", "contents error formats io model registration sys target"),
     ("error", ""),
     ("facade", "args contents error formats link::pipeline llvm model sys tools::bundler tools::packager tools::wrapper"),
     ("formats", "error model"),

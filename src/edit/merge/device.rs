@@ -32,9 +32,8 @@ pub(crate) fn ranges(data: &[u8]) -> Result<Vec<Range<u64>>> {
 
 /// Whether a section holds device code and nothing else.
 pub(super) fn is_device(section: &Section<'_>) -> bool {
-    let named = |start: &&str| section.key.name.starts_with(start.as_bytes());
-    section.header.kind == SHT_LLVM_OFFLOADING
-        || section.header.kind == elf::SHT_PROGBITS && SECTIONS.iter().any(|start| named(start))
+    let is_named = || SECTIONS.iter().any(|start| section.key.name.starts_with(start.as_bytes()));
+    section.header.kind == SHT_LLVM_OFFLOADING || section.header.kind == elf::SHT_PROGBITS && is_named()
 }
 
 fn registered(found: &Registered, class: Class) -> Vec<Range<u64>> {

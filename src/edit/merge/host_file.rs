@@ -288,6 +288,10 @@ fn symbols<'d>(class: Class, sections: &[Section<'d>], table: usize, left: &mut 
         let raw = RawSymbol::of(class, record).ok_or(Malformed::new("symbol past the end", own.header.offset))?;
         let section = section_of_symbol(class, number, raw.shndx, extended).map(|index| index as usize);
         let name = name(names, raw.name, left).with_context(|| format!("symbol {number}"))?;
+        if section.is_some_and(|index| index >= sections.len()) {
+            let at = own.header.offset.saturating_add((number * record.len()) as u64);
+            return Err(Malformed::new("a symbol in a section that is not there", at).into());
+        }
         let special = if section.is_some() { 0 } else { raw.shndx.0 };
         found.push(Symbol { name, info: raw.info, other: raw.other.0, section, special, value: raw.value, size: raw.size });
     }

@@ -19,6 +19,7 @@
 mod device;
 mod difference;
 mod host_file;
+mod images;
 mod linked;
 mod objects;
 mod place_names;
@@ -36,6 +37,7 @@ pub(crate) use device::ranges as device_ranges;
 pub(crate) use difference::Difference;
 use difference::Differences;
 use host_file::{HostFile, Section};
+pub(crate) use images::{MergedUnit, Taken, check_images};
 
 use crate::formats::elf::SHT_LLVM_ADDRSIG;
 use crate::formats::elf::link_note;

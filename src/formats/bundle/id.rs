@@ -88,7 +88,7 @@ impl Id {
 
     /// Whether both are of one kind and for one processor, so that a runtime chooses between them, and one fixes a feature that the
     /// other leaves open. `hip` and `hipv4` are two kinds here, as for LLVM.
-    fn is_in_conflict(&self, other: &Id) -> bool {
+    pub(crate) fn is_in_conflict(&self, other: &Id) -> bool {
         let ((triple, id), (other_triple, other_id)) = (self.device(), other.device());
         let ((processor, features), (other_processor, other_features)) = (Id::parts(&id), Id::parts(&other_id));
         let same = self.kind == other.kind && triple == other_triple && processor == other_processor;

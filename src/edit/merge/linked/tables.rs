@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use object::elf;
 
 use super::super::difference::Differences;
 use super::super::host_file::{HostFile, Key, Symbol};
-use super::super::{Half, device};
+use super::super::{Half, device, is_left_out};
 use super::moves::Moves;
 use crate::model::{printable, printable_name};
 
@@ -75,9 +75,16 @@ fn tables<'d>(file: &HostFile<'d>) -> BTreeMap<Key<'d>, usize> {
 fn fixups<'d>(moves: &Moves<'_>, program: usize, half: &Half<'d>, table: Option<usize>) -> Result<Vec<Fixup<'d>>> {
     let Some(table) = table else { return Ok(Vec::new()) };
     let read = half.file.relocations(table).with_context(|| printable(half.name).into_owned())?;
-    let name = |symbol: usize| half.file.dynamic_symbols.get(symbol).map_or(&[][..], |symbol| symbol.name);
-    let host = read.iter().filter(|one| !moves.is_device(program, one.place));
-    Ok(host.map(|one| Fixup { place: one.place, kind: one.kind, symbol: name(one.symbol), addend: one.addend }).collect())
+    let mut found = Vec::with_capacity(read.len());
+    for one in read.iter().filter(|one| !moves.is_device(program, one.place)) {
+        let symbol = match half.file.dynamic_symbols.get(one.symbol) {
+            Some(symbol) => symbol.name,
+            None if one.symbol == 0 => &[][..],
+            None => bail!("{}: a relocation against a symbol that is not there", printable(half.name)),
+        };
+        found.push(Fixup { place: one.place, kind: one.kind, symbol, addend: one.addend });
+    }
+    Ok(found)
 }
 
 /// The types of relocations whose addend is an address of this file: relative ones, and those through a function (psABI documents).
@@ -194,6 +201,8 @@ fn is_same_place(moves: &Moves<'_>, one: &Told<'_>, other: &Told<'_>) -> bool {
     let is_tls = elf::SymbolInfo(one.1).st_type() == elf::STT_TLS;
     match (one.4, other.4) {
         (first, second) if first != second => false,
+        // What linkers define for something that is not there stands nowhere.
+        _ if (one.6, other.6) == (0, 0) => true,
         (Some(_), _) if !is_tls => moves.is_same(one.6, other.6),
         _ => (one.5, one.6) == (other.5, other.6) || one.5 == elf::SHN_ABS.0 && one.5 == other.5 && moves.is_same(one.6, other.6),
     }
@@ -205,7 +214,9 @@ fn told<'d>(moves: &Moves<'_>, file: &HostFile<'d>, program: usize, symbols: &[S
     let is_host = |symbol: &&Symbol<'_>| {
         let in_device = section(symbol).is_some_and(|own| device::is_device(own)) || moves.is_device(program, symbol.value);
         let is_tls = symbol.kind() == elf::STT_TLS;
-        !matches!(symbol.kind(), elf::STT_FILE | elf::STT_SECTION) && (is_tls || symbol.section.is_none() || !in_device)
+        let is_compared = section(symbol).is_none_or(|own| !is_left_out(own, false));
+        let is_other = matches!(symbol.kind(), elf::STT_FILE | elf::STT_SECTION);
+        !is_other && is_compared && (is_tls || symbol.section.is_none() || !in_device)
     };
     let each = |symbol: &Symbol<'d>| {
         let key = section(symbol).map(|own| own.key);

@@ -1,0 +1,248 @@
+//! Which images of which build go into the merged file, in which order. Images stand in units: those of which a runtime takes one.
+//! A unit of the result has the images of the same unit of every build.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, bail};
+
+use crate::contents::claims;
+use crate::contents::report::{FileReport, Image};
+use crate::contents::units::{self, Content, Unit, listed, name, names, target};
+use crate::formats::bundle::Id;
+use crate::formats::gpu::canonical_target_id;
+use crate::model::{OffloadKind, printable};
+use crate::target::Target;
+
+/// The images of one unit of the merged file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MergedUnit {
+    /// The members of archives that it is in, the outermost first.
+    pub(crate) members: Vec<String>,
+    /// Its runtime.
+    pub(crate) kind: OffloadKind,
+    /// Which of the units of this runtime in its object or program it is.
+    pub(crate) index: usize,
+    /// Where it is in the first build, for people.
+    pub(crate) place: String,
+    /// Its images, in the order in which a link of all of them has them.
+    pub(crate) images: Vec<Taken>,
+}
+
+/// An image of the merged file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// The build that it is from, by its place in the list of builds.
+    pub(crate) build: usize,
+    /// Its number in that build's report.
+    pub(crate) image: usize,
+    /// The same bytes for the same target in other builds, which are left out: build and number.
+    pub(crate) also: Vec<(usize, usize)>,
+}
+
+/// What is an object or program known by in every build: the members of archives that it is in, and which of several of one name.
+type ContentKey<'f> = (&'f [String], usize);
+/// What a unit is known by in every build.
+type UnitKey<'f> = (ContentKey<'f>, OffloadKind, usize);
+/// The units of a build.
+type Units<'f> = BTreeMap<UnitKey<'f>, Unit<'f>>;
+
+/// What the merged file has of `builds`, the reports on files of one source that were compiled for different devices. The reports
+/// must have kernels, what is registered, and hashes.
+///
+/// # Errors
+/// What speaks against it, by name: a build that cannot be read; a unit that one build lacks; an image that is not what its
+/// container says; a registered kernel that an image lacks; two images for one target that differ, or two targets of which a
+/// runtime could not tell which to take.
+pub(crate) fn check_images(builds: &[FileReport]) -> Result<Vec<MergedUnit>> {
+    for report in builds {
+        if let Some(error) = report.errors.first() {
+            bail!("{}", printable(error));
+        }
+    }
+    let all: Vec<Units<'_>> = builds.iter().map(of_build).collect();
+    let Some(first) = all.first() else { return Ok(Vec::new()) };
+    for (index, units) in all.iter().enumerate() {
+        same_units(builds, (0, first), (index, units))?;
+    }
+    let mut merged = Vec::new();
+    for (key, unit) in first {
+        let together: Vec<&Unit<'_>> = all.iter().filter_map(|units| units.get(key)).collect();
+        for (build, unit) in together.iter().enumerate() {
+            of_one(&shown(builds, build, key), unit)?;
+        }
+        same_kernels(builds, key, &together)?;
+        let ((members, _), kind, index) = *key;
+        let images = order(builds, key, &together)?;
+        merged.push(MergedUnit { members: members.to_vec(), kind, index, place: unit.place.clone(), images });
+    }
+    Ok(merged)
+}
+
+/// The units of a build by what they are known by.
+fn of_build(report: &FileReport) -> Units<'_> {
+    let mut seen: BTreeMap<&[String], usize> = BTreeMap::new();
+    let mut all = Units::new();
+    for content in &units::contents(report) {
+        let number = seen.entry(content.members).or_insert(0);
+        for (index, kind, unit) in numbered(content) {
+            all.insert(((content.members, *number), kind, index), unit);
+        }
+        *number += 1;
+    }
+    all
+}
+
+/// The units of an object or program, each with its number among those of its runtime.
+fn numbered<'f>(content: &Content<'f>) -> Vec<(usize, OffloadKind, Unit<'f>)> {
+    let mut next: BTreeMap<OffloadKind, usize> = BTreeMap::new();
+    let mut each = |unit: Unit<'f>| {
+        let number = next.entry(unit.kind).or_insert(0);
+        *number += 1;
+        (*number - 1, unit.kind, unit)
+    };
+    units::of(content).into_iter().map(&mut each).collect()
+}
+
+/// That two builds have the same units.
+fn same_units(builds: &[FileReport], (one, first): (usize, &Units<'_>), (other, second): (usize, &Units<'_>)) -> Result<()> {
+    for ((build, units), (missing, theirs)) in [((one, first), (other, second)), ((other, second), (one, first))] {
+        let Some((key, _)) = units.iter().find(|(key, _)| !theirs.contains_key(*key)) else { continue };
+        let (content, kind, _) = key;
+        let there: Vec<&str> = theirs.keys().filter(|(other, ..)| other == content).map(|(_, kind, _)| kind.title()).collect();
+        let has = match there.as_slice() {
+            [] => "there is none".to_owned(),
+            kinds if kinds.contains(&kind.title()) => format!("there are {}", kinds.len()),
+            kinds => format!("there is some for {}", kinds.join(" and ")),
+        };
+        let place = shown(builds, build, key);
+        bail!("{place} has device code for {}, and in {} {has} in its place", kind.title(), file(builds, missing));
+    }
+    Ok(())
+}
+
+/// What is wrong with a unit by itself.
+fn of_one(place: &str, unit: &Unit<'_>) -> Result<()> {
+    for image in &unit.images {
+        if let Some(disagreement) = claims::disagreement(image) {
+            bail!("{place}: {}", disagreement.text);
+        }
+    }
+    let Some(kernels) = unit.kernels.as_ref().filter(|_| !unit.shares_entries && unit.kind != OffloadKind::Sycl) else {
+        return Ok(());
+    };
+    if unit.images.is_empty() && !kernels.is_empty() {
+        bail!("{place}: {} kernels are registered with {}, and there is no image for them", kernels.len(), unit.kind.title());
+    }
+    for image in &unit.images {
+        let Some(names) = names(image) else { continue };
+        if let Some(kernel) = kernels.iter().flatten().find(|kernel| !names.contains(**kernel)) {
+            bail!("{place}: kernel `{}` is registered and not in image {} ({})", printable(kernel), image.index, name(image));
+        }
+    }
+    Ok(())
+}
+
+/// That no build lacks a kernel that another one has, where no table tells which are registered.
+fn same_kernels(builds: &[FileReport], key: &UnitKey<'_>, units: &[&Unit<'_>]) -> Result<()> {
+    // SYCL's images each have some of the kernels.
+    if key.1 == OffloadKind::Sycl || units.iter().all(|unit| unit.kernels.is_some() && !unit.shares_entries) {
+        return Ok(());
+    }
+    let images = units.iter().enumerate().flat_map(|(build, unit)| unit.images.iter().map(move |image| (build, *image)));
+    let known: Vec<_> = images.filter_map(|(build, image)| Some((build, image, listed(image)?))).collect();
+    for (one, has, kernels) in &known {
+        for (other, lacks, theirs) in known.iter().filter(|(other, ..)| other != one) {
+            if let Some(kernel) = kernels.difference(theirs).next() {
+                let (place, kernel) = (shown(builds, *other, key), printable(kernel));
+                let source = file(builds, *one);
+                bail!(
+                    "{place}: kernel `{kernel}` is not in image {} ({}), and {source} has it for {}",
+                    lacks.index,
+                    name(lacks),
+                    name(has)
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The images of a unit of all builds, in the order of a link.
+fn order(builds: &[FileReport], key: &UnitKey<'_>, units: &[&Unit<'_>]) -> Result<Vec<Taken>> {
+    // Images for one target by build. An object that was linked of several has several of them.
+    let mut by_target: BTreeMap<(Target, &'static str), BTreeMap<usize, Vec<&Image>>> = BTreeMap::new();
+    for (build, unit) in units.iter().enumerate() {
+        for image in &unit.images {
+            // A driver takes PTX where there is no code, so that both may be there.
+            let format = if image.format == "ptx" { "ptx" } else { "code" };
+            let of_target = by_target.entry((canonical(image), format)).or_default();
+            of_target.entry(build).or_default().push(image);
+        }
+    }
+    ambiguous(builds, key, &by_target)?;
+    let mut taken = Vec::new();
+    for of_target in by_target.values() {
+        let Some((build, images)) = of_target.first_key_value() else { continue };
+        let mut also = vec![Vec::new(); images.len()];
+        for (other, theirs) in of_target.iter().skip(1) {
+            let is_same = |(one, other): (&&Image, &&Image)| one.sha256.is_some() && one.sha256 == other.sha256;
+            if images.len() != theirs.len() || !images.iter().zip(theirs).all(is_same) {
+                let (place, other) = (shown(builds, *build, key), file(builds, *other));
+                let target = images.first().map(|image| name(image)).unwrap_or_default();
+                bail!("{place} and {other} both have images for {target}, and these differ: a runtime takes one of them");
+            }
+            also.iter_mut().zip(theirs).for_each(|(also, image)| also.push((*other, image.index)));
+        }
+        taken.extend(images.iter().zip(also).map(|(image, also)| Taken { build: *build, image: image.index, also }));
+    }
+    Ok(taken)
+}
+
+/// That no build brings a target id which leaves open what one of another build fixes for the same processor: a runtime would take
+/// either of both.
+fn ambiguous<V>(
+    builds: &[FileReport],
+    key: &UnitKey<'_>,
+    by_target: &BTreeMap<(Target, &'static str), BTreeMap<usize, V>>,
+) -> Result<()> {
+    let all: Vec<_> = by_target.iter().map(|((target, _), builds)| (target, id(target), builds)).collect();
+    for (at, (target, id, of_builds)) in all.iter().enumerate() {
+        for (other, other_id, theirs) in all.iter().skip(at + 1) {
+            let together = of_builds.keys().any(|build| theirs.contains_key(build));
+            if together || !id.is_in_conflict(other_id) {
+                continue;
+            }
+            let [one, two] = [of_builds, theirs].map(|builds| builds.keys().next().copied().unwrap_or_default());
+            let (place, source) = (shown(builds, one, key), file(builds, two));
+            bail!(
+                "{place} has an image for {target}, and {source} for {other}: a device could run both, and a runtime takes the first"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// A target as the id of an entry of a bundle, whose rules say which ones are in conflict.
+fn id(target: &Target) -> Id {
+    Id { kind: "hip".to_owned(), triple: target.triple.clone(), target_id: target.arch.clone() }
+}
+
+/// What an image is for, with its target id as compilers spell it.
+fn canonical(image: &Image) -> Target {
+    let target = target(image);
+    let arch = if target.is_amdgcn() { canonical_target_id(&target.arch) } else { target.arch.clone() };
+    Target::new(&target.triple, &arch)
+}
+
+/// The file of a build, for people.
+fn file(builds: &[FileReport], build: usize) -> String {
+    builds.get(build).map(|report| printable(&report.file).into_owned()).unwrap_or_default()
+}
+
+/// Where a unit of a build is, for people.
+fn shown(builds: &[FileReport], build: usize, ((members, _), ..): &UnitKey<'_>) -> String {
+    members.iter().fold(file(builds, build), |text, member| format!("{text}({})", printable(member)))
+}
+
+#[cfg(test)]
+mod tests;
