@@ -93,6 +93,8 @@ pub(super) struct HostFile<'d> {
     pub(super) stack_flags: Option<u32>,
     /// The address of its first byte, where that is loaded.
     pub(super) base: Option<u64>,
+    /// The end of its thread-local memory, from which offsets of it are counted on some processors.
+    pub(super) tls_end: Option<u64>,
     /// How many more relocations may be read of a file of this size.
     most_relocations: usize,
 }
@@ -121,6 +123,9 @@ impl<'d> HostFile<'d> {
         let segments = ProgramHeader::table(class, data, header.phoff, header.phnum.into(), "program headers past the end")?;
         let stack = segments.iter().find(|segment| segment.kind == elf::PT_GNU_STACK);
         let first = segments.iter().find(|segment| segment.kind == elf::PT_LOAD && segment.offset == 0);
+        // As the loader places it: aligned from its start on.
+        let tls = segments.iter().find(|segment| segment.kind == elf::PT_TLS);
+        let tls_end = tls.and_then(|tls| tls.vaddr.checked_add(tls.memsz)?.checked_next_multiple_of(tls.align.max(1)));
         let most_relocations = data.len() / 2;
         Ok(HostFile {
             class,
@@ -130,6 +135,7 @@ impl<'d> HostFile<'d> {
             dynamic_symbols,
             stack_flags: stack.map(|segment| segment.flags.0),
             base: first.map(|segment| segment.vaddr),
+            tls_end,
             most_relocations,
         })
     }

@@ -11,13 +11,14 @@ use crate::model::printable_name;
 pub(super) type Remedy = &'static str;
 
 /// For names of OpenMP's kernels, which LLVM makes from the numbers that the file system gives a file.
-pub(super) const ONE_TREE: Remedy = "OpenMP names kernels by the device and inode number of their source file: compile every build from one source tree, \
-     from the same files and not from copies of them";
+pub(super) const ONE_TREE: Remedy = "OpenMP names kernels by the device and inode number of their source file: compile every \
+    build from one source tree, from the same files and not from copies of them";
 /// For what clang makes of the compilation unit's id.
-pub(super) const FIXED_CUID: Remedy = "these names hold the compilation unit's id, which clang makes of the source's path and the command line, and so of the architectures: \
-     compile every build with the same `-cuid=TEXT`, another TEXT for each source file";
+pub(super) const FIXED_CUID: Remedy = "these names hold the compilation unit's id, which clang makes of the source's path and the \
+    command line, and so of the architectures: compile every build with the same `-cuid=TEXT`, another TEXT for each source file";
 /// For what nvcc makes of the path of a file.
-pub(super) const SAME_PATHS: Remedy = "nvcc makes these names of the source's path and the command line: compile every build from the same path with the same options";
+pub(super) const SAME_PATHS: Remedy = "nvcc makes these names of the source's path and the command line: compile every build \
+    from the same path with the same options";
 
 /// A form of names: what stands before the part that differs, and how that part is told.
 struct Form {
@@ -33,7 +34,7 @@ enum Part {
     DeviceAndInode,
     /// Letters and digits.
     Id,
-    /// Hexadecimal digits, as long as the word after them is there.
+    /// Hexadecimal digits with this word after them.
     HexBefore(&'static str),
 }
 
@@ -56,7 +57,6 @@ impl Part {
         let hex = |bytes: &[u8]| bytes.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
         match self {
             Part::DeviceAndInode => {
-                // From LLVM 15 on there is a second `_` where the device's number would be negative; it is passed over.
                 let device = hex(rest);
                 let after = rest.get(device..)?.strip_prefix(b"_")?;
                 let inode = hex(after);

@@ -84,11 +84,6 @@ fn plan(builds: &[&[u8]]) -> Result<Vec<MergedUnit>, String> {
     check_images(&reports).map_err(|error| error.to_string())
 }
 
-/// Build and number of each image, and where else it is.
-fn taken(unit: &MergedUnit) -> Vec<(usize, usize, Vec<(usize, usize)>)> {
-    unit.images.iter().map(|image| (image.build, image.image, image.also.clone())).collect()
-}
-
 #[test]
 fn images_come_in_the_order_of_a_link_whatever_the_order_of_builds() {
     let cpu = library(&["one", "two"]);
@@ -110,7 +105,8 @@ fn the_same_image_is_taken_once_and_another_for_its_target_is_refused() {
     let first = host(&["one"], &[(OPENMP, CPU, "", &cpu)]);
     let second = host(&["one"], &[(OPENMP, CPU, "", &cpu), (OPENMP, AMD, "gfx908", b"one")]);
     let found = plan(&[&first, &second]).unwrap();
-    assert_eq!(taken(&found[0]), [(0, 0, vec![(1, 0)]), (1, 1, Vec::new())]);
+    let expected = [Taken { build: 0, image: 0, also: vec![(1, 0)] }, Taken { build: 1, image: 1, also: Vec::new() }];
+    assert_eq!(found[0].images, expected);
     let other = host(&["one"], &[(OPENMP, CPU, "", &library(&["one", "more"]))]);
     let said = plan(&[&first, &other]).unwrap_err();
     assert_eq!(said, "b1 and b2 both have images for x86_64-pc-linux-gnu, and these differ: a runtime takes one of them");

@@ -97,7 +97,7 @@ fn in_page(words: [u32; 2]) -> Option<(usize, [u64; 2])> {
         // add, 64 bits, not shifted.
         0
     } else if one & 0x3b00_0000 == 0x3900_0000 {
-        // Loads and stores with an unsigned offset, which counts in units of what is moved; 16 bytes of vectors have a form of their own.
+        // Loads and stores with an unsigned offset, which counts in units of what is moved; 16 bytes of vectors are told apart.
         let (is_vector, opc) = (one >> 26 & 1 == 1, one >> 22 & 3);
         if is_vector && opc & 2 == 2 { 4 } else { one >> 30 }
     } else {
@@ -110,7 +110,7 @@ fn in_page(words: [u32; 2]) -> Option<(usize, [u64; 2])> {
 /// The distances of the same instruction in both programs, in bytes.
 fn relative(words: [u32; 2]) -> Option<[u64; 2]> {
     let [one, other] = words;
-    // Mask and value that tell the instruction, and where its distance is: the lowest bit, how many, and the bytes that each counts.
+    // Mask and value that tell the instruction, and where its distance is: the lowest bit, how many bits, how far it is shifted.
     const FORMS: [(u32, u32, u32, u32, u32); 5] = [
         // b, bl
         (0x7c00_0000, 0x1400_0000, 0, 26, 2),

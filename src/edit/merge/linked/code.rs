@@ -15,6 +15,17 @@ pub(super) fn explained(compared: &Compared<'_, '_>, stretch: &Stretch<'_>, at: 
     if let Some(start) = starts(4).find(is_distance) {
         return Some(start + 4);
     }
+    // GNU ld counts a thread-local variable that is not there (a weak one) from the end of thread-local memory like all others, as
+    // if it stood at address 0. No code uses what comes of it.
+    let is_no_variable = |start: &usize| {
+        let numbers = compared.numbers(stretch, *start, 4).zip(compared.tls_ends);
+        numbers.is_some_and(|([one, other], [end, other_end])| {
+            distance(one) == end.wrapping_neg() && distance(other) == other_end.wrapping_neg()
+        })
+    };
+    if let Some(start) = starts(4).find(is_no_variable) {
+        return Some(start + 4);
+    }
     if !compared.is_fixed {
         return None;
     }

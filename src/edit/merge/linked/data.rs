@@ -35,14 +35,22 @@ fn is_pointer(compared: &Compared<'_, '_>, stretch: &Stretch<'_>, start: usize) 
     may_be && numbers.is_some_and(|[one, other]| compared.moves.is_same(one, other))
 }
 
-/// Whether a distance leads to the same in both programs: it counts from itself, or from the start of the table that it is in, which
-/// is somewhere before it in the same stretch and has moved like it.
+/// Whether a distance leads to the same in both programs. It counts from itself, or from the start of the table that it is in: for
+/// unwinding that is the section, otherwise somewhere before it in the same stretch, which has moved like it.
 fn leads_to_same(compared: &Compared<'_, '_>, stretch: &Stretch<'_>, start: usize) -> bool {
     let Some([one, other]) = compared.numbers(stretch, start, 4) else { return false };
+    let [one, other] = [one, other].map(distance);
     let place = stretch.one.wrapping_add(start as u64);
-    let lowest = place.saturating_sub(LARGEST_TABLE).max(stretch.one);
     let moved = stretch.other.wrapping_sub(stretch.one);
-    let shift = moved.wrapping_add(distance(other).wrapping_sub(distance(one)));
-    let (first, last) = (lowest.wrapping_add(distance(one)), place.wrapping_add(distance(one)));
-    first <= last && compared.moves.is_same_between(first, last, shift)
+    if stretch.kind == Kind::Frames {
+        let is_same = |base: u64| {
+            let (first, second) = (base.wrapping_add(one), base.wrapping_add(moved).wrapping_add(other));
+            compared.moves.moved(first) == Some(second)
+        };
+        return is_same(place) || is_same(stretch.one);
+    }
+    let lowest = place.saturating_sub(LARGEST_TABLE).max(stretch.one);
+    let target = |base: u64| base.checked_add_signed(one as i64);
+    let shift = moved.wrapping_add(other.wrapping_sub(one));
+    target(place).is_some_and(|last| compared.moves.reaches(target(lowest).unwrap_or(0).min(last), last, shift))
 }

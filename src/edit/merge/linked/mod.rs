@@ -31,6 +31,8 @@ struct Compared<'c, 'd> {
     is_fixed: bool,
     /// The size of a pointer.
     word: usize,
+    /// The ends of thread-local memory in both.
+    tls_ends: Option<[u64; 2]>,
     /// The addresses of the first program that the dynamic loader fills in.
     filled: HashSet<u64>,
     names: Names<'d>,
@@ -53,6 +55,7 @@ pub(super) fn compare(one: &Half<'_>, other: &Half<'_>, found: &mut Differences)
         endian: one.file.class.endian,
         is_fixed: one.file.is_fixed(),
         word: one.file.word(),
+        tls_ends: one.file.tls_end.zip(other.file.tls_end).map(|(one, other)| [one, other]),
         filled,
         names: Names::of(&one.file),
     };

@@ -1,7 +1,7 @@
 //! What has moved from where to where between two programs: stretches of bytes that stand together in both, so that all addresses
 //! in one have moved by one distance. A section is one stretch, or several where device code stands in it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use object::elf;
@@ -153,27 +153,30 @@ impl<'d> Moves<'d> {
                 found.in_section(own.shown(), what);
                 continue;
             };
-            self.stretches.push(stretch(kind, starts, len, bytes));
+            // Thread-local memory without bytes has addresses that are another section's as well.
+            if kind != Kind::Empty || !first.flags.contains(elf::SHF_TLS) {
+                self.stretches.push(stretch(kind, starts, len, bytes));
+            }
         }
     }
 
-    /// Whether an address of the first program and one of the other stand for the same thing.
+    /// Whether an address of the first program and one of the other stand for the same thing: something in a stretch, or as far
+    /// outside of one as code and linkers reach.
     pub(super) fn is_same(&self, one: u64, other: u64) -> bool {
-        self.is_same_between(one, one, other.wrapping_sub(one))
+        self.reaches(one.saturating_sub(SLACK), one.saturating_add(SLACK), other.wrapping_sub(one))
     }
 
     /// Whether something between two addresses of the first program has moved by `shift`.
-    pub(super) fn is_same_between(&self, lowest: u64, highest: u64, shift: u64) -> bool {
+    pub(super) fn reaches(&self, lowest: u64, highest: u64, shift: u64) -> bool {
         let Some(ranges) = self.by_shift.get(&shift) else { return false };
-        let after = ranges.partition_point(|range| range.start <= highest.saturating_add(SLACK));
-        let before = ranges.iter().take(after).rev().take(2);
-        before.into_iter().any(|range| range.end.saturating_add(SLACK) >= lowest)
+        let after = ranges.partition_point(|range| range.start <= highest);
+        ranges.iter().take(after).next_back().is_some_and(|range| range.end >= lowest)
     }
 
     /// The address in the other program of what is at an address of the first.
     pub(super) fn moved(&self, one: u64) -> Option<u64> {
         let after = self.stretches.partition_point(|stretch| stretch.one <= one);
-        let own = self.stretches.iter().take(after).rev().find(|stretch| one - stretch.one < stretch.len)?;
+        let own = self.stretches.iter().take(after).next_back().filter(|stretch| one - stretch.one < stretch.len)?;
         Some(one.wrapping_add(own.shift()))
     }
 
@@ -235,8 +238,8 @@ fn kind(section: &Section<'_>) -> Kind {
     }
 }
 
-/// The sections that are compared, by name. Thread-local memory without bytes has an address that is another section's as well.
-fn sections<'h, 'd>(half: &'h Half<'d>) -> std::collections::BTreeMap<Key<'d>, (usize, &'h Section<'d>)> {
+/// The sections that are compared, by name.
+fn sections<'h, 'd>(half: &'h Half<'d>) -> BTreeMap<Key<'d>, (usize, &'h Section<'d>)> {
     let all = half.file.sections.iter().enumerate();
     all.filter(|(_, section)| !is_left_out(section, false)).map(|(index, section)| (section.key, (index, section))).collect()
 }
