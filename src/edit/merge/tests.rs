@@ -85,7 +85,7 @@ fn compiled(folder: &Path, words: &[&str]) -> Vec<u8> {
     command.arg(&source).arg("-o").arg(&output).arg("-O2").args(words);
     for (name, default) in [("SIZE", "64"), ("CONST", "const")] {
         let is_given = |word: &&str| word.strip_prefix("-D").is_some_and(|rest| rest.starts_with(&format!("{name}=")));
-        if !words.iter().any(|word| is_given(word)) {
+        if !words.iter().any(is_given) {
             command.arg(format!("-D{name}={default}"));
         }
     }

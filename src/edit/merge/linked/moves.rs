@@ -58,6 +58,8 @@ impl Stretch<'_> {
 #[derive(Debug, Default)]
 pub(super) struct Moves<'d> {
     pub(super) stretches: Vec<Stretch<'d>>,
+    /// Which of them are not empty.
+    full: Vec<usize>,
     /// The addresses of stretches that have moved by one distance, in order.
     by_shift: HashMap<u64, Vec<Range<u64>>>,
     /// The addresses of device code in either program.
@@ -92,12 +94,21 @@ impl<'d> Moves<'d> {
                 bytes: [&[]; 2],
             });
         }
-        moves.stretches.sort_by_key(|stretch| stretch.one);
-        for stretch in &moves.stretches {
+        moves.settled()
+    }
+
+    /// The same with its stretches in order and found by address and by distance.
+    fn settled(mut self) -> Self {
+        // Sections without bytes stand where others begin.
+        self.stretches.sort_by_key(|stretch| (stretch.one, stretch.len));
+        for (index, stretch) in self.stretches.iter().enumerate() {
             let range = stretch.one..stretch.one.saturating_add(stretch.len);
-            moves.by_shift.entry(stretch.shift()).or_default().push(range);
+            self.by_shift.entry(stretch.shift()).or_default().push(range);
+            if stretch.len > 0 {
+                self.full.push(index);
+            }
         }
-        moves
+        self
     }
 
     fn add_section(
@@ -175,8 +186,12 @@ impl<'d> Moves<'d> {
 
     /// The address in the other program of what is at an address of the first.
     pub(super) fn moved(&self, one: u64) -> Option<u64> {
-        let after = self.stretches.partition_point(|stretch| stretch.one <= one);
-        let own = self.stretches.iter().take(after).next_back().filter(|stretch| one - stretch.one < stretch.len)?;
+        let start = |index: &usize| self.stretches.get(*index).map_or(u64::MAX, |stretch| stretch.one);
+        let after = self.full.partition_point(|index| start(index) <= one);
+        let own = self.stretches.get(*self.full.get(after.checked_sub(1)?)?)?;
+        if one - own.one >= own.len {
+            return None;
+        }
         Some(one.wrapping_add(own.shift()))
     }
 
@@ -257,4 +272,23 @@ fn device_addresses(half: &Half<'_>) -> Vec<Range<u64>> {
 /// A section's name, for people.
 pub(super) fn shown(stretch: &Stretch<'_>) -> String {
     printable_name(stretch.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sections_without_bytes_stand_where_others_begin() {
+        let stretch = |one, len| {
+            let (name, bytes): (&[u8], _) = (b"", [&[][..]; 2]);
+            Stretch { section: 0, name, kind: Kind::Data, one, other: one + 0x1000, len, bytes }
+        };
+        let stretches = vec![stretch(0x110, 0), stretch(0x100, 16), stretch(0x100, 0), stretch(0x108, 0), stretch(0x120, 8)];
+        let moves = Moves { stretches, ..Moves::default() }.settled();
+        for (one, other) in [(0xff, None), (0x100, Some(0x1100)), (0x10f, Some(0x110f)), (0x110, None), (0x127, Some(0x1127))] {
+            assert_eq!(moves.moved(one), other, "{one:#x}");
+        }
+        assert!(moves.is_same(0x110, 0x1110) && !moves.is_same(0x110, 0x1111) && !moves.is_same(0x9000, 0xa000));
+    }
 }
