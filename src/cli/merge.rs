@@ -1,6 +1,7 @@
 //! `offld merge`: files are put together of what `split` has made of them.
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -96,12 +97,14 @@ fn folder(from: &Path, to: &Path, session: &Session, text: &mut String) -> Resul
     let mut entries = fs::read_dir(from).and_then(Iterator::collect::<std::io::Result<Vec<_>>>).with_context(context)?;
     entries.sort_by_key(fs::DirEntry::file_name);
     let names: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).collect();
+    // Of `a.host` and `a.b.host`, the part `a.b.gfx90a.part` is of the one with the longer name.
     let host_of = |path: &Path| -> Option<PathBuf> {
-        let stem = path.to_str()?.strip_suffix(".part")?;
-        names
-            .iter()
-            .find(|host| host.to_str().and_then(|host| host.strip_suffix("host")).is_some_and(|host| stem.starts_with(host)))
-            .cloned()
+        let stem = path.as_os_str().as_bytes().strip_suffix(b".part")?;
+        let is_its = |host: &&PathBuf| {
+            let name = host.as_os_str().as_bytes().strip_suffix(b"host");
+            name.is_some_and(|name| stem.starts_with(name))
+        };
+        names.iter().filter(is_its).max_by_key(|host| host.as_os_str().len()).cloned()
     };
     for entry in &entries {
         session.signals.check()?;
