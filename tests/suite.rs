@@ -66,6 +66,8 @@ mod many;
 mod packager;
 #[path = "suite/programs.rs"]
 mod programs;
+#[path = "suite/prune/mod.rs"]
+mod prune;
 #[path = "suite/random_links/mod.rs"]
 mod random_links;
 #[path = "suite/regressions/mod.rs"]
@@ -124,6 +126,7 @@ fn main() -> ExitCode {
     trials.extend(kinds::trials());
     trials.extend(cuda::trials());
     trials.extend(packager::trials());
+    trials.extend(prune::trials());
     trials.extend(random_links::trials());
     trials.extend(regressions::trials());
     trials.extend(releases::trials());
