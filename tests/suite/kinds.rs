@@ -116,12 +116,18 @@ impl Case {
 
     /// The objects, for `wrapper` to link.
     pub(crate) fn compile(&self, work: &Work, tools: &Tools, wrapper: Wrapper) -> Result<(), Failed> {
+        self.compile_with(work, tools, wrapper, &[])
+    }
+
+    /// The same with `extra` words for each object that has device code.
+    pub(crate) fn compile_with(&self, work: &Work, tools: &Tools, wrapper: Wrapper, extra: &[&str]) -> Result<(), Failed> {
         for (_, name, words) in self.steps(true) {
             let mut command = tools.command(work, "clang");
             command.args(["-O2", "-fPIC"]).args(self.language(words[0], tools)).arg("-c").arg(folder().join(words[1]));
             if wrapper == Wrapper::Ours {
                 command.arg("-B").arg(&made().links);
             }
+            command.args(if words[0] == "c" { &[] } else { extra });
             run(command.args(["-o", name]).args(words[2..].iter().map(|word| tools.in_word(word))))?;
         }
         // clang 15 and 16 leave some of their own.

@@ -1,6 +1,7 @@
 //! Finished files that are changed: `offld prune`, `split`, `merge`, `replace`, `recompress`.
 
 pub(crate) mod everywhere;
+mod ledgers;
 mod prune;
 mod replace;
 mod split;
@@ -13,7 +14,7 @@ use serde_json::Value;
 use super::support::{Work, llvm, made, offld, output, run, run_offloaded, shown, text};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    [prune::trials(), split::trials(), replace::trials()].into_iter().flatten().collect()
+    [ledgers::trials(), prune::trials(), split::trials(), replace::trials()].into_iter().flatten().collect()
 }
 
 /// A program that says where its target region ran.
