@@ -87,7 +87,10 @@ pub(crate) fn edit(
     let bytes = match outcome {
         Outcome::Same => None,
         Outcome::New(changed) => Some(changed.bytes),
-        Outcome::Gone => Some(Rope::default()),
+        Outcome::Gone => {
+            rewriter.emptied.push(spot.place.clone());
+            Some(Rope::default())
+        }
     };
     Ok(Edited { bytes, emptied: rewriter.emptied })
 }

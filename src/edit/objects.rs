@@ -141,8 +141,13 @@ impl Rewriter<'_> {
                 let at = section.offset + block.old.start;
                 bail!("{}: {}: nothing known registers the container at {at:#x}, so it cannot go", spot.place, section.name);
             }
+            let fixed = blocks.iter().find(|block| is_fixed(&block.old)).map(|block| section.offset + block.old.start);
             let laid = lay_out(&piece, blocks, section.align, is_fixed);
             let laid = laid.with_context(|| format!("{}: {}", spot.place, section.name))?;
+            if let Some(at) = fixed.filter(|_| laid.bytes.size() > section.size) {
+                let place = format!("{}: {}", spot.place, section.name);
+                bail!("{place}: it becomes larger, so it has to move, and nothing known registers the container at {at:#x}");
+            }
             new.push(NewSection { offset: section.offset, size: section.size, index: section.index, address: 0, changed: laid });
         }
         let sizes: Vec<(usize, u64)> = new.iter().map(|section| (section.index, section.changed.bytes.size())).collect();

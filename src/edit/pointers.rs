@@ -2,7 +2,7 @@
 //! through which CUDA and HIP are given a container.
 
 use anyhow::{Context, Result, bail};
-use object::{Endianness, File, Object, ObjectSection, SectionFlags};
+use object::{Endianness, File, Object, ObjectSection, ObjectSymbol, SectionFlags, SectionIndex, SymbolKind};
 
 use super::{Changed, Moved};
 use crate::io::resize::Patch;
@@ -54,7 +54,34 @@ pub(super) fn patches(
             Now::Gone => bail!("the container that is registered with {runtime} at {:#x} is gone", wrapper.offset),
         }
     }
+    for section in sections {
+        symbols(&file, section, &mut writer)?;
+    }
     Ok(writer.patches)
+}
+
+/// The symbols of a section: what moved in it keeps its name. Those of what is gone name no bytes any more.
+fn symbols(file: &File<'_>, section: &NewSection, writer: &mut Writer<'_>) -> Result<()> {
+    let old = file.section_by_index(SectionIndex(section.index))?.address();
+    // Where value and size are in a symbol of 64 bits, and of 32.
+    let (record, value_at, size_at) = if file.is_64() { (24, 8, 16) } else { (16, 4, 8) };
+    for (name, symbols) in [(".symtab", file.symbols()), (".dynsym", file.dynamic_symbols())] {
+        let Some(table) = file.section_by_name(name).and_then(|table| table.file_range()) else { continue };
+        for symbol in symbols.filter(|symbol| symbol.section_index() == Some(SectionIndex(section.index))) {
+            let within = symbol.address().wrapping_sub(old);
+            if within >= section.size || symbol.kind() == SymbolKind::Section {
+                continue;
+            }
+            let at = table.0 + symbol.index().0 as u64 * record;
+            let (value, size) = match now_in(section, within, false) {
+                Now::At(address) => (address, symbol.size()),
+                Now::Gone => (section.address, 0),
+            };
+            writer.word(at + value_at, value)?;
+            writer.word(at + size_at, size)?;
+        }
+    }
+    Ok(())
 }
 
 /// The rows of OpenMP's descriptor: those of images that stay move to the front.
@@ -168,6 +195,15 @@ impl Writer<'_> {
             self.patches.push(Patch { offset: slot.offset, bytes: bytes.clone() });
         }
         self.patches.push(Patch { offset: value, bytes });
+        Ok(())
+    }
+
+    /// Puts a word at an offset, unless it is there.
+    fn word(&mut self, offset: u64, value: u64) -> Result<()> {
+        if self.word_at(offset) != Some(value) {
+            let bytes = self.word_bytes(value)?;
+            self.patches.push(Patch { offset, bytes });
+        }
         Ok(())
     }
 

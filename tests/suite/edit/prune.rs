@@ -6,7 +6,7 @@ use libtest_mimic::{Failed, Trial};
 
 use super::{hip_object, images, object, program, ran, refused, said, targets};
 use crate::support::{
-    Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, llvm, made, output, passed, run, with_llvm,
+    Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, expect_not_in, llvm, made, output, passed, run, with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -87,6 +87,12 @@ fn hip() -> Outcome {
         said(&work, ["prune", "--keep", "gfx90a,gfx1100", "kernels.o", "-o", "small.o"])?;
         let kept: Vec<String> = all.into_iter().filter(|image| !image.contains("gfx908")).collect();
         expect_equal("images", &kept.join("\n"), &images(&work, "small.o")?.join("\n"))?;
+        if words.is_empty() {
+            let told = run(work.command(llvm("llvm-objdump")).args(["--offloading", "small.o"]))?;
+            expect_in(&told, "gfx90a")?;
+            expect_in(&told, "gfx1100")?;
+            expect_not_in(&told, "gfx908")?;
+        }
     }
     passed()
 }
