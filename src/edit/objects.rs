@@ -1,6 +1,8 @@
 //! ELF objects, programs and shared libraries: sections of device code are rewritten. In finished files, what points to images and
 //! containers is made right (`pointers`), and the bytes that are no longer needed are taken out ([`crate::io::resize`]).
 
+use std::ops::Range;
+
 use anyhow::{Context, Result, bail};
 use object::elf;
 
@@ -44,7 +46,7 @@ impl Rewriter<'_> {
             let piece = spot.piece.slice(section.offset, section.size);
             let inner = spot.inside(piece.with_context(|| format!("{place}: past the end of the file"))?, place);
             if inner.piece.size() > 0 {
-                self.section(&inner, section, &mut changes)?;
+                self.section(spot, &inner, section, &mut changes)?;
             }
         }
         // Old wrappers put images into variables of other sections.
@@ -56,7 +58,8 @@ impl Rewriter<'_> {
         if header.kind == elf::ET_REL { self.object(spot, changes) } else { self.program(spot, changes) }
     }
 
-    fn section(&mut self, spot: &Spot, section: DeviceSection, changes: &mut Changes) -> Result<()> {
+    /// Takes up what becomes of the section at `spot` of the file at `host`.
+    fn section(&mut self, host: &Spot, spot: &Spot, section: DeviceSection, changes: &mut Changes) -> Result<()> {
         if matches!(section.holds, Holds::Entry(_) | Holds::Image(_)) {
             match self.enter(spot)? {
                 Outcome::Same => changes.any_left = true,
@@ -70,7 +73,12 @@ impl Rewriter<'_> {
         }
         if matches!(section.holds, Holds::Images(_)) && !is_container(spot.piece.bytes()) {
             changes.any_left = true;
-            return self.pinned(spot, "a section without containers").map(drop);
+            match self.bare(host, spot, &section)? {
+                Some(blocks) if blocks.iter().all(Block::is_same) => {}
+                Some(blocks) => changes.sections.push(ChangedSection { section, blocks }),
+                None => drop(self.pinned(spot, "a section without containers")?),
+            }
+            return Ok(());
         }
         let blocks = self.blocks(spot)?;
         changes.any_left |= blocks.iter().any(|block| !matches!(block.outcome, Outcome::Gone));
@@ -78,6 +86,34 @@ impl Rewriter<'_> {
             changes.sections.push(ChangedSection { section, blocks });
         }
         Ok(())
+    }
+
+    /// The images of a section without containers, as SYCL's descriptors of a program know them; none where they do not.
+    fn bare(&mut self, host: &Spot, spot: &Spot, section: &DeviceSection) -> Result<Option<Vec<Block>>> {
+        let rest = self.images.get(self.next..).unwrap_or_default();
+        let base = spot.piece.file_offset(0);
+        let within = |offset: Option<u64>| offset.zip(base).and_then(|(at, base)| at.checked_sub(base));
+        let here = rest.iter().map_while(|image| within(image.offset).filter(|at| *at < section.size));
+        let starts: Vec<u64> = here.collect();
+        if self.all_stay(starts.len()) && self.places.is_none() {
+            return Ok(None);
+        }
+        let registered = read::read(host.piece.bytes()).with_context(|| host.place.clone())?;
+        let rows = registered.sycl.iter().flat_map(|descriptor| &descriptor.images);
+        let mut ranges: Vec<Range<u64>> = rows
+            .filter_map(|row| Some(row.start.checked_sub(section.offset)?..row.end.checked_sub(section.offset)?))
+            .filter(|range| range.end <= section.size)
+            .collect();
+        ranges.sort_by_key(|range| range.start);
+        if !registered.linked || !ranges.iter().map(|range| range.start).eq(starts) {
+            return Ok(None);
+        }
+        let mut blocks = Vec::new();
+        for old in ranges {
+            let piece = spot.piece.slice(old.start, old.end - old.start).with_context(|| spot.place.clone())?;
+            blocks.push(Block { outcome: self.enter(&spot.inside(piece, spot.place.clone()))?, old });
+        }
+        Ok(Some(blocks))
     }
 
     /// An object that is linked later. Linkers take its images by their section; those that it registers itself have symbols, so
@@ -133,7 +169,7 @@ impl Rewriter<'_> {
         for ChangedSection { section, blocks } in changes.sections {
             let piece = section_piece(spot, &section)?;
             // What nothing known points to may be pointed to by something unknown.
-            let is_fixed = |block: &std::ops::Range<u64>| {
+            let is_fixed = |block: &Range<u64>| {
                 let (start, end) = (section.offset + block.start, section.offset + block.end);
                 section.is_allocated && !targets.iter().any(|target| (start..end).contains(target))
             };
@@ -171,7 +207,8 @@ fn section_piece(spot: &Spot, section: &DeviceSection) -> Result<Piece> {
 /// The offsets in the file to which what registers images points.
 fn targets(registered: &Registered) -> Vec<u64> {
     let rows = registered.descriptors.iter().flat_map(|descriptor| descriptor.images.iter().map(|row| row.start));
-    rows.chain(registered.wrappers.iter().filter_map(|wrapper| wrapper.container)).collect()
+    let sycl = registered.sycl.iter().flat_map(|descriptor| descriptor.images.iter().map(|row| row.start));
+    rows.chain(sycl).chain(registered.wrappers.iter().filter_map(|wrapper| wrapper.container)).collect()
 }
 
 /// The object `piece` without the sections of these names.

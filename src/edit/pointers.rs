@@ -6,7 +6,10 @@ use object::{Endianness, File, Object, ObjectSection, ObjectSymbol, SectionFlags
 
 use super::{Changed, Moved};
 use crate::io::resize::Patch;
-use crate::registration::read::{Descriptor, Registered, Slot};
+use crate::registration::read::{Descriptor, Registered, Slot, SyclDescriptor};
+
+/// Which pointer of a row of SYCL's is the start of the image; the next one is its end.
+const FIRST_BOUND: usize = 3;
 
 /// A section with new contents.
 pub(super) struct NewSection {
@@ -53,6 +56,9 @@ pub(super) fn patches(
             Now::At(address) => writer.pointer(&wrapper.pointer, address)?,
             Now::Gone => bail!("the container that is registered with {runtime} at {:#x} is gone", wrapper.offset),
         }
+    }
+    for descriptor in &registered.sycl {
+        sycl_rows(descriptor, &places, &mut writer, emptied)?;
     }
     for section in sections {
         symbols(&file, section, &mut writer)?;
@@ -109,6 +115,53 @@ fn rows(descriptor: &Descriptor, places: &Places<'_>, writer: &mut Writer<'_>, e
     let ends = kept.into_iter().chain(std::iter::repeat([nothing; 2]));
     for (row, ends) in descriptor.images.iter().zip(ends) {
         row.pointers.iter().zip(ends).try_for_each(|(slot, address)| writer.pointer(slot, address))?;
+    }
+    Ok(())
+}
+
+/// The rows of SYCL's descriptor: those of images that stay move to the front, with all that they point to.
+fn sycl_rows(
+    descriptor: &SyclDescriptor,
+    places: &Places<'_>,
+    writer: &mut Writer<'_>,
+    emptied: &mut dyn FnMut(String),
+) -> Result<()> {
+    let mut kept = Vec::new();
+    for row in &descriptor.images {
+        let ends = match (places.now(row.start, false)?, places.now(row.end, true)?) {
+            (Now::At(start), Now::At(end)) => [start, end],
+            (Now::Gone, Now::Gone) => continue,
+            _ => bail!("the row at {:#x} is of an image of which only a part is left", row.offset),
+        };
+        let value = |slot: &Option<Slot>| match slot {
+            None => Ok(None),
+            Some(Slot { value: Some(at), .. }) => writer.word_at(*at).map(Some).context("a pointer past the end"),
+            Some(slot) => bail!("the pointer at {:#x} is not known by its value", slot.offset),
+        };
+        let mut values = row.pointers.iter().map(value).collect::<Result<Vec<_>>>()?;
+        values.iter_mut().skip(FIRST_BOUND).zip(ends).for_each(|(value, end)| *value = Some(end));
+        kept.push((row.offset, values));
+    }
+    if kept.is_empty() {
+        emptied(format!("SYCL's descriptor at {:#x}", descriptor.offset));
+    }
+    if kept.len() != descriptor.images.len() {
+        writer.short(descriptor.offset + 2, u16::try_from(kept.len())?);
+    }
+    for (row, (from, values)) in descriptor.images.iter().zip(kept) {
+        if from != row.offset {
+            writer.copy(from, row.offset, 4)?;
+        }
+        for (slot, value) in row.pointers.iter().zip(values) {
+            match (slot, value) {
+                (Some(slot), Some(address)) => writer.pointer(slot, address)?,
+                (None, None) => {}
+                _ => bail!(
+                    "the row at {:#x} cannot hold what the one at {from:#x} has: one of them has a null pointer",
+                    row.offset
+                ),
+            }
+        }
     }
     Ok(())
 }
@@ -181,6 +234,18 @@ impl Writer<'_> {
     fn number(&mut self, offset: u64, value: u32) {
         use object::Endian;
         self.patches.push(Patch { offset, bytes: self.endian.write_u32(value).to_vec() });
+    }
+
+    fn short(&mut self, offset: u64, value: u16) {
+        use object::Endian;
+        self.patches.push(Patch { offset, bytes: self.endian.write_u16(value).to_vec() });
+    }
+
+    /// Copies bytes from one place to another.
+    fn copy(&mut self, from: u64, to: u64, size: usize) -> Result<()> {
+        let bytes = usize::try_from(from).ok().and_then(|from| self.data.get(from..)?.get(..size));
+        self.patches.push(Patch { offset: to, bytes: bytes.context("a row past the end")?.to_vec() });
+        Ok(())
     }
 
     /// Lets a pointer stand for `address`: where its value is kept, and in its own place, if linkers have written it there as well.

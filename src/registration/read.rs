@@ -12,6 +12,7 @@ mod entry_tables;
 mod fatbin_wrappers;
 mod openmp_descriptors;
 mod sections;
+mod sycl_descriptors;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,9 @@ use anyhow::Result;
 use serde::Serialize;
 
 use address_space::AddressSpace;
+
+/// The section of SYCL's images.
+const SYCL_IMAGES: &str = super::sycl::IMAGE_SECTION.name;
 
 /// What a file, or a member of one, registers. Offsets count from the start of the object or program.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -38,12 +42,15 @@ pub(crate) struct Registered {
     pub descriptors: Vec<Descriptor>,
     /// The structs through which CUDA and HIP are given a container.
     pub wrappers: Vec<Wrapper>,
+    /// SYCL's descriptors.
+    #[serde(skip)]
+    pub sycl: Vec<SyclDescriptor>,
 }
 
 impl Registered {
     /// Whether nothing is registered.
     pub(crate) fn is_empty(&self) -> bool {
-        self.tables.is_empty() && self.descriptors.is_empty() && self.wrappers.is_empty()
+        self.tables.is_empty() && self.descriptors.is_empty() && self.wrappers.is_empty() && self.sycl.is_empty()
     }
 }
 
@@ -149,6 +156,29 @@ pub(crate) struct ImageRow {
     pub pointers: [Slot; 2],
 }
 
+/// What SYCL's runtime of LLVM 22 is handed (`__sycl.tgt_bin_desc`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SyclDescriptor {
+    /// Where it starts; the number of images is in the two bytes behind the first two.
+    pub offset: u64,
+    /// The images, in the order in which the runtime sees them.
+    pub images: Vec<SyclRow>,
+}
+
+/// An image in SYCL's descriptor (`__sycl.tgt_device_image`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SyclRow {
+    /// Where the row starts: four bytes of version and kinds, and then pointers.
+    pub offset: u64,
+    /// Where the image starts.
+    pub start: u64,
+    /// Where it ends.
+    pub end: u64,
+    /// The pointers, none for those that are null: triple, options of compiler and linker, both ends of the image, of its entries and
+    /// of its properties.
+    pub pointers: Vec<Option<Slot>>,
+}
+
 /// The struct through which CUDA or HIP is given a container (`fatbin_wrapper`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Wrapper {
@@ -174,8 +204,11 @@ pub(crate) struct Wrapper {
 pub(crate) fn read(data: &[u8]) -> Result<Registered> {
     let tables = entry_tables::sections(data)?;
     let wrappers = fatbin_wrappers::sections();
-    let is_wanted =
-        |name: &str| wrappers.iter().any(|start| name.starts_with(start)) || tables.iter().any(|table| table.section == name);
+    let is_wanted = |name: &str| {
+        name == SYCL_IMAGES
+            || wrappers.iter().any(|start| name.starts_with(start))
+            || tables.iter().any(|table| table.section == name)
+    };
     let Some(space) = AddressSpace::of(data, is_wanted)? else { return Ok(Registered::default()) };
     let descriptors = if space.holds_images() || !tables.is_empty() { openmp_descriptors::find(&space)? } else { Vec::new() };
     Ok(Registered {
@@ -186,5 +219,6 @@ pub(crate) fn read(data: &[u8]) -> Result<Registered> {
         tables: entry_tables::read(&space, tables)?,
         descriptors,
         wrappers: fatbin_wrappers::read(&space),
+        sycl: sycl_descriptors::find(&space),
     })
 }

@@ -5,6 +5,7 @@ mod ledgers;
 mod prune;
 mod replace;
 mod split;
+mod sycl;
 
 use std::path::Path;
 
@@ -14,7 +15,7 @@ use serde_json::Value;
 use super::support::{Work, llvm, made, offld, output, run, run_offloaded, shown, text};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    [ledgers::trials(), prune::trials(), split::trials(), replace::trials()].into_iter().flatten().collect()
+    [ledgers::trials(), prune::trials(), split::trials(), sycl::trials(), replace::trials()].into_iter().flatten().collect()
 }
 
 /// A program that says where its target region ran.
