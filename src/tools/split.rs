@@ -6,7 +6,7 @@ mod chunks;
 use std::collections::HashMap;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::contents::report::FileReport;
 use crate::contents::{self, Reader};
@@ -37,8 +37,11 @@ pub(crate) struct Split {
 /// part; else the file is compressed anew first.
 ///
 /// # Errors
-/// The file is damaged or cannot be read. None where there are no images that could be taken out.
+/// The file is damaged or cannot be read, or is a part itself. None where there are no images that could be taken out.
 pub(crate) fn split(path: &Path, piece: &Piece, keep_original: bool, session: &Session) -> Result<Option<Split>> {
+    if recipe::is_host(piece) || recipe::is_part(piece) {
+        bail!("{}: is a part that `offld split` has made", path.display());
+    }
     let mut spool = Spool::new(session);
     let first = Builder::build(path, piece, keep_original, session, &mut spool)?;
     let lost = first.lost;

@@ -48,6 +48,10 @@ fn comes_back() -> Outcome {
     run(work.command(llvm("llvm-ar")).args(["rcs", "both.a", "main.o"]))?;
     for file in ["main.o", "both", "both.a"] {
         let told = said(&work, ["split", file, "-d", "parts"])?;
+        expect_in(
+            &refused(&work, ["split", &format!("parts/{file}.host"), "-d", "again"])?,
+            "is a part that `offld split` has made",
+        )?;
         expect_in(&told, "gfx90a")?;
         merge(&work, "parts", file, "back")?;
         same(&work.path().join(file), &work.path().join("back"))?;
