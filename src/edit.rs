@@ -11,7 +11,6 @@ mod compress;
 mod containers;
 mod fatbinaries;
 pub(crate) mod files;
-#[cfg_attr(not(test), expect(dead_code, unused_imports, reason = "the command that merges builds is made on top of it"))]
 pub(crate) mod merge;
 mod objects;
 pub(crate) mod pack;

@@ -1,4 +1,4 @@
-//! `offld merge`: files are put together of what `split` has made of them.
+//! `offld merge`: files are put together, of what `split` has made of them or of whole builds for different devices.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -10,26 +10,32 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use super::inspect::with_status;
-use crate::edit::files::copy_with_attributes;
+use crate::edit::files::{copy_checked, copy_with_attributes};
 use crate::error::{self, Silent};
 use crate::io::piece::{Piece, Spool};
 use crate::model::printable;
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::{self, Shell};
-use crate::tools::merge::parts::{Job, is_host_part, join, name_of};
+use crate::tools::merge::builds::{Outcome, merge};
+use crate::tools::merge::parts::{Job, is_host_part, is_part, join, name_of};
 
 /// The exit status where a file could not be put together.
 const FAILED: u8 = 2;
 
 /// The text below the options in the help.
-pub(super) const AFTER_HELP: &str = "Exit status: 0, or 2 where a file could not be read or put together.\n\n\
-    Examples:\n  offld merge parts/libhip.so.host parts/libhip.so.*.part -o libhip.so\n  offld merge parts -d lib";
+pub(super) const AFTER_HELP: &str = "With a host part among the files, they are put together to the file that `offld split` has taken apart, byte for byte.\n\
+    Without one, they are builds of one source, each compiled for other devices: the first one gets the images of all. Their host\n\
+    halves must be the same, every registered kernel must be in every image, and no device may have two images that differ.\n\
+    Build all from one source tree (OpenMP), with a -cuid= of your own (HIP): docs/edit.md says what is compared.\n\n\
+    Exit status: 0, or 2 where a file could not be read or put together.\n\n\
+    Examples:\n  offld merge parts/libhip.so.host parts/libhip.so.*.part -o libhip.so\n  offld merge parts -d lib\n  \
+    offld merge -o libsum.so gfx90a/libsum.so gfx942/libsum.so gfx1100/libsum.so";
 
 /// The options of `offld merge`.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("place").required(true).multiple(false).args(["output", "dir"]))]
 pub(super) struct Options {
-    /// A host part and the parts of all its devices, as `offld split` makes them; or a folder of such
+    /// A host part and the parts of all its devices, as `offld split` makes them; or a folder of such; or builds for different devices
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Write the file here; - is stdout
@@ -51,6 +57,9 @@ pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
     shell::print(&text).map_err(with_status)?;
     done.or_else(|error| {
         session.signals.check()?;
+        if error.is::<Silent>() {
+            return Err(error);
+        }
         shell.error(&error::chain(&error));
         Err(Silent { status: FAILED }.into())
     })
@@ -67,10 +76,7 @@ fn parts(files: &[PathBuf], options: &Options, session: &Session, text: &mut Str
     }
     let mut opened = files.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
     let Some(host) = opened.iter().position(|(_, piece)| is_host_part(piece)) else {
-        bail!(
-            "{}: none of the files is a host part that `offld split` has made",
-            files.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
-        );
+        return builds(&opened, options, session, text);
     };
     let job = Job { host: opened.remove(host), parts: opened };
     let place = match (&options.output, &options.dir) {
@@ -78,6 +84,40 @@ fn parts(files: &[PathBuf], options: &Options, session: &Session, text: &mut Str
         (None, dir) => dir.clone().unwrap_or_default().join(name_of(&job.host)?),
     };
     one(&job, &place, session, text)
+}
+
+/// Merges whole builds.
+fn builds(files: &[(PathBuf, Piece)], options: &Options, session: &Session, text: &mut String) -> Result<()> {
+    let [(first, _), _, ..] = files else {
+        let file = files.first().map(|(path, _)| path.display().to_string()).unwrap_or_default();
+        bail!("{file}: is no host part that `offld split` has made, and one build cannot be merged: name several");
+    };
+    if let Some((part, _)) = files.iter().find(|(_, piece)| is_part(piece)) {
+        bail!("{}: is a part that `offld split` has made, and none of the files is a host part", part.display());
+    }
+    let place = match (&options.output, &options.dir) {
+        (Some(output), _) => output.clone(),
+        (None, dir) => dir.clone().unwrap_or_default().join(first.file_name().with_context(|| first.display().to_string())?),
+    };
+    let mut spool = Spool::new(session);
+    let merged = match merge(files, &mut spool, session)? {
+        Outcome::Merged(merged) => merged,
+        Outcome::Refused(reasons) => {
+            reasons.iter().for_each(|reason| session.shell.error(reason));
+            return Err(Silent { status: FAILED }.into());
+        }
+    };
+    if let Some(dir) = &options.dir {
+        fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+    }
+    copy_checked(first, &merged.bytes, &place, session, &|piece| merged.check(&place, piece, session))?;
+    if place != Path::new("-") {
+        let name = place.display().to_string();
+        let devices: Vec<_> = merged.devices.iter().map(|device| printable(device)).collect();
+        let count = merged.count;
+        text.push_str(&format!("{}: {} builds merged, {count} images: {}\n", printable(&name), files.len(), devices.join(", ")));
+    }
+    Ok(())
 }
 
 fn one(job: &Job, place: &Path, session: &Session, text: &mut String) -> Result<()> {

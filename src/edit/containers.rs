@@ -17,6 +17,44 @@ use crate::formats::fatbin;
 use crate::formats::offload_binary::{self, Entry, Head};
 use crate::io::piece::Piece;
 
+/// A format of containers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    OffloadBinary,
+    Bundle,
+    CompressedBundle,
+    Fatbinary,
+}
+
+impl Kind {
+    /// Its name, as reports have it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kind::OffloadBinary => "offload-binary",
+            Kind::Bundle => "bundle",
+            Kind::CompressedBundle => "compressed-bundle",
+            Kind::Fatbinary => "fatbinary",
+        }
+    }
+}
+
+/// What container is at the start of `rest`, and its size in bytes; none where there is no container.
+pub(super) fn recognize(rest: &Piece) -> Option<(Kind, Result<u64>)> {
+    let start = rest.bytes();
+    Some(if offload_binary::is_offload_binary(start) {
+        (Kind::OffloadBinary, Head::read(start, 0).map(|head| head.size).map_err(anyhow::Error::from))
+    } else if bundle::is_bundle(start) {
+        let head = bundle::read_head(start, rest.size()).map_err(Malformed::or_io);
+        (Kind::Bundle, head.map(|head| head.size))
+    } else if compressed::is_compressed(start) {
+        (Kind::CompressedBundle, compressed_size(start))
+    } else if fatbin::is_fatbin(start) {
+        (Kind::Fatbinary, fatbin::size(start).map_err(anyhow::Error::from))
+    } else {
+        return None;
+    })
+}
+
 /// An image of a container: where it is in the container, and what became of it.
 struct Slot {
     old: Range<u64>,
@@ -38,31 +76,18 @@ impl Rewriter<'_> {
     /// The size of the container at `at`, and what becomes of it.
     pub(super) fn container(&mut self, spot: &Spot, at: u64) -> Result<(u64, Outcome)> {
         let rest = spot.piece.from(at);
-        let start = rest.bytes();
-        let place = |name| format!("{}: {name} at {at:#x}", spot.place);
-        let (place, size) = if offload_binary::is_offload_binary(start) {
-            (place("offload-binary"), Head::read(start, 0).map(|head| head.size).map_err(anyhow::Error::from))
-        } else if bundle::is_bundle(start) {
-            let head = bundle::read_head(start, rest.size()).map_err(Malformed::or_io);
-            (place("bundle"), head.map(|head| head.size))
-        } else if compressed::is_compressed(start) {
-            (place("compressed-bundle"), compressed_size(start))
-        } else if fatbin::is_fatbin(start) {
-            (place("fatbinary"), fatbin::size(start).map_err(anyhow::Error::from))
-        } else {
+        let Some((kind, size)) = recognize(&rest) else {
             bail!("{}: not a container of device code at {at:#x}", spot.place);
         };
+        let place = format!("{}: {} at {at:#x}", spot.place, kind.name());
         let size = size.with_context(|| place.clone())?;
         let whole = rest.slice(0, size).with_context(|| format!("{place}: past the end"))?;
         let inner = spot.inside(whole, place);
-        let outcome = if offload_binary::is_offload_binary(start) {
-            self.offload_binary(&inner)
-        } else if bundle::is_bundle(start) {
-            self.bundle(&inner)
-        } else if compressed::is_compressed(start) {
-            self.compressed_bundle(&inner, at)
-        } else {
-            self.fatbinary(&inner)
+        let outcome = match kind {
+            Kind::OffloadBinary => self.offload_binary(&inner),
+            Kind::Bundle => self.bundle(&inner),
+            Kind::CompressedBundle => self.compressed_bundle(&inner, at),
+            Kind::Fatbinary => self.fatbinary(&inner),
         };
         inner.piece.release();
         Ok((size, outcome?))

@@ -252,9 +252,24 @@ pub(crate) fn keep_attributes(from: &Path, output: &Output) -> Result<()> {
 /// # Errors
 /// It cannot be written.
 pub(crate) fn copy_with_attributes(from: &Path, bytes: &Rope, place: &Path, session: &Session) -> Result<()> {
+    copy_checked(from, bytes, place, session, &|_| Ok(()))
+}
+
+/// The same, of what `check` finds right once it is written.
+///
+/// # Errors
+/// It cannot be written, or what `check` says is wrong with it; then it is not in its place.
+pub(crate) fn copy_checked(
+    from: &Path,
+    bytes: &Rope,
+    place: &Path,
+    session: &Session,
+    check: &dyn Fn(&Piece) -> Result<()>,
+) -> Result<()> {
     let mut outputs = Outputs::new(session);
     let mut output = outputs.create_or_stdout(place)?;
     bytes.copy_to(&mut output).with_context(|| format!("cannot write `{}`", place.display()))?;
+    check(&place::written(&output)?)?;
     if place != Path::new("-") {
         keep_attributes(from, &output)?;
     }

@@ -44,7 +44,7 @@ pub(super) fn patches(
     emptied: &mut dyn FnMut(String),
 ) -> Result<Vec<Patch>> {
     let file = File::parse(data)?;
-    let mut writer = Writer { data, word: if file.is_64() { 8 } else { 4 }, endian: file.endianness(), patches: Vec::new() };
+    let mut writer = Writer::new(data, &file);
     let places = Places { file: &file, sections };
     for descriptor in &registered.descriptors {
         rows(descriptor, &places, &mut writer, emptied)?;
@@ -109,11 +109,16 @@ fn rows(descriptor: &Descriptor, places: &Places<'_>, writer: &mut Writer<'_>, e
     if kept.is_empty() {
         emptied(format!("OpenMP's descriptor at {:#x}", descriptor.offset));
     }
-    writer.number(descriptor.offset, u32::try_from(kept.len())?);
     // Rows that nobody reads any more hold no image: both ends are one address.
     let nothing = places.sections.first().map_or(0, |section| section.address);
-    let ends = kept.into_iter().chain(std::iter::repeat([nothing; 2]));
-    for (row, ends) in descriptor.images.iter().zip(ends) {
+    write_rows(descriptor, &kept, nothing, writer)
+}
+
+/// Writes the bounds `ends` into the rows of a descriptor's table, and `nothing` into those that are left, and how many there are.
+fn write_rows(descriptor: &Descriptor, ends: &[[u64; 2]], nothing: u64, writer: &mut Writer<'_>) -> Result<()> {
+    writer.number(descriptor.offset, u32::try_from(ends.len())?);
+    let ends = ends.iter().copied().chain(std::iter::repeat([nothing; 2]));
+    for (row, ends) in descriptor.images.iter().chain(&descriptor.spare).zip(ends) {
         row.pointers.iter().zip(ends).try_for_each(|(slot, address)| writer.pointer(slot, address))?;
     }
     Ok(())
@@ -164,6 +169,21 @@ fn sycl_rows(
         }
     }
     Ok(())
+}
+
+/// The changes of bytes by which the table of `descriptor`, of the program `data`, has rows for the images with these bounds in
+/// memory, and no others. None where the table has no room for as many.
+///
+/// # Errors
+/// A pointer has no place where its value is kept.
+pub(super) fn table(data: &[u8], descriptor: &Descriptor, ends: &[[u64; 2]]) -> Result<Option<Vec<Patch>>> {
+    if ends.len() > descriptor.images.len() + descriptor.spare.len() {
+        return Ok(None);
+    }
+    let mut writer = Writer::new(data, &File::parse(data)?);
+    let nothing = ends.first().map_or(0, |ends| ends[0]);
+    write_rows(descriptor, ends, nothing, &mut writer)?;
+    Ok(Some(writer.patches))
 }
 
 /// Where everything is now.
@@ -230,7 +250,11 @@ struct Writer<'d> {
     patches: Vec<Patch>,
 }
 
-impl Writer<'_> {
+impl<'d> Writer<'d> {
+    fn new(data: &'d [u8], file: &File<'_>) -> Self {
+        Writer { data, word: if file.is_64() { 8 } else { 4 }, endian: file.endianness(), patches: Vec::new() }
+    }
+
     fn number(&mut self, offset: u64, value: u32) {
         use object::Endian;
         self.patches.push(Patch { offset, bytes: self.endian.write_u32(value).to_vec() });

@@ -121,6 +121,9 @@ pub(crate) struct Descriptor {
     pub entries: Bounds,
     /// The images, in the order in which the runtime sees them.
     pub images: Vec<ImageRow>,
+    /// Rows behind those, which nobody reads: of a program that has lost images. Both bounds are one address.
+    #[serde(skip)]
+    pub spare: Vec<ImageRow>,
 }
 
 /// Where a descriptor's table of entries is.

@@ -64,8 +64,12 @@ impl Subject {
 
 /// The SHA-256 of what has been written to `output`.
 pub(super) fn digest(output: &Output) -> Result<String> {
-    let piece = Piece::try_open(&PathBuf::from(format!("/proc/self/fd/{}", output.file().as_raw_fd())))?;
-    Ok(sha256(&piece)?)
+    Ok(sha256(&written(output)?)?)
+}
+
+/// What has been written to `output`.
+pub(super) fn written(output: &Output) -> Result<Piece> {
+    Ok(Piece::try_open(&PathBuf::from(format!("/proc/self/fd/{}", output.file().as_raw_fd())))?)
 }
 
 /// The files that are meant. For a folder of new files, the folders in it are made and links and other files are copied.

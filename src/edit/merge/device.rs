@@ -41,7 +41,8 @@ fn registered(found: &Registered, class: Class) -> Vec<Range<u64>> {
     let mut all = Vec::new();
     for descriptor in &found.descriptors {
         all.push(descriptor.offset..descriptor.offset.saturating_add(COUNT));
-        let size = (descriptor.images.len() as u64).saturating_mul(4 * word);
+        let rows = descriptor.images.len() + descriptor.spare.len();
+        let size = (rows as u64).saturating_mul(4 * word);
         all.push(descriptor.rows..descriptor.rows.saturating_add(size));
         all.extend(descriptor.images.iter().map(|image| image.start..image.end));
     }

@@ -1,10 +1,9 @@
-//! Merging builds of one source that were each compiled for other devices: the proof that this can be done, and the plan. Nothing is
-//! written here.
+//! Merging builds of one source that were each compiled for other devices: the proof that this can be done, the plan, and the file.
 //!
-//! [`compare_hosts`] compares the host halves of two files, everything but their device code (`device`): objects section by section
+//! [`differences`] goes through all builds at once (`alike`, `hosts`). [`compare_hosts`] compares the host halves of two files, everything but their device code (`device`): objects section by section
 //! (`objects`), programs and shared libraries so that an address counts for what stands there (`linked`), since device code of
 //! another size moves everything behind it. `place_names` knows names that tell a place and no difference. [`check_images`] puts
-//! the images of all builds together: which are taken, in which order.
+//! the images of all builds together: which are taken, in which order. [`join`] makes the merged file of that.
 //!
 //! Not compared is what does not change what the host does, or is made anew: build ids, `.comment`, offld's own note, everything
 //! about debugging (`.debug_*` as a whole, and with it the paths in there), string tables and the order of symbols, what the
@@ -16,10 +15,13 @@
 //! against somebody who makes two files to deceive it: what is equal is taken for equal without asking what it stands for, and
 //! code is not disassembled.
 
+mod alike;
 mod device;
 mod difference;
 mod host_file;
+mod hosts;
 mod images;
+mod join;
 mod linked;
 mod objects;
 mod place_names;
@@ -33,11 +35,13 @@ use std::ops::Range;
 use anyhow::{Context, Result};
 use object::elf;
 
-pub(crate) use device::ranges as device_ranges;
-pub(crate) use difference::Difference;
-use difference::Differences;
+pub(crate) use alike::Build;
+use device::ranges as device_ranges;
+use difference::{Difference, Differences};
 use host_file::{HostFile, Section};
-pub(crate) use images::{MergedUnit, Taken, check_images};
+pub(crate) use hosts::differences;
+pub(crate) use images::{MergedUnit, check_images};
+pub(crate) use join::join;
 
 use crate::formats::elf::SHT_LLVM_ADDRSIG;
 use crate::formats::elf::link_note;

@@ -44,19 +44,31 @@ fn descriptor(space: &AddressSpace<'_>, start: u64, rows: u64, left: &mut u64) -
     let pair = |at: u64| Some([space.pointer(at), space.pointer(at.checked_add(word)?)]);
     let table = pair(start.checked_add(2 * word)?)?;
     let entries = bounds(space, table)?;
-    let mut images = Vec::new();
-    for index in 0..u64::from(count) {
-        *left = left.checked_sub(1)?;
-        let row = rows.checked_add(index * 4 * word)?;
+    let image_row = |index: u64| {
+        let row = rows.checked_add(index.checked_mul(4 * word)?)?;
         if pair(row.checked_add(2 * word)?)? != table {
             return None;
         }
         let [Pointer::To(first), Pointer::To(last)] = pair(row)? else { return None };
-        let (start, end) = (space.offset(first)?, space.end_offset(last)?);
-        if start >= end {
+        let is_empty = first == last;
+        let start = if is_empty { space.end_offset(first)? } else { space.offset(first)? };
+        let end = space.end_offset(last)?;
+        let pointers = [space.slot(row)?, space.slot(row + word)?];
+        Some((ImageRow { offset: space.offset(row)?, start, end, pointers }, is_empty))
+    };
+    let mut images = Vec::new();
+    for index in 0..u64::from(count) {
+        *left = left.checked_sub(1)?;
+        let (row, _) = image_row(index)?;
+        if row.start >= row.end {
             return None;
         }
-        images.push(ImageRow { offset: space.offset(row)?, start, end, pointers: [space.slot(row)?, space.slot(row + word)?] });
+        images.push(row);
+    }
+    let mut spare = Vec::new();
+    while let Some((row, true)) = image_row(u64::from(count) + spare.len() as u64) {
+        *left = left.checked_sub(1)?;
+        spare.push(row);
     }
     Some(Descriptor {
         offset: space.offset(start)?,
@@ -64,6 +76,7 @@ fn descriptor(space: &AddressSpace<'_>, start: u64, rows: u64, left: &mut u64) -
         rows: space.offset(rows)?,
         entries,
         images,
+        spare,
     })
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 
 use crate::edit::pack::{compressor, pack};
-use crate::edit::recipe::{Device, Host, PackedStep, Part, Step, Sum, is_host, is_part, read_host, read_part};
+use crate::edit::recipe::{self, Device, Host, PackedStep, Part, Step, Sum, is_host, read_host, read_part};
 use crate::io::piece::{Piece, Spool};
 use crate::io::rope::Rope;
 use crate::model::printable;
@@ -24,6 +24,11 @@ pub(crate) struct Job {
 /// Whether `piece` is a host part.
 pub(crate) fn is_host_part(piece: &Piece) -> bool {
     is_host(piece)
+}
+
+/// Whether `piece` is the part of a device.
+pub(crate) fn is_part(piece: &Piece) -> bool {
+    recipe::is_part(piece)
 }
 
 /// Puts the file together. What had to be compressed for it is in `spool`.
@@ -84,7 +89,7 @@ fn all<'p>(host: &Host, path: &Path, parts: &'p [(PathBuf, Piece)]) -> Result<Ha
                 path.display()
             );
         }
-        if !is_part(piece) {
+        if !recipe::is_part(piece) {
             bail!("{}: is no part that `offld split` has made", from.display());
         }
         let part = read_part(piece).with_context(|| from.display().to_string())?;

@@ -1,0 +1,182 @@
+//! The merged file is put together: the first build with the images of the others in it. `row` merges containers in a row, `entries`
+//! what is in one of them, `elf` objects and programs.
+
+mod elf;
+mod entries;
+mod row;
+
+use std::collections::{HashMap, HashSet};
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use super::alike::{Build, Shape, Spots};
+use super::images::MergedUnit;
+use crate::contents::report::{Image, Step};
+use crate::edit::{Changed, Outcome};
+use crate::formats::archive::resize::plan;
+use crate::formats::compose::Part;
+use crate::io::piece::{Piece, Spool};
+use crate::io::rope::Rope;
+
+/// The file merged of `builds`, with the images that `units` name ([`check_images`](super::check_images)). What had to be compressed
+/// or composed for it is in `spool`.
+///
+/// # Errors
+/// A build is damaged, or an image is where none can be added; the error says where and why.
+pub(crate) fn join(builds: &[Build<'_>], units: &[MergedUnit], spool: &mut Spool) -> Result<Rope> {
+    let spots = Spots::of(builds);
+    let mut joiner = Joiner { shelves: shelves(builds, units), placed: HashSet::new(), spool };
+    let outcome = joiner.enter(&spots)?;
+    joiner.check_all_placed(builds, units)?;
+    match outcome {
+        Outcome::Same => Ok(spots.base()?.piece.clone().into()),
+        Outcome::New(changed) => Ok(changed.bytes),
+        Outcome::Gone => Err(anyhow!("{}: nothing is left of it", spots.base()?.place)),
+    }
+}
+
+/// What becomes of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// It is taken; the number is its place among all that are.
+    Taken(usize),
+    /// It is left out: another build has the same one.
+    Also,
+}
+
+/// The images of a build.
+#[derive(Default)]
+struct Shelf {
+    /// By their numbers. What runtimes do not see has none: the host's entries of bundles.
+    fates: HashMap<usize, Fate>,
+    /// Their numbers, with how deep they are, by the offset in the file of the outermost container that they are in.
+    containers: HashMap<u64, Vec<(usize, usize)>>,
+}
+
+impl Shelf {
+    fn fate(&self, image: usize) -> Option<Fate> {
+        self.fates.get(&image).copied()
+    }
+}
+
+/// The state of the recursion.
+struct Joiner<'j> {
+    shelves: Vec<Shelf>,
+    /// The images of the others that have been put in, by build and number.
+    placed: HashSet<(usize, usize)>,
+    spool: &'j mut Spool,
+}
+
+impl Joiner<'_> {
+    /// What becomes of the first build's bytes.
+    fn enter(&mut self, spots: &Spots) -> Result<Outcome> {
+        match spots.shape()? {
+            Shape::Same => {
+                self.note_same(spots);
+                Ok(Outcome::Same)
+            }
+            Shape::Archive => self.archive(spots),
+            Shape::Elf => self.elf(spots),
+            Shape::Containers => {
+                let base = spots.base()?;
+                let row = self.row(&spots.all)?;
+                Ok(row
+                    .lay_out(&base.piece, crate::edit::blocks::CONTAINER, |_| false)
+                    .with_context(|| base.place.clone())?
+                    .outcome())
+            }
+            Shape::Other => bail!("{}: this cannot be merged", spots.base()?.place),
+        }
+    }
+
+    /// Notes that images are there which are the same in all builds, since all is.
+    fn note_same(&mut self, spots: &Spots) {
+        for (build, (spot, shelf)) in spots.all.iter().zip(&self.shelves).enumerate() {
+            let Some(start) = spot.piece.file_offset(0) else { continue };
+            let here = shelf.containers.iter().filter(|(at, _)| (start..start.saturating_add(spot.piece.size())).contains(at));
+            self.placed.extend(here.flat_map(|(_, images)| images).map(|(image, _)| (build, *image)));
+        }
+    }
+
+    fn archive(&mut self, spots: &Spots) -> Result<Outcome> {
+        let base = spots.base()?;
+        let start = base.piece.file_offset(0).unwrap_or_default();
+        let (mut sizes, mut ropes) = (Vec::new(), Vec::new());
+        for member in spots.members()? {
+            let piece = &member.base()?.piece;
+            let offset = piece.file_offset(0).and_then(|at| at.checked_sub(start)).context("a member outside of its archive")?;
+            if let Outcome::New(Changed { bytes, .. }) = self.enter(&member)? {
+                sizes.push((offset, bytes.size()));
+                ropes.push(bytes);
+            }
+            member.release();
+        }
+        if sizes.is_empty() {
+            return Ok(Outcome::Same);
+        }
+        let parts = plan(base.piece.bytes(), &sizes).map_err(|fault| anyhow!(fault.in_archive(&base.place)))?;
+        Ok(Outcome::New(assembled(&base.piece, parts, ropes).with_context(|| base.place.clone())?.into()))
+    }
+
+    /// That every image which was to be taken of the other builds is in the file.
+    fn check_all_placed(&self, builds: &[Build<'_>], units: &[MergedUnit]) -> Result<()> {
+        for taken in units.iter().flat_map(|unit| &unit.images) {
+            if taken.build > 0 && !self.placed.contains(&(taken.build, taken.image)) {
+                let file = builds.get(taken.build).map(|build| build.path.display().to_string()).unwrap_or_default();
+                bail!("{file}: image {} is where none can be merged", taken.image);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn shelves(builds: &[Build<'_>], units: &[MergedUnit]) -> Vec<Shelf> {
+    let mut shelves: Vec<Shelf> = builds.iter().map(shelf).collect();
+    let mut set = |build: usize, image: usize, fate: Fate| {
+        if let Some(shelf) = shelves.get_mut(build) {
+            // An image of several runtimes is in several units, and stands where the first of these is.
+            shelf.fates.entry(image).or_insert(fate);
+        }
+    };
+    for (rank, taken) in units.iter().flat_map(|unit| &unit.images).enumerate() {
+        set(taken.build, taken.image, Fate::Taken(rank));
+        taken.also.iter().for_each(|(build, image)| set(*build, *image, Fate::Also));
+    }
+    shelves
+}
+
+fn shelf(build: &Build<'_>) -> Shelf {
+    let mut shelf = Shelf::default();
+    for (number, image) in build.report.images.iter().enumerate() {
+        if let Some(at) = outermost(image) {
+            shelf.containers.entry(at).or_default().push((number, image.path.len()));
+        }
+    }
+    shelf
+}
+
+/// Where in the file the outermost container of an image is.
+fn outermost(image: &Image) -> Option<u64> {
+    image.path.iter().find_map(|step| match step {
+        Step::Container { offset, .. } => Some(*offset),
+        _ => None,
+    })?
+}
+
+/// The parts of what `base` becomes, put together; `new` has the contents of the new ones, by their places.
+fn assembled(base: &Piece, parts: Vec<Part>, new: Vec<Rope>) -> Result<Rope> {
+    let mut new: Vec<Option<Rope>> = new.into_iter().map(Some).collect();
+    let mut bytes = Rope::default();
+    for part in parts {
+        match part {
+            Part::Old(range) => {
+                let size = range.end.saturating_sub(range.start);
+                bytes.push_piece(base.slice(range.start, size).context("a range past the end")?);
+            }
+            Part::New(place) => bytes.append(new.get_mut(place).and_then(Option::take).context("contents are missing")?),
+            Part::Bytes(own) => bytes.push_bytes(own),
+            Part::Zeros(count) => bytes.push_zeros(count),
+        }
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,239 @@
+//! Objects, programs and shared libraries: the first build's with the device code of all. In programs and libraries the pointers by
+//! which runtimes find images are made right; OpenMP's table of images needs a row for each.
+
+use std::ops::Range;
+
+use anyhow::{Context, Result, bail};
+use object::elf;
+
+use super::super::alike::{Spot, Spots};
+use super::row::{LaidOut, Placed, Row};
+use super::{Joiner, Outcome};
+use crate::contents::objects::{DeviceSection, Holds, device_sections};
+use crate::contents::what::is_container;
+use crate::edit::Changed;
+use crate::edit::pointers::{self, NewSection};
+use crate::formats::elf::raw::FileHeader;
+use crate::io::piece::Piece;
+use crate::io::resize::{Patch, Replacement, addresses, resize};
+use crate::io::rope::Rope;
+use crate::registration::read::{self, Descriptor, Registered};
+
+/// A section of the first build that gets more.
+struct Growing {
+    /// The section in each build; none where a build has none of this name.
+    sections: Vec<Option<DeviceSection>>,
+    row: Row,
+}
+
+/// A section that has been put together.
+struct Grown {
+    sections: Vec<Option<DeviceSection>>,
+    placed: Vec<Placed>,
+    /// Its address in the new file.
+    address: u64,
+}
+
+impl Joiner<'_> {
+    pub(super) fn elf(&mut self, spots: &Spots) -> Result<Outcome> {
+        let base = spots.base()?;
+        let mut growing = Vec::new();
+        for sections in same_sections(spots)? {
+            if let Some(row) = self.section(spots, &sections)? {
+                growing.push(Growing { sections, row });
+            }
+        }
+        if growing.is_empty() {
+            return Ok(Outcome::Same);
+        }
+        let (_, header) = FileHeader::read(base.piece.bytes()).with_context(|| base.place.clone())?;
+        if header.kind == elf::ET_REL { object(base, growing) } else { program(spots, growing) }
+    }
+
+    /// What becomes of a section; none where it stays as it is.
+    fn section(&mut self, spots: &Spots, sections: &[Option<DeviceSection>]) -> Result<Option<Row>> {
+        let first = of_base(sections)?;
+        let inner = spots.all.iter().zip(sections).map(|(spot, section)| {
+            let place = format!("{}: {}", spot.place, first.name);
+            let piece = match section {
+                Some(section) => spot.piece.slice(section.offset, section.size),
+                None => Some(Piece::owned(Vec::new())),
+            };
+            Ok(Spot { piece: piece.with_context(|| format!("{place}: past the end of the file"))?, place })
+        });
+        let inner = inner.collect::<Result<Vec<Spot>>>()?;
+        let is_row = match first.holds {
+            Holds::Containers(_) => true,
+            Holds::Images(_) => inner.iter().all(|spot| spot.piece.size() == 0 || is_container(spot.piece.bytes())),
+            Holds::Entry(_) | Holds::Image(_) => false,
+        };
+        if !is_row {
+            let differs = inner.iter().find(|spot| inner.first().is_some_and(|base| base.piece.bytes() != spot.piece.bytes()));
+            return match differs {
+                Some(other) => bail!("{}: images that stand in no container cannot be merged", other.place),
+                None => Ok(None),
+            };
+        }
+        let row = self.row(&inner)?;
+        Ok(Some(row).filter(|row| !matches!(row, Row::Same)))
+    }
+}
+
+/// The sections of device code of the first build, each with those of the others of the same name, the first with the first.
+///
+/// # Errors
+/// Another build has one more.
+fn same_sections(spots: &Spots) -> Result<Vec<Vec<Option<DeviceSection>>>> {
+    let base = spots.base()?;
+    let mut rows: Vec<Vec<Option<DeviceSection>>> = Vec::new();
+    for (build, spot) in spots.all.iter().enumerate() {
+        for section in device_sections(spot.piece.bytes(), &spot.place)?.into_iter().filter(|section| section.size > 0) {
+            if build == 0 {
+                rows.push(vec![Some(section)]);
+                continue;
+            }
+            let is_it = |row: &&mut Vec<Option<DeviceSection>>| {
+                row.len() == build && of_base(row).is_ok_and(|first| first.name == section.name)
+            };
+            let Some(row) = rows.iter_mut().find(is_it) else {
+                bail!("{}: it has a section {} for device code, and {} has none", spot.place, section.name, base.place);
+            };
+            row.push(Some(section));
+        }
+        for row in &mut rows {
+            row.resize_with(build + 1, || None);
+        }
+    }
+    Ok(rows)
+}
+
+/// The first build's section.
+fn of_base(sections: &[Option<DeviceSection>]) -> Result<&DeviceSection> {
+    sections.first().and_then(Option::as_ref).context("the first build has no such section")
+}
+
+/// An object that is linked later.
+fn object(base: &Spot, growing: Vec<Growing>) -> Result<Outcome> {
+    let mut replacements = Vec::new();
+    for Growing { sections, row } in growing {
+        let section = of_base(&sections)?;
+        let place = || format!("{}: {}", base.place, section.name);
+        if section.is_allocated && matches!(row, Row::More(_)) {
+            bail!(
+                "{}: an object that registers its images itself cannot get more: merge the objects that it was linked of",
+                place()
+            );
+        }
+        let piece = base.piece.slice(section.offset, section.size).with_context(place)?;
+        let laid = row.lay_out(&piece, section.align, |_| section.is_allocated).with_context(place)?;
+        if let LaidOut::New { changed, .. } = laid {
+            replacements.push(Replacement { section: section.index, contents: changed.bytes });
+        }
+    }
+    let bytes = resize(&base.piece, replacements, Vec::new()).with_context(|| base.place.clone())?;
+    Ok(Outcome::New(bytes.into()))
+}
+
+/// A program or shared library.
+fn program(spots: &Spots, growing: Vec<Growing>) -> Result<Outcome> {
+    let base = spots.base()?;
+    let place = || base.place.clone();
+    let registered = spots.all.iter().map(|spot| read::read(spot.piece.bytes()).with_context(|| spot.place.clone()));
+    let registered = registered.collect::<Result<Vec<Registered>>>()?;
+    let first = registered.first().context("there is no build")?;
+    let targets = targets(first);
+    let (mut new, mut grown) = (Vec::new(), Vec::new());
+    for Growing { sections, row } in growing {
+        let section = of_base(&sections)?;
+        let place = || format!("{}: {}", base.place, section.name);
+        let piece = base.piece.slice(section.offset, section.size).with_context(place)?;
+        // What nothing known points to may be pointed to by something unknown.
+        let is_fixed = |old: &Range<u64>| {
+            let (start, end) = (section.offset + old.start, section.offset + old.end);
+            section.is_allocated && !targets.iter().any(|target| (start..end).contains(target))
+        };
+        let LaidOut::New { changed, placed } = row.lay_out(&piece, section.align, is_fixed).with_context(place)? else {
+            continue;
+        };
+        new.push(NewSection { index: section.index, offset: section.offset, size: section.size, address: 0, changed });
+        grown.push(Grown { sections, placed, address: 0 });
+    }
+    let sizes: Vec<(usize, u64)> = new.iter().map(|section| (section.index, section.changed.bytes.size())).collect();
+    let at = addresses(&base.piece, &sizes).with_context(place)?;
+    for ((section, grown), address) in new.iter_mut().zip(&mut grown).zip(at) {
+        (section.address, grown.address) = (address, address);
+    }
+    let bytes = with_pointers(&base.piece, &registered, first, new, &grown).with_context(place)?;
+    Ok(Outcome::New(Changed::from(bytes)))
+}
+
+/// The program `base` with new sections, and with its pointers to what is in them.
+fn with_pointers(
+    base: &Piece,
+    registered: &[Registered],
+    first: &Registered,
+    new: Vec<NewSection>,
+    grown: &[Grown],
+) -> Result<Rope> {
+    let data = base.bytes();
+    let mut patches: Vec<Patch> = Vec::new();
+    let mut unchanged = Registered { descriptors: Vec::new(), ..first.clone() };
+    for (number, descriptor) in first.descriptors.iter().enumerate() {
+        let of_builds = registered.iter().map(|found| found.descriptors.get(number)).collect::<Option<Vec<_>>>();
+        let of_builds = of_builds.context("the builds have not the same number of OpenMP's descriptors")?;
+        let rows = rows(&of_builds, grown)?;
+        if rows.iter().all(|(build, _)| *build == 0) {
+            unchanged.descriptors.push(descriptor.clone());
+            continue;
+        }
+        if rows.iter().filter(|(build, _)| *build == 0).count() != descriptor.images.len() {
+            bail!("OpenMP's descriptor at {:#x} has images in several sections, and these cannot be merged", descriptor.offset);
+        }
+        let ends: Vec<[u64; 2]> = rows.into_iter().map(|(_, ends)| ends).collect();
+        let Some(own) = pointers::table(data, descriptor, &ends)? else {
+            bail!(
+                "OpenMP's table of {} images at {:#x} has no room for more rows, and {} are needed",
+                descriptor.images.len() + descriptor.spare.len(),
+                descriptor.rows,
+                ends.len()
+            );
+        };
+        patches.extend(own);
+    }
+    patches.extend(pointers::patches(data, &unchanged, &new, &mut |_| {})?);
+    let replacement = |section: NewSection| Replacement { section: section.index, contents: section.changed.bytes };
+    Ok(resize(base, new.into_iter().map(replacement).collect(), patches)?)
+}
+
+/// The rows that a descriptor needs, with the builds that they are from, in the order in which their images stand in memory. Images that
+/// stand in no section that grows are not among them.
+fn rows(of_builds: &[&Descriptor], grown: &[Grown]) -> Result<Vec<(usize, [u64; 2])>> {
+    let mut rows = Vec::new();
+    for (build, descriptor) in of_builds.iter().enumerate() {
+        for row in &descriptor.images {
+            let Some((container, section, address)) = grown.iter().find_map(|grown| {
+                let section = grown.sections.get(build)?.as_ref()?;
+                let within = row.start.checked_sub(section.offset).filter(|within| *within < section.size)?;
+                let is_it = |placed: &&Placed| placed.build == build && placed.old.contains(&within);
+                Some((grown.placed.iter().find(is_it)?, section, grown.address))
+            }) else {
+                continue;
+            };
+            let is_inside = row.end.checked_sub(section.offset).is_some_and(|end| end <= container.old.end);
+            if !is_inside || !container.is_whole {
+                bail!("the row at {:#x} is of an image that is not in a container of its own", row.offset);
+            }
+            let now =
+                |offset: u64| address.wrapping_add(container.new).wrapping_add(offset - section.offset - container.old.start);
+            rows.push((build, [now(row.start), now(row.end)]));
+        }
+    }
+    rows.sort_by_key(|(_, ends)| *ends);
+    Ok(rows)
+}
+
+/// The offsets in the file to which what registers images points.
+fn targets(registered: &Registered) -> Vec<u64> {
+    let rows = registered.descriptors.iter().flat_map(|descriptor| descriptor.images.iter().map(|row| row.start));
+    rows.chain(registered.wrappers.iter().filter_map(|wrapper| wrapper.container)).collect()
+}

@@ -1,0 +1,241 @@
+//! Containers in a row, as sections and files have them. OffloadBinaries hold an image each, as a rule, and those of the other builds
+//! are put beside those of the first. Bundles and fatbinaries are given to a runtime one by one, so that each gets the entries of
+//! its counterparts.
+
+use std::ops::Range;
+
+use anyhow::{Context, Result, bail};
+
+use super::super::alike::Spot;
+use super::{Fate, Joiner, assembled};
+use crate::edit::blocks::{Block, lay_out};
+use crate::edit::containers::{Kind, recognize};
+use crate::edit::{Changed, Moved, Outcome};
+use crate::formats::compose::Item;
+use crate::formats::offload_binary::{self, Entry, Head};
+use crate::io::piece::Piece;
+use crate::io::rope::Rope;
+
+/// A container of a build.
+pub(super) struct Found {
+    pub(super) build: usize,
+    pub(super) kind: Kind,
+    /// Where it is in its row.
+    old: Range<u64>,
+    pub(super) piece: Piece,
+    /// For messages.
+    pub(super) place: String,
+}
+
+/// What becomes of a row.
+pub(super) enum Row {
+    Same,
+    /// Each container stays, with more in it.
+    Each(Vec<Block>),
+    /// There are more containers.
+    More(Vec<Listed>),
+}
+
+/// A container in a row that has become longer.
+pub(super) struct Listed {
+    build: usize,
+    /// Where it was, in its own row.
+    old: Range<u64>,
+    bytes: Rope,
+    /// Whether all of it is here. Otherwise images have left it.
+    is_whole: bool,
+}
+
+/// A container that has been put into a row.
+#[derive(Debug, Clone)]
+pub(super) struct Placed {
+    pub(super) build: usize,
+    /// Where it was in its build's row.
+    pub(super) old: Range<u64>,
+    /// Where it is in the new row.
+    pub(super) new: u64,
+    pub(super) is_whole: bool,
+}
+
+/// A row that has been put together.
+pub(super) enum LaidOut {
+    Same,
+    New {
+        changed: Changed,
+        /// The containers, where there are more than before.
+        placed: Vec<Placed>,
+    },
+}
+
+impl LaidOut {
+    /// What became of a row that is a file by itself.
+    pub(super) fn outcome(self) -> Outcome {
+        match self {
+            LaidOut::Same => Outcome::Same,
+            LaidOut::New { changed, .. } => Outcome::New(changed),
+        }
+    }
+}
+
+impl Row {
+    /// Puts the row together in the place of `piece`, the first build's. Containers are aligned as they were, to `align` at most. Those
+    /// for which `is_fixed` says so stay where they are.
+    ///
+    /// # Errors
+    /// One that has to stay cannot.
+    pub(super) fn lay_out(self, piece: &Piece, align: u64, is_fixed: impl Fn(&Range<u64>) -> bool) -> Result<LaidOut> {
+        match self {
+            Row::Same => Ok(LaidOut::Same),
+            Row::Each(blocks) => Ok(LaidOut::New { changed: lay_out(piece, blocks, align, is_fixed)?, placed: Vec::new() }),
+            Row::More(listed) => {
+                if let Some(fixed) = listed.iter().find(|one| one.build == 0 && is_fixed(&one.old)) {
+                    bail!(
+                        "the container at {:#x} has to stay where it is, so that no other can stand beside it",
+                        fixed.old.start
+                    );
+                }
+                Ok(side_by_side(piece, listed, align))
+            }
+        }
+    }
+}
+
+/// Puts containers behind each other.
+fn side_by_side(piece: &Piece, listed: Vec<Listed>, align: u64) -> LaidOut {
+    let mut changed = Changed::default();
+    let mut placed = Vec::new();
+    for Listed { build, old, bytes, is_whole } in listed {
+        let own = if old.start == 0 { align } else { 1 << old.start.trailing_zeros().min(62) };
+        let start = changed.bytes.size().next_multiple_of(own.min(align).max(1));
+        changed.bytes.pad_to(start);
+        if build == 0 {
+            changed.moved.push(Moved { old: old.clone(), new: start..start + bytes.size() });
+        }
+        changed.bytes.append(bytes);
+        placed.push(Placed { build, old, new: start, is_whole });
+    }
+    // Linkers end such sections at a multiple of the containers' alignment.
+    if piece.size().is_multiple_of(align.max(1)) {
+        changed.bytes.pad_to(changed.bytes.size().next_multiple_of(align.max(1)));
+    }
+    LaidOut::New { changed, placed }
+}
+
+impl Joiner<'_> {
+    /// What becomes of the row at these places, one for each build. It may be empty in some of them.
+    pub(super) fn row(&mut self, spots: &[Spot]) -> Result<Row> {
+        let all = spots.iter().enumerate().map(|(build, spot)| containers(build, spot)).collect::<Result<Vec<_>>>()?;
+        let place = spots.first().map(|spot| spot.place.as_str()).unwrap_or_default();
+        let is_list = |found: &Found| found.kind == Kind::OffloadBinary;
+        if all.iter().flatten().all(is_list) {
+            return self.list(all);
+        }
+        if all.iter().flatten().any(is_list) {
+            bail!("{place}: there are offload binaries beside other containers, and which belong together is not known");
+        }
+        let count = all.first().map_or(0, Vec::len);
+        if let Some((spot, others)) = spots.iter().zip(&all).find(|(_, others)| others.len() != count) {
+            bail!("{place} has {count} containers, and {} has {}", spot.place, others.len());
+        }
+        let mut rows: Vec<_> = all.into_iter().map(Vec::into_iter).collect();
+        let mut blocks = Vec::new();
+        for _ in 0..count {
+            let column: Vec<Found> = rows.iter_mut().filter_map(Iterator::next).collect();
+            let base = column.first().context("there is no build")?;
+            blocks.push(Block { old: base.old.clone(), outcome: self.entries(&column)? });
+        }
+        Ok(if blocks.iter().all(Block::is_same) { Row::Same } else { Row::Each(blocks) })
+    }
+
+    /// OffloadBinaries: those of all builds, in the order of their images.
+    fn list(&mut self, all: Vec<Vec<Found>>) -> Result<Row> {
+        let mut listed: Vec<(Option<usize>, Listed)> = Vec::new();
+        for found in all.into_iter().flatten() {
+            let images = self.images(&found);
+            let fates: Vec<Option<Fate>> = images.iter().map(|(image, _)| self.fate(found.build, *image)).collect();
+            let ranks = fates.iter().filter_map(|fate| match fate {
+                Some(Fate::Taken(rank)) => Some(*rank),
+                _ => None,
+            });
+            let rank = ranks.min();
+            if found.build > 0 && rank.is_none() {
+                if !fates.is_empty() && fates.iter().all(Option::is_none) {
+                    bail!("{}: no runtime is known for what is in it", found.place);
+                }
+                continue;
+            }
+            let is_whole = !fates.contains(&Some(Fate::Also));
+            let bytes = if is_whole { found.piece.clone().into() } else { self.without_others(&found)? };
+            self.placed.extend(images.iter().map(|(image, _)| (found.build, *image)));
+            listed.push((rank, Listed { build: found.build, old: found.old, bytes, is_whole }));
+        }
+        if listed.iter().all(|(_, one)| one.build == 0) {
+            return Ok(Row::Same);
+        }
+        listed.sort_by_key(|(rank, _)| *rank);
+        Ok(Row::More(listed.into_iter().map(|(_, one)| one).collect()))
+    }
+
+    /// An OffloadBinary without the images that are left out.
+    fn without_others(&mut self, found: &Found) -> Result<Rope> {
+        let place = || found.place.clone();
+        let data = found.piece.bytes();
+        if Head::read(data, 0).with_context(place)?.packed.is_some() {
+            bail!("{}: it is compressed, and some of its images are in another build as well", found.place);
+        }
+        let images = offload_binary::read_all(data).with_context(place)?.len();
+        let fates = self.entry_fates(found, images)?;
+        let stays = |(entry, fate): (usize, &Option<Fate>)| (*fate != Some(Fate::Also)).then_some(Item::Old(entry));
+        let items: Vec<Item<Entry<'_>>> = fates.iter().enumerate().filter_map(stays).collect();
+        let parts = offload_binary::compose(data, &items).with_context(place)?;
+        assembled(&found.piece, parts, Vec::new()).with_context(place)
+    }
+
+    /// The images in a container: their numbers, and how deep they are.
+    pub(super) fn images(&self, found: &Found) -> Vec<(usize, usize)> {
+        let at = found.piece.file_offset(0);
+        let images = at.and_then(|at| self.shelves.get(found.build)?.containers.get(&at));
+        images.cloned().unwrap_or_default()
+    }
+
+    pub(super) fn fate(&self, build: usize, image: usize) -> Option<Fate> {
+        self.shelves.get(build).and_then(|shelf| shelf.fate(image))
+    }
+
+    /// What becomes of the images that are the `count` entries of a container, in their order; what is in these goes with them.
+    ///
+    /// # Errors
+    /// The entries are containers themselves.
+    pub(super) fn entry_fates(&mut self, found: &Found, count: usize) -> Result<Vec<Option<Fate>>> {
+        let images = self.images(found);
+        let depth = images.iter().map(|(_, depth)| *depth).min();
+        let entries: Vec<usize> = images.iter().filter(|(_, own)| Some(*own) == depth).map(|(image, _)| *image).collect();
+        if entries.len() != count {
+            bail!("{}: it has containers in it, which cannot be merged", found.place);
+        }
+        Ok(entries.iter().map(|image| self.fate(found.build, *image)).collect())
+    }
+}
+
+/// The containers of a row. There may be zeros between them, but nothing else.
+fn containers(build: usize, spot: &Spot) -> Result<Vec<Found>> {
+    let mut all = Vec::new();
+    let mut at = 0;
+    loop {
+        let rest = spot.piece.from(at);
+        let zeros = rest.bytes().iter().take_while(|byte| **byte == 0).count() as u64;
+        if zeros == rest.size() {
+            return Ok(all);
+        }
+        at += zeros;
+        let Some((kind, size)) = recognize(&spot.piece.from(at)) else {
+            bail!("{}: not a container of device code at {at:#x}", spot.place);
+        };
+        let place = format!("{}: {} at {at:#x}", spot.place, kind.name());
+        let size = size.with_context(|| place.clone())?;
+        let piece = spot.piece.slice(at, size).filter(|piece| piece.size() > 0);
+        let piece = piece.with_context(|| format!("{place}: past the end"))?;
+        all.push(Found { build, kind, old: at..at + size, piece, place });
+        at += size;
+    }
+}
