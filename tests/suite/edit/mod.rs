@@ -1,6 +1,7 @@
 //! Finished files that are changed: `offld prune`, `split`, `merge`, `replace`, `recompress`.
 
 pub(crate) mod everywhere;
+mod kills;
 mod ledgers;
 mod prune;
 mod replace;
@@ -15,7 +16,7 @@ use serde_json::Value;
 use super::support::{Work, llvm, made, offld, output, run, run_offloaded, shown, text};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    [ledgers::trials(), prune::trials(), split::trials(), sycl::trials(), replace::trials()].into_iter().flatten().collect()
+    [ledgers::trials(), prune::trials(), split::trials(), sycl::trials(), replace::trials(), strip_device::trials(), kills::trials()].into_iter().flatten().collect()
 }
 
 /// A program that says where its target region ran.
