@@ -13,6 +13,7 @@ mod fatbinaries;
 pub(crate) mod files;
 pub(crate) mod merge;
 mod objects;
+mod order;
 pub(crate) mod pack;
 pub(crate) mod places;
 mod pointers;
@@ -63,6 +64,8 @@ pub(crate) struct Levels {
     pub level: Option<i32>,
     /// Whether containers are compressed anew although none of their images changes.
     pub repack: bool,
+    /// Whether images that are alike are put next to each other in what is compressed as a whole, where none of them changes.
+    pub sort: bool,
 }
 
 /// The file `piece`, which was opened at `path` and which `report` describes, with `verdicts` for its images, one for each.

@@ -5,6 +5,7 @@ use std::ops::Range;
 use anyhow::{Context, Result, bail};
 
 use super::compress;
+use super::order;
 use super::rewriter::{Rewriter, Spot};
 use super::{Changed, Moved, Outcome};
 use crate::contents::inflate;
@@ -190,7 +191,11 @@ impl Rewriter<'_> {
         match self.enter(&spot.inside(plain.clone(), spot.place.clone()))? {
             Outcome::Gone => Ok(Outcome::Gone),
             Outcome::Same if !self.levels.repack => Ok(Outcome::Same),
-            Outcome::Same => compress::bundle(&plain.into(), header, self.levels, self.spool),
+            Outcome::Same => {
+                let sorted = if self.levels.sort { order::sorted(&plain).with_context(place)? } else { Outcome::Same };
+                let bundle = if let Outcome::New(sorted) = sorted { sorted.bytes } else { plain.into() };
+                compress::bundle(&bundle, header, self.levels, self.spool)
+            }
             Outcome::New(new) => compress::bundle(&new.bytes, header, self.levels, self.spool),
         }
     }

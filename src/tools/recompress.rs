@@ -14,7 +14,7 @@ use crate::sys::session::Session;
 /// # Errors
 /// The places of the new files cannot be, or a signal. What is wrong with one file is in its change.
 pub(crate) fn recompress(files: &[PathBuf], level: i32, options: &Options, session: &Session) -> Result<Vec<Change>> {
-    let options = Options { levels: Levels { level: Some(level), repack: true }, ..options.clone() };
+    let options = Options { levels: Levels { level: Some(level), repack: true, sort: true }, ..options.clone() };
     let keep = |report: &FileReport| Ok(vec![Verdict::Keep; report.images.len()]);
     change(files, &options, session, &keep)
 }

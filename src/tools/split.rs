@@ -48,7 +48,7 @@ pub(crate) fn split(path: &Path, piece: &Piece, keep_original: bool, session: &S
     if lost == 0 || keep_original {
         return first.finish(path, piece.size(), 0);
     }
-    let levels = Levels { level: None, repack: true };
+    let levels = Levels { level: None, repack: true, sort: false };
     let again = repacked(path, piece, levels, session, &mut spool)?.into_piece(&mut spool)?.as_file();
     let second = Builder::build(path, &again, true, session, &mut spool)?;
     second.finish(path, again.size(), lost)

@@ -1,8 +1,8 @@
 //! `offld replace` and `recompress`: other bytes in the places of images, and other streams around them.
 
-use libtest_mimic::Trial;
+use libtest_mimic::{Failed, Trial};
 
-use super::{hip_object, images, object, program, ran, refused, said};
+use super::{HIP, hip_object, images, object, program, ran, refused, said, targets};
 use crate::support::{Outcome, Work, ensure, expect_equal, expect_in, llvm, passed, run, with_llvm};
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -11,6 +11,7 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("edit::replace::images_in_bundles_get_any_size", bundles),
         with_llvm("edit::replace::what_is_for_another_device_is_refused", another_device),
         with_llvm("edit::recompress::the_images_stay", recompress),
+        with_llvm("edit::recompress::what_is_alike_stands_together", together),
     ]
 }
 
@@ -87,5 +88,47 @@ fn recompress() -> Outcome {
         let listed = run(work.command(llvm("clang-offload-bundler")).args(["-type=o", "-list", "-input=bundle"]))?;
         expect_in(&listed, "gfx1100")?;
     }
+    passed()
+}
+
+fn together() -> Outcome {
+    let work = Work::new();
+    work.file("kernels.hip", HIP);
+    let archs = ["gfx906", "gfx1030", "gfx90a", "gfx1100"];
+    let mut compile = work.command(llvm("clang++"));
+    compile.args(["-x", "hip", "-nogpulib", "-nogpuinc", "-O1", "-cuid=1"]);
+    compile.args(archs.map(|arch| format!("--offload-arch={arch}")));
+    run(compile.args(["-c", "kernels.hip", "-o", "all.o"]))?;
+    // clang sorts by name, so that generations stand together: a bundle in which they do not is made by hand.
+    said(&work, ["inspect", "--extract", "images", "all.o"])?;
+    let image = |arch: &str| -> Result<String, Failed> {
+        let mut all = std::fs::read_dir(work.path().join("images"))?.filter_map(Result::ok).map(|entry| entry.path());
+        let found = all.find(|path| path.to_string_lossy().contains(arch)).ok_or("no image")?;
+        Ok(found.display().to_string())
+    };
+    let ids = archs.map(|arch| format!("hipv4-amdgcn-amd-amdhsa--{arch}")).join(",");
+    let mut bundle = work.command(llvm("clang-offload-bundler"));
+    bundle.args(["-type=o", "-compress", "-bundle-align=4096", "-output=apart.hipfb", "-input=/dev/null"]);
+    bundle.arg(format!("-targets=host-x86_64-unknown-linux-gnu-,{ids}"));
+    for arch in archs {
+        bundle.arg(format!("-input={}", image(arch)?));
+    }
+    run(&mut bundle)?;
+    expect_equal("before", "gfx906 gfx1030 gfx90a gfx1100", &targets(&work, "apart.hipfb")?)?;
+    said(&work, ["recompress", "--level", "3", "apart.hipfb", "-o", "new.hipfb"])?;
+    expect_equal("after", "gfx906 gfx90a gfx1030 gfx1100", &targets(&work, "new.hipfb")?)?;
+    let (mut before, mut after) = (images(&work, "apart.hipfb")?, images(&work, "new.hipfb")?);
+    ensure(after.first().is_some_and(|first| first.contains("host")), || format!("the host is not first: {after:?}"))?;
+    before.sort();
+    after.sort();
+    expect_equal("images", &before.join("\n"), &after.join("\n"))?;
+    // What is taken apart and put together keeps its order.
+    said(&work, ["split", "apart.hipfb", "-d", "parts"])?;
+    let mut parts: Vec<String> = Vec::new();
+    for entry in std::fs::read_dir(work.path().join("parts"))? {
+        parts.push(format!("parts/{}", entry?.file_name().to_string_lossy()));
+    }
+    said(&work, ["merge", "-o", "back.hipfb"].into_iter().chain(parts.iter().map(String::as_str)))?;
+    expect_equal("split and merged", "gfx906 gfx1030 gfx90a gfx1100", &targets(&work, "back.hipfb")?)?;
     passed()
 }
