@@ -23,7 +23,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("bin::offld-llvm", ""),
     (
         "cli",
-        "args contents edit error formats io link::pipeline llvm model store sys target tools::bundler tools::check tools::inspect tools::merge tools::packager tools::prune tools::recompress tools::replace tools::size tools::split tools::wrapper",
+        "args contents edit error formats io link::pipeline llvm model store sys target tools::bundler tools::check tools::inspect tools::merge tools::packager tools::prune tools::recompress tools::replace tools::size tools::split tools::strip_device tools::wrapper",
     ),
     ("contents", "error formats io model registration sys target"),
     ("edit", "contents error formats io model registration sys target"),
@@ -63,6 +63,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("tools::replace", "contents edit io sys target"),
     ("tools::size", "contents error formats io model sys target"),
     ("tools::split", "contents edit formats io model sys"),
+    ("tools::strip_device", "contents edit formats io sys"),
     ("tools::wrapper", "error formats io llvm model registration sys"),
 ];
 

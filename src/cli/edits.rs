@@ -61,7 +61,7 @@ impl EditOptions {
             return Err(Error::usage("the file and the report cannot both go to stdout").into());
         }
         let (dry_run, force, new_build_id, digests) = (self.dry_run, self.force, self.new_build_id, self.json);
-        Ok(files::Options { to, dry_run, force, allow_empty, new_build_id, levels, digests })
+        Ok(files::Options { to, dry_run, force, allow_empty, new_build_id, levels, digests, image_bytes: false })
     }
 
     /// Says what became of the files.

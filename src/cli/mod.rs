@@ -20,6 +20,7 @@ mod recompress;
 mod replace;
 mod size;
 mod split;
+mod strip_device;
 mod wrapper;
 
 use std::ffi::{OsStr, OsString};

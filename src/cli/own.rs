@@ -9,7 +9,9 @@ use anyhow::Result;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use super::{PERSONALITIES, by_word, cache, check, inspect, links, manual, merge, prune, recompress, replace, size, split};
+use super::{
+    PERSONALITIES, by_word, cache, check, inspect, links, manual, merge, prune, recompress, replace, size, split, strip_device,
+};
 use crate::model::printable;
 use crate::sys::shell::Shell;
 
@@ -59,6 +61,9 @@ enum Command {
     /// Compress what is compressed in finished files anew
     #[command(after_help = recompress::AFTER_HELP)]
     Recompress(recompress::Options),
+    /// Take debug information out of the device images of finished files
+    #[command(after_help = strip_device::AFTER_HELP)]
+    StripDevice(strip_device::Options),
     /// Show, trim or empty the cache of device links
     #[command(after_help = cache::AFTER_HELP)]
     Cache(cache::Options),
@@ -93,7 +98,9 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
             // The exit status of these is an answer: 1 is "no device code" of `offld inspect` and "no" of `offld check`. A command line
             // that is wrong has 2, like a file that cannot be read.
             let inspects = argv.get(1).is_some_and(|word| {
-                ["inspect", "size", "check", "prune", "split", "merge", "replace", "recompress"].iter().any(|own| word == own)
+                ["inspect", "size", "check", "prune", "split", "merge", "replace", "recompress", "strip-device"]
+                    .iter()
+                    .any(|own| word == own)
             });
             return Err(if inspects { inspect::with_status(refused) } else { refused });
         }
@@ -118,6 +125,7 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
         Command::Merge(options) => merge::run(&options, shell),
         Command::Replace(options) => replace::run(&options, shell),
         Command::Recompress(options) => recompress::run(&options, shell),
+        Command::StripDevice(options) => strip_device::run(&options, shell),
         Command::Cache(options) => cache::run(&options),
         Command::Completions { shell } => {
             let mut text = Vec::new();

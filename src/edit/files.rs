@@ -41,6 +41,8 @@ pub(crate) struct Options {
     pub levels: Levels,
     /// Whether the digests of the files are wanted.
     pub digests: bool,
+    /// Whether the report that is decided by has the bytes of the images, those in compressed containers, too.
+    pub image_bytes: bool,
 }
 
 /// What became of a file.
@@ -175,7 +177,8 @@ fn edited(
     change: &mut Change,
     spool: &mut Spool,
 ) -> Result<Option<Rope>> {
-    let reading = contents::Options { headers_only: true, ..contents::Options::default() };
+    let wants_bytes = options.image_bytes;
+    let reading = contents::Options { headers_only: !wants_bytes, keep_bytes: wants_bytes, ..contents::Options::default() };
     let report = Reader::new(reading, session).opened(path, piece.clone());
     let verdicts = decide(&report)?;
     if verdicts.len() != report.images.len() {

@@ -10,4 +10,5 @@ pub(crate) mod recompress;
 pub(crate) mod replace;
 pub(crate) mod size;
 pub(crate) mod split;
+pub(crate) mod strip_device;
 pub(crate) mod wrapper;

@@ -236,7 +236,9 @@ fn names(line: &str, name: &[u8]) -> bool {
 /// As [`edit`] has them.
 pub(crate) fn repacked(path: &Path, piece: &Piece, levels: Levels, session: &Session) -> Result<Option<Rope>> {
     let to = super::To::InPlace;
-    let options = Options { to, dry_run: true, force: true, allow_empty: true, new_build_id: false, levels, digests: false };
+    let (dry_run, force, allow_empty) = (true, true, true);
+    let (new_build_id, digests, image_bytes) = (false, false, false);
+    let options = Options { to, dry_run, force, allow_empty, new_build_id, levels, digests, image_bytes };
     let keep = |report: &FileReport| Ok(vec![Verdict::Keep; report.images.len()]);
     edit(path, piece, &options, session, &keep, &mut Change::of(String::new(), piece.size()))
 }

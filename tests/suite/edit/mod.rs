@@ -1,4 +1,4 @@
-//! Finished files that are changed: `offld prune`, `split`, `merge`, `replace`, `recompress`.
+//! Finished files that are changed: `offld prune`, `split`, `merge`, `replace`, `recompress`, `strip-device`.
 
 pub(crate) mod everywhere;
 mod kills;
@@ -6,6 +6,7 @@ mod ledgers;
 mod prune;
 mod replace;
 mod split;
+mod strip_device;
 mod sycl;
 
 use std::path::Path;
