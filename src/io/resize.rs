@@ -26,9 +26,24 @@ pub struct Replacement {
 /// bytes with another or with a segment that must stay whole; a patch is of bytes that are replaced or written anew; there is no
 /// room for another program header.
 pub fn resize(file: &Piece, replacements: Vec<Replacement>, patches: Vec<Patch>) -> Result<Rope, Malformed> {
+    resize_with_pointers(file, replacements, patches, &[])
+}
+
+/// As `resize`, and a program or shared library gets an array of `pointers` behind everything that is loaded, at the address that
+/// `addresses_with_pointers` tells. They are addresses in the file, none of them null; the loader makes them right wherever the
+/// file is loaded. The array is writable.
+///
+/// # Errors
+/// As `resize` has them; pointers for an object, or for a file that can be at any address and whose relocations cannot become more.
+pub(crate) fn resize_with_pointers(
+    file: &Piece,
+    replacements: Vec<Replacement>,
+    patches: Vec<Patch>,
+    pointers: &[u64],
+) -> Result<Rope, Malformed> {
     let sizes: Vec<NewSize> =
         replacements.iter().map(|new| NewSize { section: new.section, size: new.contents.size() }).collect();
-    let parts = plan(file.bytes(), &sizes, &patches)?;
+    let parts = plan(file.bytes(), &sizes, &patches, pointers)?;
     let mut contents: Vec<Option<Rope>> = replacements.into_iter().map(|new| Some(new.contents)).collect();
     let mut rope = Rope::default();
     for part in parts {
@@ -51,6 +66,18 @@ pub fn resize(file: &Piece, replacements: Vec<Replacement>, patches: Vec<Patch>)
 /// # Errors
 /// As `resize` has them.
 pub(crate) fn addresses(file: &Piece, sizes: &[(usize, u64)]) -> Result<Vec<u64>, Malformed> {
+    addresses_with_pointers(file, sizes, 0).map(|(addresses, _)| addresses)
+}
+
+/// As `addresses`, for a file that gets an array of `pointers` pointers; and the address of this array.
+///
+/// # Errors
+/// As `resize_with_pointers` has them.
+pub(crate) fn addresses_with_pointers(
+    file: &Piece,
+    sizes: &[(usize, u64)],
+    pointers: usize,
+) -> Result<(Vec<u64>, u64), Malformed> {
     let sizes: Vec<NewSize> = sizes.iter().map(|(section, size)| NewSize { section: *section, size: *size }).collect();
-    resize::addresses(file.bytes(), &sizes)
+    resize::addresses(file.bytes(), &sizes, pointers)
 }

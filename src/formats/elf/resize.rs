@@ -22,6 +22,8 @@ use crate::error::Malformed;
 pub(crate) use crate::formats::compose::Part;
 use bytes::Bytes;
 
+const NO_POINTERS: &str = "pointers cannot be added to an object";
+
 /// The size that a section is to have.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewSize {
@@ -41,7 +43,9 @@ pub struct Patch {
     pub bytes: Vec<u8>,
 }
 
-/// The parts, in order, of the ELF file `data` in which sections have other sizes and `patches` are made.
+/// The parts, in order, of the ELF file `data` in which sections have other sizes and `patches` are made. A program or shared library
+/// gets an array of `pointers`, where there are any: addresses in the file, none of them null, which the loader makes right wherever
+/// the file is loaded. `addresses` tells where the array will be.
 ///
 /// Symbols that point behind the new end of a section get its start and the size 0: their addresses mean nothing any longer, and tools
 /// warn of symbols outside of their section. A symbol that a patch changes stays as it was patched. Relocations are not looked at.
@@ -49,8 +53,8 @@ pub struct Patch {
 /// # Errors
 /// The file is damaged, or not of a kind that can be changed; a section has no bytes in the file, is named twice, or shares its
 /// bytes with another or with a segment that must stay whole; a patch is of bytes that are not copied; there is no room for
-/// another program header.
-pub(crate) fn plan(data: &[u8], sizes: &[NewSize], patches: &[Patch]) -> Result<Vec<Part>, Malformed> {
+/// another program header, or for the relocations of pointers.
+pub(crate) fn plan(data: &[u8], sizes: &[NewSize], patches: &[Patch], pointers: &[u64]) -> Result<Vec<Part>, Malformed> {
     let object = Object::parse_any(data)?;
     let sizes = Sizes::of(&object, sizes)?;
     let mut bytes = Bytes::new(data);
@@ -59,25 +63,30 @@ pub(crate) fn plan(data: &[u8], sizes: &[NewSize], patches: &[Patch]) -> Result<
         bytes.set(patch.offset, &patch.bytes)?;
     }
     match object.head.kind {
+        elf::ET_REL if !pointers.is_empty() => Err(Malformed::new(NO_POINTERS, 16)),
         elf::ET_REL => relocatable::lay_out(&object, &sizes, bytes),
-        _ => linked::lay_out(&object, &sizes, bytes),
+        _ => linked::lay_out(&object, &sizes, bytes, pointers),
     }
 }
 
-/// The address that the contents of each section in `sizes` will have in the file that `plan` makes of the same sizes. Contents
-/// that do not fit where they are move behind everything that is loaded; all others stay. In relocatable objects and for sections
-/// that are not loaded it is the address in the section's header, which says nothing.
+/// The address that the contents of each section in `sizes` will have in the file that `plan` makes of the same sizes and as many
+/// pointers, and the address of the array of pointers, which is 0 where there are none. Contents that do not fit where
+/// they are move behind everything that is loaded; all others stay. In relocatable objects and for sections that are not loaded it
+/// is the address in the section's header, which says nothing.
 ///
 /// # Errors
 /// As `plan` has them.
-pub(crate) fn addresses(data: &[u8], sizes: &[NewSize]) -> Result<Vec<u64>, Malformed> {
+pub(crate) fn addresses(data: &[u8], sizes: &[NewSize], pointers: usize) -> Result<(Vec<u64>, u64), Malformed> {
     let object = Object::parse_any(data)?;
     if object.head.kind != elf::ET_REL {
-        return linked::addresses(&object, data, sizes);
+        return linked::addresses(&object, data, sizes, pointers);
+    }
+    if pointers > 0 {
+        return Err(Malformed::new(NO_POINTERS, 16));
     }
     Sizes::of(&object, sizes)?;
     let of = |new: &NewSize| object.sections.get(new.section).map_or(0, |section| section.header.addr);
-    Ok(sizes.iter().map(of).collect())
+    Ok((sizes.iter().map(of).collect(), 0))
 }
 
 /// The sections that get new contents: for the index of each its place in the caller's list, and its new size.

@@ -7,6 +7,7 @@ mod blocks;
 mod changes;
 mod edits;
 mod headers;
+mod pointers;
 mod segments;
 
 use object::elf;
@@ -19,25 +20,39 @@ use arrange::{Guest, Guests, Wanted, arrange};
 use blocks::{Block, Front, blocks, front};
 use changes::{Change, changes};
 use headers::Layout;
+use pointers::{Pointers, filled};
 use segments::Linked;
 
-/// The parts of the new file.
-pub(super) fn lay_out(object: &Object<'_>, sizes: &Sizes, bytes: Bytes<'_>) -> Result<Vec<Part>, Malformed> {
+/// The parts of the new file, with an array of `pointers`.
+pub(super) fn lay_out(
+    object: &Object<'_>,
+    sizes: &Sizes,
+    mut bytes: Bytes<'_>,
+    pointers: &[u64],
+) -> Result<Vec<Part>, Malformed> {
     let linked = Linked::read(object, bytes.old())?;
-    lay_out_linked(&linked, sizes)?.write(&linked, sizes, bytes)
+    let array = Pointers::of(&linked, sizes, pointers.len())?;
+    let layout = lay_out_linked(&linked, &array)?;
+    let contents = array.contents(&linked, &layout, pointers, &mut bytes)?;
+    Ok(filled(layout.write(&linked, &array, bytes)?, contents))
 }
 
-/// The addresses that the contents in `sizes` will have.
-pub(super) fn addresses(object: &Object<'_>, data: &[u8], wanted: &[NewSize]) -> Result<Vec<u64>, Malformed> {
+/// The addresses that the contents in `sizes` will have, and that of an array of `pointers` pointers.
+pub(super) fn addresses(
+    object: &Object<'_>,
+    data: &[u8],
+    wanted: &[NewSize],
+    pointers: usize,
+) -> Result<(Vec<u64>, u64), Malformed> {
     let linked = Linked::read(object, data)?;
-    let layout = lay_out_linked(&linked, &Sizes::of(object, wanted)?)?;
+    let layout = lay_out_linked(&linked, &Pointers::of(&linked, &Sizes::of(object, wanted)?, pointers)?)?;
     let mut addresses = vec![0; wanted.len()];
     for (number, change) in layout.changes.iter().enumerate() {
         if let (Some(to), Some((address, _))) = (addresses.get_mut(change.place), layout.place(number)) {
             *to = address;
         }
     }
-    Ok(addresses)
+    Ok((addresses, Pointers::address(&layout)))
 }
 
 /// What is done when there is no room for the segments that are needed, the least harmful first.
@@ -71,10 +86,12 @@ const ECONOMIES: [Economy; 8] = [
 /// What moves into bytes that are no longer needed can split a segment once more, so that it takes this many more headers at most.
 const MOST_MORE: usize = 2;
 
-fn lay_out_linked(linked: &Linked<'_>, sizes: &Sizes) -> Result<Layout, Malformed> {
-    for economy in ECONOMIES {
-        let changes = changes(linked, sizes)?;
-        let arranged = arrange(linked, &changes, Wanted { guests: None, joined: economy.joined })?;
+fn lay_out_linked(linked: &Linked<'_>, array: &Pointers) -> Result<Layout, Malformed> {
+    for (is_sparing, economy) in [false, true].into_iter().flat_map(|is_sparing| ECONOMIES.map(|economy| (is_sparing, economy))) {
+        let mut changes = changes(linked, &array.sizes)?;
+        array.mark(&mut changes, is_sparing);
+        let wanted = |guests| Wanted { added: &array.added, guests, joined: economy.joined };
+        let arranged = arrange(linked, &changes, wanted(None))?;
         let kept = kept_segments(linked, economy.is_sparing);
         let blocks = blocks(linked, economy.moves_tables);
         let mut layout = Layout { changes, blocks, moved: Vec::new(), front: Front::default(), arranged, kept };
@@ -86,8 +103,7 @@ fn lay_out_linked(linked: &Linked<'_>, sizes: &Sizes) -> Result<Layout, Malforme
             if host.places.is_empty() {
                 return Ok(finish(layout, &host));
             }
-            let wanted = Wanted { guests: Some(host.guests(&layout.blocks)), joined: economy.joined };
-            layout.arranged = arrange(linked, &layout.changes, wanted)?;
+            layout.arranged = arrange(linked, &layout.changes, wanted(Some(host.guests(&layout.blocks))))?;
             if layout.kept.len() + layout.arranged.loads.len() <= count + more {
                 return Ok(finish(layout, &host));
             }

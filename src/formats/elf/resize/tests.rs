@@ -13,10 +13,20 @@ use crate::formats::reference::Outcome;
 
 /// The new file in memory.
 pub(super) fn resized(data: &[u8], contents: &[(usize, &[u8])], patches: &[Patch]) -> Result<Vec<u8>, Malformed> {
+    with_pointers(data, contents, patches, &[])
+}
+
+/// The new file in memory, with an array of pointers.
+pub(super) fn with_pointers(
+    data: &[u8],
+    contents: &[(usize, &[u8])],
+    patches: &[Patch],
+    pointers: &[u64],
+) -> Result<Vec<u8>, Malformed> {
     let sizes: Vec<NewSize> =
         contents.iter().map(|(section, new)| NewSize { section: *section, size: new.len() as u64 }).collect();
     let mut file = Vec::new();
-    for part in plan(data, &sizes, patches)? {
+    for part in plan(data, &sizes, patches, pointers)? {
         match part {
             Part::Old(range) => file.extend(&data[range.start as usize..range.end as usize]),
             Part::New(place) => file.extend(contents[place].1),
@@ -25,6 +35,11 @@ pub(super) fn resized(data: &[u8], contents: &[(usize, &[u8])], patches: &[Patch
         }
     }
     Ok(file)
+}
+
+/// The addresses of new contents.
+pub(super) fn addresses(data: &[u8], sizes: &[NewSize]) -> Result<Vec<u64>, Malformed> {
+    super::addresses(data, sizes, 0).map(|(addresses, _)| addresses)
 }
 
 /// The index of the section with this name.

@@ -1,13 +1,15 @@
 //! The loaded segments of the new file: old ones become shorter or are split where bytes are taken out of the file, and contents
 //! that do not fit where they were get a segment behind all others.
 
+mod append;
+
 use std::ops::Range;
 
 use object::elf;
 
-use super::blocks::LARGEST_ALIGN;
 use super::changes::{Change, FILLER};
 use super::edits::Edits;
+use super::pointers::Added;
 use super::segments::Linked;
 use crate::error::Malformed;
 use crate::formats::elf::raw::ProgramHeader;
@@ -100,7 +102,9 @@ pub(super) struct Guests {
 
 /// What the caller wants besides.
 #[derive(Default)]
-pub(super) struct Wanted {
+pub(super) struct Wanted<'a> {
+    /// Sections that the file did not have.
+    pub added: &'a [Added],
     pub guests: Option<Guests>,
     /// How many pairs of segments may become one.
     pub joined: usize,
@@ -113,6 +117,8 @@ pub(super) struct Arranged {
     pub edits: Edits,
     /// The new address and offset of the contents of each change that are appended.
     pub appended: Vec<Option<(u64, u64)>>,
+    /// The addresses and offsets of the added sections.
+    pub added: Vec<(u64, u64)>,
 }
 
 impl Arranged {
@@ -124,8 +130,8 @@ impl Arranged {
 }
 
 /// Arranges what is loaded, and what is not.
-pub(super) fn arrange(linked: &Linked<'_>, changes: &[Change], wanted: Wanted) -> Result<Arranged, Malformed> {
-    let mut arranging = Arranging { linked, changes, guests: wanted.guests, done: Arranged::default() };
+pub(super) fn arrange(linked: &Linked<'_>, changes: &[Change], wanted: Wanted<'_>) -> Result<Arranged, Malformed> {
+    let mut arranging = Arranging { linked, changes, added: wanted.added, guests: wanted.guests, done: Arranged::default() };
     for (segment, header) in linked.loads() {
         arranging.split(segment, header)?;
     }
@@ -142,6 +148,7 @@ pub(super) fn arrange(linked: &Linked<'_>, changes: &[Change], wanted: Wanted) -
 struct Arranging<'a> {
     linked: &'a Linked<'a>,
     changes: &'a [Change],
+    added: &'a [Added],
     guests: Option<Guests>,
     done: Arranged,
 }
@@ -203,7 +210,10 @@ impl Arranging<'_> {
             }
             // Memory that follows needs a segment with bytes.
             let rest = if is_last { (change.old_size() - kept).min(FILLER) } else { 0 };
-            let size = shortest(kept, change.old_size() - rest, self.linked.unit_behind(old_end - rest));
+            let size = match change.keeps_room {
+                true => change.old_size() - rest,
+                false => shortest(kept, change.old_size() - rest, self.linked.unit_behind(old_end - rest)),
+            };
             if size == change.old_size() - rest {
                 // No whole page is free.
                 self.put(number, change, old_end, change.old_size())?;
@@ -276,91 +286,6 @@ impl Arranging<'_> {
         let fits = gap.abs_diff(old_gap).is_multiple_of(self.linked.unit_behind(range.end));
         (!is_used && !is_table && fits).then_some((range, gap))
     }
-
-    /// Puts contents that do not fit where they were behind everything that is loaded: into the last segment where that has the
-    /// same rights, else into a new one for each set of rights.
-    fn append(&mut self) -> Result<(), Malformed> {
-        self.done.appended = vec![None; self.changes.len()];
-        let mut by_flags: Vec<(elf::ProgramFlags, Vec<usize>)> = Vec::new();
-        for (number, change) in self.changes.iter().enumerate().filter(|(_, change)| change.is_appended) {
-            let flags = flags(change);
-            match by_flags.iter_mut().find(|(of, _)| *of == flags) {
-                Some((_, numbers)) => numbers.push(number),
-                None => by_flags.push((flags, vec![number])),
-            }
-        }
-        for (flags, numbers) in by_flags {
-            self.append_segment(flags, &numbers)?;
-        }
-        Ok(())
-    }
-
-    fn append_segment(&mut self, flags: elf::ProgramFlags, numbers: &[usize]) -> Result<(), Malformed> {
-        let end = self.linked.loaded_end();
-        let fault = Malformed::new("no room for new contents behind the last address", end);
-        let changes = numbers.iter().filter_map(|number| Some((*number, self.changes.get(*number)?)));
-        let changes: Vec<(usize, &Change)> = changes.collect();
-        let largest = changes.iter().map(|(_, change)| align(change)).max().unwrap_or(1);
-        let page = self.linked.new_align(largest)?;
-        let at = self.done.edits.after(end);
-        let last = self.done.loads.last().copied();
-        let extended = last.filter(|last| last.flags == flags && largest <= last.align.max(1) && self.is_at_end(last, end));
-        let top = last.map_or(0, |last| last.end);
-        let (mut parts, mut cursor) = (Vec::new(), at);
-        // From an offset to an address.
-        let distance = match extended {
-            Some(last) => last.start.wrapping_sub(last.offset(&self.done.edits)),
-            None => {
-                let start = top.checked_next_multiple_of(page).ok_or(fault)?;
-                cursor = at.checked_next_multiple_of(page).ok_or(fault)?;
-                start.wrapping_sub(cursor)
-            }
-        };
-        let (first, mut end_address) = (cursor, 0);
-        parts.push(Part::Zeros(cursor - at));
-        for (number, change) in changes {
-            let start = cursor.wrapping_add(distance).checked_next_multiple_of(align(change)).ok_or(fault)?;
-            let offset = start.wrapping_sub(distance);
-            parts.extend([Part::Zeros(offset - cursor), Part::New(change.place)]);
-            let mut size = change.size;
-            for guest in self.guests_of(number, true) {
-                parts.extend([Part::Zeros(guest.offset.saturating_sub(size)), Part::Old(guest.old.clone())]);
-                size = guest.end();
-            }
-            cursor = offset.checked_add(size).ok_or(fault)?;
-            end_address = start.checked_add(size).ok_or(fault)?;
-            if let Some(place) = self.done.appended.get_mut(number) {
-                *place = Some((start, offset));
-            }
-        }
-        if !self.linked.object.class.is_64 && end_address > 1 << 32 {
-            return Err(fault);
-        }
-        match self.done.loads.last_mut().filter(|_| extended.is_some()) {
-            Some(last) => (last.file_end, last.end) = (end_address, end_address),
-            None => self.done.loads.push(Load {
-                segment: None,
-                offset: Offset::New(first),
-                start: first.wrapping_add(distance),
-                file_end: end_address,
-                end: end_address,
-                flags,
-                align: page,
-                to_physical: 0,
-            }),
-        }
-        let unit = self.linked.unit_behind(end);
-        let size = (cursor - at).checked_next_multiple_of(unit).ok_or(fault)?;
-        parts.push(Part::Zeros(size - (cursor - at)));
-        parts.retain(|part| *part != Part::Zeros(0));
-        self.done.edits.replace(end..end, parts, size, None)
-    }
-
-    /// Whether the segment's bytes are the last that are loaded, and no memory follows them.
-    fn is_at_end(&self, load: &Load, end: u64) -> bool {
-        let old = load.segment.and_then(|segment| self.linked.segments.get(segment));
-        load.end == load.file_end && old.is_none_or(|old| old.offset.saturating_add(old.filesz) == end)
-    }
 }
 
 /// Whether a section with code is in this segment.
@@ -376,21 +301,4 @@ fn shortest(kept: u64, old: u64, unit: u64) -> u64 {
         None => kept + (old - kept) % unit,
         Some(more) => more.checked_next_multiple_of(unit).and_then(|more| old.checked_add(more)).unwrap_or(u64::MAX),
     }
-}
-
-/// What appended contents are aligned to: at least as blocks are that move to behind them.
-fn align(change: &Change) -> u64 {
-    if change.header.align.is_power_of_two() { change.header.align.max(LARGEST_ALIGN) } else { LARGEST_ALIGN }
-}
-
-/// The rights of a segment for this section.
-fn flags(change: &Change) -> elf::ProgramFlags {
-    let mut flags = elf::PF_R;
-    if change.header.flags.contains(elf::SHF_WRITE) {
-        flags |= elf::PF_W;
-    }
-    if change.header.flags.contains(elf::SHF_EXECINSTR) {
-        flags |= elf::PF_X;
-    }
-    flags
 }

@@ -28,6 +28,8 @@ pub(super) struct Change {
     pub load: Option<usize>,
     /// Whether its new contents are appended behind everything that is loaded, since they do not fit where it is.
     pub is_appended: bool,
+    /// Whether no bytes are taken out of the middle of a segment where it was, so that the segment is not split.
+    pub keeps_room: bool,
 }
 
 impl Change {
@@ -62,6 +64,7 @@ pub(super) fn changes(linked: &Linked<'_>, sizes: &Sizes) -> Result<Vec<Change>,
             size: *size,
             load: load.map(|(segment, _)| segment),
             is_appended: false,
+            keeps_room: false,
         };
         change.is_appended = header.is_allocated() && *size > header.size && !ends_what_is_loaded(linked, &change);
         all.push(change);

@@ -1,19 +1,24 @@
 //! The headers of the new file: of the file, of its segments and of its sections, and the symbols that depend on those.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use object::elf;
 
 use super::arrange::Arranged;
 use super::blocks::{Block, Front};
 use super::changes::Change;
+use super::pointers::Pointers;
 use super::segments::Linked;
 use crate::error::Malformed;
 use crate::formats::elf::edit::tables;
 use crate::formats::elf::raw::{ProgramHeader, Record, SectionHeader};
+use crate::formats::elf::resize::Part;
 use crate::formats::elf::resize::bytes::Bytes;
 use crate::formats::elf::resize::symbols::{self, Renumbered};
-use crate::formats::elf::resize::{Part, Sizes};
+
+/// What the table of sections is aligned to.
+const TABLE_ALIGN: u64 = 8;
 
 /// Where everything will be.
 pub(super) struct Layout {
@@ -38,15 +43,19 @@ impl Layout {
     }
 
     /// Writes all headers and symbols, and lists the parts of the file.
-    pub(super) fn write(mut self, linked: &Linked<'_>, sizes: &Sizes, mut bytes: Bytes<'_>) -> Result<Vec<Part>, Malformed> {
+    pub(super) fn write(mut self, linked: &Linked<'_>, array: &Pointers, mut bytes: Bytes<'_>) -> Result<Vec<Part>, Malformed> {
         let object = linked.object;
         let mut headers = self.section_headers(linked);
+        for (added, (addr, offset)) in array.added.iter().zip(&self.arranged.added) {
+            headers.push(SectionHeader { addr: *addr, offset: *offset, ..added.header });
+        }
         let mut renumbered = Renumbered::default();
         for (index, (old, new)) in object.sections.iter().zip(&headers).enumerate() {
             if old.header.addr != new.addr {
                 renumbered.moved.insert(index, new.addr.wrapping_sub(old.header.addr));
             }
         }
+        renumbered.moved.extend((object.sections.len()..headers.len()).map(|added| (added, 0)));
         let order = self.order(linked, &headers, &renumbered.moved);
         renumbered.numbers = vec![0; order.len()];
         for (new, old) in order.iter().enumerate() {
@@ -60,14 +69,14 @@ impl Layout {
                 header.info = renumbered.number(header.info);
             }
         }
-        symbols::correct(object, sizes, &renumbered, &mut bytes)?;
+        symbols::correct(object, &array.sizes, &renumbered, &mut bytes)?;
         for (block, (addr, _)) in self.blocks.iter().zip(&self.moved) {
             if let Some(entry) = block.entry.filter(|_| *addr != block.addr) {
                 bytes.set(entry, &object.class.address_bytes(*addr))?;
             }
         }
         let headers: Vec<SectionHeader> = order.iter().filter_map(|old| headers.get(*old).copied()).collect();
-        let table_at = self.arranged.edits.after(object.head.shoff);
+        let table_at = self.place_of_table(linked, headers.len());
         let segments = self.program_headers(linked);
         let mut head = object.head;
         head.phnum = segments.len() as u16;
@@ -75,11 +84,48 @@ impl Layout {
         self.arranged.edits.read_moved(&bytes)?;
         self.write_front(linked, &segments, &mut bytes)?;
         bytes.set(0, &head)?;
-        bytes.set(object.head.shoff, &table)?;
+        self.write_table(linked, table, table_at, &mut bytes)?;
         if !object.class.is_64 && self.arranged.edits.after(object.size) > u64::from(u32::MAX) {
             return Err(Malformed::new("too large for a 32-bit file", 0));
         }
         Ok(self.arranged.edits.apply(&bytes, object.size))
+    }
+
+    /// The bytes of the old table of sections.
+    fn old_table(linked: &Linked<'_>) -> Range<u64> {
+        let object = linked.object;
+        object.head.shoff..object.head.shoff + (object.sections.len() * SectionHeader::size(object.class)) as u64
+    }
+
+    /// Whether the table of sections can become longer where it is: it is the end of the file, and not loaded.
+    fn grows_in_place(linked: &Linked<'_>) -> bool {
+        let old = Self::old_table(linked);
+        old.end == linked.object.size && old.start >= linked.loaded_end()
+    }
+
+    /// Where the table of sections will be: where it was, or behind everything if it must become longer and cannot do so there.
+    fn place_of_table(&self, linked: &Linked<'_>, count: usize) -> u64 {
+        let edits = &self.arranged.edits;
+        if count <= linked.object.sections.len() || Self::grows_in_place(linked) {
+            edits.after(linked.object.head.shoff)
+        } else {
+            edits.after(linked.object.size).next_multiple_of(TABLE_ALIGN)
+        }
+    }
+
+    fn write_table(&mut self, linked: &Linked<'_>, table: Vec<u8>, at: u64, bytes: &mut Bytes<'_>) -> Result<(), Malformed> {
+        let old = Self::old_table(linked);
+        let size = table.len() as u64;
+        if size <= old.end - old.start {
+            return bytes.set(old.start, &table);
+        }
+        let edits = &mut self.arranged.edits;
+        if Self::grows_in_place(linked) {
+            return edits.replace(old, vec![Part::Bytes(table)], size, None);
+        }
+        let end = linked.object.size;
+        let gap = at - edits.after(end);
+        edits.replace(end..end, vec![Part::Zeros(gap), Part::Bytes(table)], gap + size, None)
     }
 
     /// Writes the table of segments, and what stands between it and the first byte that cannot move.

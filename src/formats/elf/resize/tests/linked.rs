@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _, SectionKind};
 
 use super::sample::{CLASSES, IMAGES, sample};
-use super::{index_of, resized};
-use crate::formats::elf::resize::{NewSize, Patch, addresses};
+use super::{addresses, index_of, resized, with_pointers};
+use crate::formats::elf::resize::{NewSize, Patch, addresses as with_addresses};
 use crate::formats::reference::Outcome;
 
 /// The samples, and what they are.
@@ -187,7 +187,8 @@ fn damaged_files_never_panic() {
                 let mut data = data.clone();
                 data[at] ^= flip;
                 for size in [3, 0x7000] {
-                    if let Ok(after) = resized(&data, &[(images, &vec![0; size]), (last, b"new")], &[]) {
+                    let pointers = if size > 3 && flip == 1 { &[5, 6][..] } else { &[] };
+                    if let Ok(after) = with_pointers(&data, &[(images, &vec![0; size]), (last, b"new")], &[], pointers) {
                         assert!(after.len() < 2 * data.len() + 0x8000 + (1 << 24), "byte {at} made it {} bytes", after.len());
                     }
                 }
@@ -197,4 +198,43 @@ fn damaged_files_never_panic() {
             assert!(resized(&data[..size], &[(images, b"new")], &[]).is_err(), "cut to {size} bytes");
         }
     }
+}
+
+#[test]
+fn pointers_are_added_to_programs_at_fixed_addresses() -> Outcome {
+    for (is_64, endian) in CLASSES {
+        let before = sample(is_64, endian, true);
+        let section = index_of(&before, "images");
+        for size in [100, 0x9000] {
+            let (images_at, array_at) = with_addresses(&before, &[NewSize { section, size: size as u64 }], 9)?;
+            let pointers: Vec<u64> = (0..9).map(|at| images_at[0] + at).collect();
+            let after = with_pointers(&before, &[(section, &images(size))], &[], &pointers)?;
+            let file = object::File::parse(&*after)?;
+            let array = file.section_by_name(".data.rel.pointers").ok_or("the array")?;
+            let width = if is_64 { 8 } else { 4 };
+            let expected = pointers.iter().flat_map(|pointer| {
+                let bytes = pointer.to_le_bytes();
+                let bytes: Vec<u8> = bytes[..width].to_vec();
+                if endian == object::Endianness::Big { bytes.into_iter().rev().collect() } else { bytes }
+            });
+            let expected: Vec<u8> = expected.collect();
+            assert_eq!((array.address(), array.data()?), (array_at, &expected[..]));
+            assert_eq!(in_memory(&file, array_at, expected.len() as u64), Some(expected));
+            let new = file.section_by_name("images").ok_or("images")?;
+            assert_eq!((new.address(), new.data()?), (images_at[0], &images(size)[..]));
+            assert_eq!(file.sections().count(), object::File::parse(&*before)?.sections().count() + 1);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn pointers_that_cannot_be_relocated_are_an_error() {
+    let what = |data: &[u8]| with_pointers(data, &[], &[], &[1]).map(drop).unwrap_err().what;
+    let data = sample(true, object::Endianness::Little, false);
+    assert_eq!(what(&data), "no room in the dynamic section for a table of relocations");
+    let mut other = data.clone();
+    // The processor is a 386.
+    other[18] = 3;
+    assert_eq!(what(&other), "pointers cannot be added to files that can be at any address for this processor");
 }

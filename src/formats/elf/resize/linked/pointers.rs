@@ -1,0 +1,270 @@
+//! An array of pointers that the file did not have, behind everything that is loaded. In a file that can be at any address each of
+//! them needs a relocation, so that the table of relocations moves there, too, and becomes longer.
+
+use std::collections::BTreeMap;
+
+use object::elf;
+
+use super::changes::Change;
+use super::headers::Layout;
+use super::segments::{Dynamic, Linked, has_bytes};
+use crate::error::Malformed;
+use crate::formats::elf::raw::SectionHeader;
+use crate::formats::elf::resize::bytes::Bytes;
+use crate::formats::elf::resize::{Part, Sizes};
+
+/// The name of the section of the array.
+const NAME: &[u8] = b".data.rel.pointers";
+const NAME_OF_RELOCATIONS: &[u8] = b".rela.dyn";
+/// From this size on, in bytes, the place that the table of relocations leaves is taken out of the file, if a segment can be split
+/// there.
+const LARGE: u64 = 1 << 16;
+
+/// A section that the file did not have.
+#[derive(Debug)]
+pub(super) struct Added {
+    /// Its header; address and offset are not known yet.
+    pub header: SectionHeader,
+    /// The place of its contents.
+    pub place: usize,
+}
+
+/// What there is to do for an array of pointers.
+pub(super) struct Pointers {
+    /// The sections that get other contents: those that the caller wants, and those that change for the array's sake. The places of
+    /// the contents of these are behind the caller's.
+    pub sizes: Sizes,
+    pub added: Vec<Added>,
+    /// How many contents the caller has.
+    places: usize,
+    /// What the names of sections become longer by.
+    names: Vec<u8>,
+    relocations: Option<Relocations>,
+}
+
+/// The table of relocations that becomes longer.
+struct Relocations {
+    /// The type of a relocation that adds the address at which the file is loaded.
+    relative: u64,
+    /// The section; none where the file has none.
+    section: Option<usize>,
+}
+
+impl Pointers {
+    /// What there is to do for `count` pointers.
+    pub(super) fn of(linked: &Linked<'_>, sizes: &Sizes, count: usize) -> Result<Self, Malformed> {
+        let places = sizes.0.len();
+        let mut all = Pointers { sizes: Sizes(sizes.0.clone()), added: Vec::new(), places, names: Vec::new(), relocations: None };
+        if count == 0 {
+            return Ok(all);
+        }
+        let object = linked.object;
+        let word = object.class.address_bytes(0).len() as u64;
+        let size = |words: u64| {
+            let size = (count as u64).checked_mul(words * word);
+            size.ok_or(Malformed::new("more pointers than fit into memory", 0))
+        };
+        let array = SectionHeader {
+            name: all.name(linked, NAME)?,
+            kind: elf::SHT_PROGBITS,
+            flags: elf::SHF_ALLOC | elf::SHF_WRITE,
+            size: size(1)?,
+            align: word,
+            ..SectionHeader::default()
+        };
+        all.added.push(Added { header: array, place: all.place_of_array() });
+        if object.head.kind == elf::ET_DYN {
+            let table = Relocations { relative: relative(linked)?, section: table_of_relocations(linked, 3 * word)? };
+            match table.section.and_then(|index| Some((index, object.sections.get(index)?.header))) {
+                Some((index, header)) => {
+                    let size = header.size.checked_add(size(3)?).ok_or(Malformed::new("too many relocations", header.offset))?;
+                    all.resize(linked, index, all.place_of_relocations(), size)?;
+                }
+                None => {
+                    let symbols = object.sections.iter().position(|section| section.header.kind == elf::SHT_DYNSYM);
+                    let header = SectionHeader {
+                        name: all.name(linked, NAME_OF_RELOCATIONS)?,
+                        kind: elf::SHT_RELA,
+                        flags: elf::SHF_ALLOC,
+                        size: size(3)?,
+                        link: symbols.map_or(0, |index| index as u32),
+                        align: word,
+                        entsize: 3 * word,
+                        ..SectionHeader::default()
+                    };
+                    all.added.push(Added { header, place: all.place_of_relocations() });
+                }
+            }
+            all.relocations = Some(table);
+        }
+        if let Some(names) = object.sections.get(object.names).filter(|_| !all.names.is_empty()) {
+            if names.header.is_allocated() {
+                return Err(Malformed::new(
+                    "the names of sections are loaded, so there is no room for another",
+                    names.header.offset,
+                ));
+            }
+            let size = names.header.size.saturating_add(all.names.len() as u64);
+            all.resize(linked, object.names, places, size)?;
+        }
+        Ok(all)
+    }
+
+    fn place_of_array(&self) -> usize {
+        self.places + 1
+    }
+
+    fn place_of_relocations(&self) -> usize {
+        self.places + 2
+    }
+
+    fn resize(&mut self, linked: &Linked<'_>, section: usize, place: usize, size: u64) -> Result<(), Malformed> {
+        let at = linked.object.sections.get(section).map_or(0, |section| section.header.offset);
+        match self.sizes.0.insert(section, (place, size)) {
+            None => Ok(()),
+            Some(_) => Err(Malformed::new("new contents for a section that must become longer for pointers", at)),
+        }
+    }
+
+    /// Where this name of a section is among the names.
+    fn name(&mut self, linked: &Linked<'_>, name: &[u8]) -> Result<u32, Malformed> {
+        let names = linked.object.sections.get(linked.object.names).map_or(&[][..], |section| section.body);
+        let whole = [b"\0", name, b"\0"].concat();
+        if let Some(at) = memchr::memmem::find(names, &whole) {
+            return Ok(at as u32 + 1);
+        }
+        let at = names.len() + self.names.len();
+        self.names.extend([name, b"\0"].concat());
+        u32::try_from(at).map_err(|_| Malformed::new("the names of sections are too long", 0))
+    }
+
+    /// Notes what becomes of the place that the table of relocations leaves. `is_sparing` says that no segment is split for it.
+    pub(super) fn mark(&self, changes: &mut [Change], is_sparing: bool) {
+        let place = self.place_of_relocations();
+        for change in changes.iter_mut().filter(|change| self.relocations.is_some() && change.place == place) {
+            change.keeps_room = is_sparing || change.header.size < LARGE;
+        }
+    }
+
+    /// The address that the array will have.
+    pub(super) fn address(layout: &Layout) -> u64 {
+        layout.arranged.added.first().map_or(0, |(address, _)| *address)
+    }
+
+    /// Writes the entries of the dynamic section, and lists the parts of what changes for the array of `pointers`, by their places.
+    pub(super) fn contents(
+        &self,
+        linked: &Linked<'_>,
+        layout: &Layout,
+        pointers: &[u64],
+        bytes: &mut Bytes<'_>,
+    ) -> Result<BTreeMap<usize, Vec<Part>>, Malformed> {
+        let (object, mut contents) = (linked.object, BTreeMap::new());
+        let class = object.class;
+        let old = |index: usize, parts: &mut Vec<Part>| {
+            if let Some(section) = object.sections.get(index) {
+                bytes.emit(section.header.offset..section.header.offset + section.header.size, parts);
+            }
+        };
+        let mut names = Vec::new();
+        old(object.names, &mut names);
+        names.push(Part::Bytes(self.names.clone()));
+        contents.insert(self.places, names);
+        let words = pointers.iter().flat_map(|pointer| class.address_bytes(*pointer)).collect();
+        contents.insert(self.place_of_array(), vec![Part::Bytes(words)]);
+        if let Some(table) = &self.relocations {
+            let word = class.address_bytes(0).len();
+            let mut entries = Vec::with_capacity(pointers.len() * 3 * word);
+            for (number, pointer) in pointers.iter().enumerate() {
+                let at = Self::address(layout).saturating_add((number * word) as u64);
+                [at, table.relative, *pointer].iter().for_each(|field| entries.extend(class.address_bytes(*field)));
+            }
+            let mut parts = vec![Part::Bytes(entries)];
+            table.section.iter().for_each(|index| old(*index, &mut parts));
+            contents.insert(self.place_of_relocations(), parts);
+            self.write_dynamic(linked, layout, pointers.len() as u64, bytes)?;
+        }
+        Ok(contents)
+    }
+
+    /// Lets the dynamic section tell of `count` relocations more.
+    fn write_dynamic(&self, linked: &Linked<'_>, layout: &Layout, count: u64, bytes: &mut Bytes<'_>) -> Result<(), Malformed> {
+        let class = linked.object.class;
+        let word = class.address_bytes(0).len() as u64;
+        let place = self.place_of_relocations();
+        let moved = layout.changes.iter().position(|change| change.place == place).and_then(|number| layout.place(number));
+        let (address, _) = moved.or(layout.arranged.added.get(1).copied()).unwrap_or_default();
+        let mut spare = spare(linked);
+        for (tag, more) in [
+            (elf::DT_RELA, None),
+            (elf::DT_RELASZ, Some(count.saturating_mul(3 * word))),
+            (elf::DT_RELAENT, Some(0)),
+            (elf::DT_RELACOUNT, Some(count)),
+        ] {
+            if let Some(entry) = entry(linked, tag) {
+                let value = more.map_or(address, |more| entry.value.saturating_add(more));
+                bytes.set(entry.value_at, &class.address_bytes(value))?;
+            } else if tag != elf::DT_RELACOUNT {
+                let to = spare.next().ok_or(Malformed::new("no room in the dynamic section", 0))?;
+                let value = if tag == elf::DT_RELAENT { 3 * word } else { more.unwrap_or(address) };
+                bytes.set(to.value_at - word, &[class.address_bytes(tag.0 as u64), class.address_bytes(value)].concat())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `parts`, with those of `contents` in their places.
+pub(super) fn filled(parts: Vec<Part>, mut contents: BTreeMap<usize, Vec<Part>>) -> Vec<Part> {
+    let filled = parts.into_iter().flat_map(|part| match part {
+        Part::New(place) => contents.remove(&place).unwrap_or_else(|| vec![part]),
+        part => vec![part],
+    });
+    filled.collect()
+}
+
+/// The type of a relocation that adds the address at which the file is loaded (as the psABI documents have it).
+fn relative(linked: &Linked<'_>) -> Result<u64, Malformed> {
+    let kind = match linked.object.head.machine {
+        elf::EM_X86_64 => elf::R_X86_64_RELATIVE,
+        elf::EM_AARCH64 if linked.object.class.is_64 => elf::R_AARCH64_RELATIVE,
+        elf::EM_PPC64 => elf::R_PPC64_RELATIVE,
+        elf::EM_S390 => elf::R_390_RELATIVE,
+        elf::EM_RISCV => elf::R_RISCV_RELATIVE,
+        elf::EM_LOONGARCH => elf::R_LARCH_RELATIVE,
+        _ => return Err(Malformed::new("pointers cannot be added to files that can be at any address for this processor", 18)),
+    };
+    Ok(kind.0.into())
+}
+
+/// The section that the dynamic section names as the table of relocations; none where there is no such table, but room for the
+/// entries that name one.
+fn table_of_relocations(linked: &Linked<'_>, size: u64) -> Result<Option<usize>, Malformed> {
+    let fault = |what| Malformed::new(what, linked.object.head.shoff);
+    if entry(linked, elf::DT_REL).is_some() {
+        return Err(fault("pointers cannot be added to a file whose relocations have no addends"));
+    }
+    let Some(table) = entry(linked, elf::DT_RELA) else {
+        // One entry must stay: it ends the list.
+        let has_room = spare(linked).nth(3).is_some();
+        return if has_room { Ok(None) } else { Err(fault("no room in the dynamic section for a table of relocations")) };
+    };
+    let length = entry(linked, elf::DT_RELASZ).map(|entry| entry.value);
+    let is_known = entry(linked, elf::DT_RELAENT).is_some_and(|entry| entry.value == size);
+    let mut sections = linked.object.sections.iter().map(|section| section.header);
+    let found = sections.position(|header| {
+        let is_it = header.addr == table.value && Some(header.size) == length;
+        is_it && header.kind == elf::SHT_RELA && header.is_allocated() && has_bytes(&header)
+    });
+    found.filter(|_| is_known).map(Some).ok_or(fault("no section is the table of relocations that the dynamic section names"))
+}
+
+/// The entry of the dynamic section with this tag.
+fn entry(linked: &Linked<'_>, tag: elf::DynamicTag) -> Option<Dynamic> {
+    linked.dynamic().take_while(|entry| entry.tag != elf::DT_NULL).find(|entry| entry.tag == tag)
+}
+
+/// The entries of the dynamic section that are not used, with the one that ends the list.
+fn spare<'a>(linked: &'a Linked<'_>) -> impl Iterator<Item = Dynamic> + 'a {
+    linked.dynamic().skip_while(|entry| entry.tag != elf::DT_NULL)
+}
