@@ -43,9 +43,9 @@ pub struct Patch {
     pub bytes: Vec<u8>,
 }
 
-/// The parts, in order, of the ELF file `data` in which sections have other sizes and `patches` are made. A program or shared library
-/// gets an array of `pointers`, where there are any: addresses in the file, none of them null, which the loader makes right wherever
-/// the file is loaded. `addresses` tells where the array will be.
+/// The parts, in order, of the ELF file `data` in which sections have other sizes and `patches` are made. A program or shared
+/// library gets an array of `pointers`, where there are any: addresses in the file, none of them null, which the loader makes right
+/// wherever the file is loaded. `addresses` tells where the array will be.
 ///
 /// Symbols that point behind the new end of a section get its start and the size 0: their addresses mean nothing any longer, and tools
 /// warn of symbols outside of their section. A symbol that a patch changes stays as it was patched. Relocations are not looked at.
