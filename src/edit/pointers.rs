@@ -6,7 +6,7 @@ use object::{Endianness, File, Object, ObjectSection, ObjectSymbol, SectionFlags
 
 use super::{Changed, Moved};
 use crate::io::resize::Patch;
-use crate::registration::read::{Descriptor, Registered, Slot, SyclDescriptor};
+use crate::registration::read::{Bounds, Descriptor, Registered, Slot, SyclDescriptor};
 
 /// Which pointer of a row of SYCL's is the start of the image; the next one is its end.
 const FIRST_BOUND: usize = 3;
@@ -171,19 +171,41 @@ fn sycl_rows(
     Ok(())
 }
 
+/// How many rows the table of a descriptor has room for.
+pub(super) fn room(descriptor: &Descriptor) -> usize {
+    descriptor.images.len() + descriptor.spare.len()
+}
+
 /// The changes of bytes by which the table of `descriptor`, of the program `data`, has rows for the images with these bounds in
-/// memory, and no others. None where the table has no room for as many.
+/// memory, and no others. It must have [`room`] for them.
 ///
 /// # Errors
 /// A pointer has no place where its value is kept.
-pub(super) fn table(data: &[u8], descriptor: &Descriptor, ends: &[[u64; 2]]) -> Result<Option<Vec<Patch>>> {
-    if ends.len() > descriptor.images.len() + descriptor.spare.len() {
-        return Ok(None);
-    }
+pub(super) fn table(data: &[u8], descriptor: &Descriptor, ends: &[[u64; 2]]) -> Result<Vec<Patch>> {
     let mut writer = Writer::new(data, &File::parse(data)?);
     let nothing = ends.first().map_or(0, |ends| ends[0]);
     write_rows(descriptor, ends, nothing, &mut writer)?;
-    Ok(Some(writer.patches))
+    Ok(writer.patches)
+}
+
+/// The changes of bytes by which `descriptor`, of the program `data`, has its table at the address `table`, and the words of that table:
+/// rows for the images with these bounds in memory.
+///
+/// # Errors
+/// A pointer has no place where its value is kept, or the table of entries is in no section.
+pub(super) fn new_table(data: &[u8], descriptor: &Descriptor, ends: &[[u64; 2]], table: u64) -> Result<(Vec<Patch>, Vec<u64>)> {
+    let file = File::parse(data)?;
+    let mut writer = Writer::new(data, &file);
+    // Nobody reads the old rows any more.
+    write_rows(descriptor, &[], ends.first().map_or(0, |ends| ends[0]), &mut writer)?;
+    writer.patches.retain(|patch| patch.offset != descriptor.offset);
+    writer.number(descriptor.offset, u32::try_from(ends.len())?);
+    writer.pointer(&descriptor.rows_pointer, table)?;
+    let Bounds::Place { start, end } = descriptor.entries else { bail!("a program names its entries by symbols") };
+    let places = Places { file: &file, sections: &[] };
+    let first = places.address(start, false).or_else(|_| places.address(start, true))?;
+    let last = first.wrapping_add(end.saturating_sub(start));
+    Ok((writer.patches, ends.iter().flat_map(|[start, end]| [*start, *end, first, last]).collect()))
 }
 
 /// Where everything is now.

@@ -15,7 +15,7 @@ use crate::edit::Changed;
 use crate::edit::pointers::{self, NewSection};
 use crate::formats::elf::raw::FileHeader;
 use crate::io::piece::Piece;
-use crate::io::resize::{Patch, Replacement, addresses, resize};
+use crate::io::resize::{Patch, Replacement, addresses_with_pointers, resize, resize_with_pointers};
 use crate::io::rope::Rope;
 use crate::registration::read::{self, Descriptor, Registered};
 
@@ -30,8 +30,6 @@ struct Growing {
 struct Grown {
     sections: Vec<Option<DeviceSection>>,
     placed: Vec<Placed>,
-    /// Its address in the new file.
-    address: u64,
 }
 
 impl Joiner<'_> {
@@ -156,79 +154,116 @@ fn program(spots: &Spots, growing: Vec<Growing>) -> Result<Outcome> {
             continue;
         };
         new.push(NewSection { index: section.index, offset: section.offset, size: section.size, address: 0, changed });
-        grown.push(Grown { sections, placed, address: 0 });
+        grown.push(Grown { sections, placed });
     }
+    let tables = tables(&registered, &grown).with_context(place)?;
+    let words = tables.iter().filter(|table| table.is_new()).map(|table| 4 * table.rows.len()).sum();
     let sizes: Vec<(usize, u64)> = new.iter().map(|section| (section.index, section.changed.bytes.size())).collect();
-    let at = addresses(&base.piece, &sizes).with_context(place)?;
-    for ((section, grown), address) in new.iter_mut().zip(&mut grown).zip(at) {
-        (section.address, grown.address) = (address, address);
+    let (at, array) = addresses_with_pointers(&base.piece, &sizes, words).with_context(place)?;
+    for (section, address) in new.iter_mut().zip(at) {
+        section.address = address;
     }
-    let bytes = with_pointers(&base.piece, &registered, first, new, &grown).with_context(place)?;
+    let bytes = with_pointers(&base.piece, first, new, &tables, array).with_context(place)?;
     Ok(Outcome::New(Changed::from(bytes)))
 }
 
-/// The program `base` with new sections, and with its pointers to what is in them.
-fn with_pointers(
-    base: &Piece,
-    registered: &[Registered],
-    first: &Registered,
-    new: Vec<NewSection>,
-    grown: &[Grown],
-) -> Result<Rope> {
+/// The program `base` with new sections, and with its pointers to what is in them. Tables that have no room for all their rows are put
+/// together at the address `array`.
+fn with_pointers(base: &Piece, first: &Registered, new: Vec<NewSection>, tables: &[Table<'_>], array: u64) -> Result<Rope> {
     let data = base.bytes();
-    let mut patches: Vec<Patch> = Vec::new();
-    let mut unchanged = Registered { descriptors: Vec::new(), ..first.clone() };
-    for (number, descriptor) in first.descriptors.iter().enumerate() {
+    let word = if FileHeader::read(data)?.0.is_64 { 8 } else { 4 };
+    let (mut patches, mut words): (Vec<Patch>, Vec<u64>) = (Vec::new(), Vec::new());
+    for table in tables {
+        let ends = table.rows.iter().map(|row| row.ends(&new)).collect::<Option<Vec<_>>>().context("a row of no section")?;
+        if table.is_new() {
+            let at = array.wrapping_add(word * words.len() as u64);
+            let (own, rows) = pointers::new_table(data, table.descriptor, &ends, at)?;
+            patches.extend(own);
+            words.extend(rows);
+        } else {
+            patches.extend(pointers::table(data, table.descriptor, &ends)?);
+        }
+    }
+    let is_done = |descriptor: &&Descriptor| tables.iter().any(|table| table.descriptor.offset == descriptor.offset);
+    let others = first.descriptors.iter().filter(|descriptor| !is_done(descriptor)).cloned().collect();
+    let others = Registered { descriptors: others, ..first.clone() };
+    patches.extend(pointers::patches(data, &others, &new, &mut |_| {})?);
+    let replacement = |section: NewSection| Replacement { section: section.index, contents: section.changed.bytes };
+    Ok(resize_with_pointers(base, new.into_iter().map(replacement).collect(), patches, &words)?)
+}
+
+/// A table of OpenMP's that gets more rows.
+struct Table<'r> {
+    descriptor: &'r Descriptor,
+    rows: Vec<TableRow>,
+}
+
+/// A row that a table gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct TableRow {
+    /// Which of the new sections its image is in.
+    section: usize,
+    /// Where in that section it starts and ends.
+    ends: [u64; 2],
+    build: usize,
+}
+
+impl TableRow {
+    /// Its bounds in memory.
+    fn ends(&self, new: &[NewSection]) -> Option<[u64; 2]> {
+        let section = new.get(self.section)?;
+        Some(self.ends.map(|end| section.address.wrapping_add(end)))
+    }
+}
+
+impl Table<'_> {
+    /// Whether the rows do not fit into the table that is there.
+    fn is_new(&self) -> bool {
+        self.rows.len() > pointers::room(self.descriptor)
+    }
+}
+
+/// The tables that get rows for images of other builds.
+fn tables<'r>(registered: &'r [Registered], grown: &[Grown]) -> Result<Vec<Table<'r>>> {
+    let mut tables = Vec::new();
+    for (number, descriptor) in registered.first().map_or(&[][..], |first| &first.descriptors).iter().enumerate() {
         let of_builds = registered.iter().map(|found| found.descriptors.get(number)).collect::<Option<Vec<_>>>();
         let of_builds = of_builds.context("the builds have not the same number of OpenMP's descriptors")?;
         let rows = rows(&of_builds, grown)?;
-        if rows.iter().all(|(build, _)| *build == 0) {
-            unchanged.descriptors.push(descriptor.clone());
+        let own = rows.iter().filter(|row| row.build == 0).count();
+        if own == rows.len() {
             continue;
         }
-        if rows.iter().filter(|(build, _)| *build == 0).count() != descriptor.images.len() {
+        if own != descriptor.images.len() {
             bail!("OpenMP's descriptor at {:#x} has images in several sections, and these cannot be merged", descriptor.offset);
         }
-        let ends: Vec<[u64; 2]> = rows.into_iter().map(|(_, ends)| ends).collect();
-        let Some(own) = pointers::table(data, descriptor, &ends)? else {
-            bail!(
-                "OpenMP's table of {} images at {:#x} has no room for more rows, and {} are needed",
-                descriptor.images.len() + descriptor.spare.len(),
-                descriptor.rows,
-                ends.len()
-            );
-        };
-        patches.extend(own);
+        tables.push(Table { descriptor, rows });
     }
-    patches.extend(pointers::patches(data, &unchanged, &new, &mut |_| {})?);
-    let replacement = |section: NewSection| Replacement { section: section.index, contents: section.changed.bytes };
-    Ok(resize(base, new.into_iter().map(replacement).collect(), patches)?)
+    Ok(tables)
 }
 
-/// The rows that a descriptor needs, with the builds that they are from, in the order in which their images stand in memory. Images that
-/// stand in no section that grows are not among them.
-fn rows(of_builds: &[&Descriptor], grown: &[Grown]) -> Result<Vec<(usize, [u64; 2])>> {
+/// The rows that a descriptor needs, in the order in which their images stand in memory. Images that stand in no section that grows are
+/// not among them.
+fn rows(of_builds: &[&Descriptor], grown: &[Grown]) -> Result<Vec<TableRow>> {
     let mut rows = Vec::new();
     for (build, descriptor) in of_builds.iter().enumerate() {
         for row in &descriptor.images {
-            let Some((container, section, address)) = grown.iter().find_map(|grown| {
+            let found = grown.iter().enumerate().find_map(|(number, grown)| {
                 let section = grown.sections.get(build)?.as_ref()?;
                 let within = row.start.checked_sub(section.offset).filter(|within| *within < section.size)?;
                 let is_it = |placed: &&Placed| placed.build == build && placed.old.contains(&within);
-                Some((grown.placed.iter().find(is_it)?, section, grown.address))
-            }) else {
-                continue;
-            };
-            let is_inside = row.end.checked_sub(section.offset).is_some_and(|end| end <= container.old.end);
+                Some((number, section.offset, grown.placed.iter().find(is_it)?))
+            });
+            let Some((section, offset, container)) = found else { continue };
+            let is_inside = row.end.checked_sub(offset).is_some_and(|end| end <= container.old.end);
             if !is_inside || !container.is_whole {
                 bail!("the row at {:#x} is of an image that is not in a container of its own", row.offset);
             }
-            let now =
-                |offset: u64| address.wrapping_add(container.new).wrapping_add(offset - section.offset - container.old.start);
-            rows.push((build, [now(row.start), now(row.end)]));
+            let now = |at: u64| container.new + (at - offset - container.old.start);
+            rows.push(TableRow { section, ends: [now(row.start), now(row.end)], build });
         }
     }
-    rows.sort_by_key(|(_, ends)| *ends);
+    rows.sort();
     Ok(rows)
 }
 
