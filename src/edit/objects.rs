@@ -16,7 +16,7 @@ use crate::formats::elf::edit;
 use crate::formats::elf::edit::{Edit, SectionView};
 use crate::formats::elf::raw::FileHeader;
 use crate::io::piece::{Piece, Spool};
-use crate::io::resize::{Patch, Replacement, addresses, resize};
+use crate::io::resize::{Patch, Replacement, addresses_with, resize, resize_with};
 use crate::io::rope::Rope;
 use crate::registration::read::{self, Registered};
 
@@ -165,7 +165,7 @@ impl Rewriter<'_> {
         let data = spot.piece.bytes();
         let registered = read::read(data).with_context(place)?;
         let targets = targets(&registered);
-        let mut new = Vec::new();
+        let (mut new, mut movable) = (Vec::new(), Vec::new());
         for ChangedSection { section, blocks } in changes.sections {
             let piece = section_piece(spot, &section)?;
             // What nothing known points to may be pointed to by something unknown.
@@ -178,6 +178,9 @@ impl Rewriter<'_> {
                 bail!("{}: {}: nothing known registers the container at {at:#x}, so it cannot go", spot.place, section.name);
             }
             let fixed = blocks.iter().find(|block| is_fixed(&block.old)).map(|block| section.offset + block.old.start);
+            if fixed.is_none() {
+                movable.push(section.index);
+            }
             let laid = lay_out(&piece, blocks, section.align, is_fixed);
             let laid = laid.with_context(|| format!("{}: {}", spot.place, section.name))?;
             if let Some(at) = fixed.filter(|_| laid.bytes.size() > section.size) {
@@ -187,7 +190,8 @@ impl Rewriter<'_> {
             new.push(NewSection { offset: section.offset, size: section.size, index: section.index, address: 0, changed: laid });
         }
         let sizes: Vec<(usize, u64)> = new.iter().map(|section| (section.index, section.changed.bytes.size())).collect();
-        for (section, address) in new.iter_mut().zip(addresses(&spot.piece, &sizes).with_context(place)?) {
+        let (addresses, _) = addresses_with(&spot.piece, &sizes, 0, &movable).with_context(place)?;
+        for (section, address) in new.iter_mut().zip(addresses) {
             section.address = address;
         }
         let patches: Vec<Patch> = pointers::patches(data, &registered, &new, &mut |what| {
@@ -195,7 +199,8 @@ impl Rewriter<'_> {
         })
         .with_context(place)?;
         let replacement = |section: NewSection| Replacement { section: section.index, contents: section.changed.bytes };
-        let bytes = resize(&spot.piece, new.into_iter().map(replacement).collect(), patches).with_context(place)?;
+        let new = new.into_iter().map(replacement).collect();
+        let bytes = resize_with(&spot.piece, new, patches, &[], &movable).with_context(place)?;
         Ok(Outcome::New(Changed::from(bytes)))
     }
 }

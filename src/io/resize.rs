@@ -17,7 +17,7 @@ pub struct Replacement {
 
 /// The ELF file `file` with other contents in some sections and `patches` made. Contents may have any size. In programs and shared
 /// libraries addresses stay, and whole pages of the file that are no longer needed are taken out of it; contents that do not fit
-/// where they are move behind everything that is loaded, to the address that `addresses` tells.
+/// where they are move behind everything that is loaded, to the address that `addresses_with_pointers` tells.
 ///
 /// Symbols that point behind the new end of a section get its start and the size 0; relocations are the caller's to change.
 ///
@@ -41,8 +41,24 @@ pub(crate) fn resize_with_pointers(
     patches: Vec<Patch>,
     pointers: &[u64],
 ) -> Result<Rope, Malformed> {
-    let sizes: Vec<NewSize> =
-        replacements.iter().map(|new| NewSize { section: new.section, size: new.contents.size() }).collect();
+    resize_with(file, replacements, patches, pointers, &[])
+}
+
+/// As `resize_with_pointers`, and new contents of the sections with the indices `movable` may begin at a later address although they
+/// fit where they are, since all that points to them is among the patches: they do not stand right behind the program headers then,
+/// of which tools add more. `addresses_with` tells the addresses.
+///
+/// # Errors
+/// As `resize_with_pointers` has them.
+pub(crate) fn resize_with(
+    file: &Piece,
+    replacements: Vec<Replacement>,
+    patches: Vec<Patch>,
+    pointers: &[u64],
+    movable: &[usize],
+) -> Result<Rope, Malformed> {
+    let size = |new: &Replacement| new_size(new.section, new.contents.size(), movable);
+    let sizes: Vec<NewSize> = replacements.iter().map(size).collect();
     let parts = plan(file.bytes(), &sizes, &patches, pointers)?;
     let mut contents: Vec<Option<Rope>> = replacements.into_iter().map(|new| Some(new.contents)).collect();
     let mut rope = Rope::default();
@@ -61,15 +77,8 @@ pub(crate) fn resize_with_pointers(
 }
 
 /// The addresses that new contents will have in memory, for each section (its index, and the size of its new contents in bytes) of
-/// a program or shared library, all given to `resize` at once. For an object they say nothing.
-///
-/// # Errors
-/// As `resize` has them.
-pub(crate) fn addresses(file: &Piece, sizes: &[(usize, u64)]) -> Result<Vec<u64>, Malformed> {
-    addresses_with_pointers(file, sizes, 0).map(|(addresses, _)| addresses)
-}
-
-/// As `addresses`, for a file that gets an array of `pointers` pointers; and the address of this array.
+/// a program or shared library, all given to `resize_with_pointers` at once with as many `pointers`; and the address of these. For
+/// an object they say nothing.
 ///
 /// # Errors
 /// As `resize_with_pointers` has them.
@@ -78,6 +87,23 @@ pub(crate) fn addresses_with_pointers(
     sizes: &[(usize, u64)],
     pointers: usize,
 ) -> Result<(Vec<u64>, u64), Malformed> {
-    let sizes: Vec<NewSize> = sizes.iter().map(|(section, size)| NewSize { section: *section, size: *size }).collect();
+    addresses_with(file, sizes, pointers, &[])
+}
+
+/// As `addresses_with_pointers`, where the sections with the indices `movable` may begin at a later address.
+///
+/// # Errors
+/// As `resize_with_pointers` has them.
+pub(crate) fn addresses_with(
+    file: &Piece,
+    sizes: &[(usize, u64)],
+    pointers: usize,
+    movable: &[usize],
+) -> Result<(Vec<u64>, u64), Malformed> {
+    let sizes: Vec<NewSize> = sizes.iter().map(|(section, size)| new_size(*section, *size, movable)).collect();
     resize::addresses(file.bytes(), &sizes, pointers)
+}
+
+fn new_size(section: usize, size: u64, movable: &[usize]) -> NewSize {
+    NewSize { section, size, may_move: movable.contains(&section) }
 }

@@ -12,7 +12,7 @@ mod symbols;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use object::elf;
@@ -31,6 +31,9 @@ pub(crate) struct NewSize {
     pub section: usize,
     /// In bytes.
     pub size: u64,
+    /// Whether contents of a program that fit where they are may begin at a later address there, since all that points to them is
+    /// made right. They do so where tools need room for program headers.
+    pub may_move: bool,
 }
 
 /// Bytes that are written over those at an offset of the old file. They must be outside of the sections that get new contents, of the
@@ -71,7 +74,7 @@ pub(crate) fn plan(data: &[u8], sizes: &[NewSize], patches: &[Patch], pointers: 
 
 /// The address that the contents of each section in `sizes` will have in the file that `plan` makes of the same sizes and as many
 /// pointers, and the address of the array of pointers, which is 0 where there are none. Contents that do not fit where
-/// they are move behind everything that is loaded; all others stay. In relocatable objects and for sections that are not loaded it
+/// they are move behind everything that is loaded; all others stay, or begin somewhat later if they may. In relocatable objects and for sections that are not loaded it
 /// is the address in the section's header, which says nothing.
 ///
 /// # Errors
@@ -89,34 +92,43 @@ pub(crate) fn addresses(data: &[u8], sizes: &[NewSize], pointers: usize) -> Resu
     Ok((sizes.iter().map(of).collect(), 0))
 }
 
-/// The sections that get new contents: for the index of each its place in the caller's list, and its new size.
-struct Sizes(BTreeMap<usize, (usize, u64)>);
+/// The sections that get new contents.
+#[derive(Clone, Default)]
+struct Sizes {
+    /// For the index of each its place in the caller's list, and its new size.
+    by_index: BTreeMap<usize, (usize, u64)>,
+    /// Those that may begin at a later address.
+    movable: BTreeSet<usize>,
+}
 
 impl Sizes {
     fn of(object: &Object<'_>, sizes: &[NewSize]) -> Result<Sizes, Malformed> {
         let table = object.head.shoff;
-        let mut all = BTreeMap::new();
+        let mut all = Sizes::default();
         for (place, new) in sizes.iter().enumerate() {
             let section = object.sections.get(new.section).ok_or(Malformed::new("there is no such section", table))?;
             if new.section == 0 || section.header.is_empty_in_file() {
                 return Err(Malformed::new("a section without bytes in the file cannot get any", section.header.offset));
             }
-            if all.insert(new.section, (place, new.size)).is_some() {
+            if all.by_index.insert(new.section, (place, new.size)).is_some() {
                 return Err(Malformed::new("new contents for the same section twice", section.header.offset));
             }
+            if new.may_move {
+                all.movable.insert(new.section);
+            }
         }
-        Ok(Sizes(all))
+        Ok(all)
     }
 
     fn of_section(&self, index: usize) -> Option<u64> {
-        self.0.get(&index).map(|(_, size)| *size)
+        self.by_index.get(&index).map(|(_, size)| *size)
     }
 
     /// Checks that a patch changes nothing that is replaced or written anew.
     fn check_patch(&self, object: &Object<'_>, patch: &Patch) -> Result<(), Malformed> {
         let fault = |what| Err(Malformed::new(what, patch.offset));
         let range = range(patch.offset, patch.bytes.len() as u64)?;
-        for index in self.0.keys() {
+        for index in self.by_index.keys() {
             let of_section = object.sections.get(*index).map(|section| section.header);
             if let Some(header) = of_section
                 && overlap(&range, &self::range(header.offset, header.size)?)

@@ -35,7 +35,7 @@ pub(super) fn lay_out(object: &Object<'_>, sizes: &Sizes, mut bytes: Bytes<'_>) 
             }
             old_end = range.end;
         }
-        let new = block.section.and_then(|index| sizes.0.get(&index));
+        let new = block.section.and_then(|index| sizes.by_index.get(&index));
         let size = new.map_or(block.size, |(_, size)| *size);
         let start = if size > 0 { end.next_multiple_of(block.align) } else { end };
         if start > end {

@@ -84,16 +84,15 @@ fn correct_table(
 /// The new value and size of a symbol of `section`; none where both stay.
 fn corrected(object: &Object<'_>, sizes: &Sizes, renumbered: &Renumbered, symbol: &Symbol, section: u32) -> Option<(u64, u64)> {
     let index = section as usize;
-    if let Some(distance) = renumbered.moved.get(&index) {
-        return Some((symbol.value.wrapping_add(*distance), symbol.size));
-    }
-    let new_size = sizes.of_section(index)?;
+    let distance = renumbered.moved.get(&index).copied();
+    let moved = |value: u64| value.wrapping_add(distance.unwrap_or_default());
+    let as_it_is = distance.map(|_| (moved(symbol.value), symbol.size));
     let header = object.sections.get(index)?.header;
     let start = if object.head.kind == elf::ET_REL { 0 } else { header.addr };
-    let within = symbol.value.checked_sub(start)?;
+    let (Some(new_size), Some(within)) = (sizes.of_section(index), symbol.value.checked_sub(start)) else { return as_it_is };
     if within > header.size || within.saturating_add(symbol.size) <= new_size {
-        return None;
+        return as_it_is;
     }
     // What it named is gone. Symbols of size 0 at the start of the section are what tools expect of labels, and name no bytes.
-    Some(if within >= new_size { (start, 0) } else { (symbol.value, new_size - within) })
+    Some(if within >= new_size { (moved(start), 0) } else { (moved(symbol.value), new_size - within) })
 }

@@ -24,12 +24,24 @@ pub(super) fn with_pointers(
     pointers: &[u64],
 ) -> Result<Vec<u8>, Malformed> {
     let sizes: Vec<NewSize> =
-        contents.iter().map(|(section, new)| NewSize { section: *section, size: new.len() as u64 }).collect();
+        contents.iter().map(|(section, new)| NewSize { section: *section, size: new.len() as u64, may_move: false }).collect();
+    let contents: Vec<&[u8]> = contents.iter().map(|(_, new)| *new).collect();
+    planned(data, &sizes, &contents, patches, pointers)
+}
+
+/// What is planned, in memory.
+pub(super) fn planned(
+    data: &[u8],
+    sizes: &[NewSize],
+    contents: &[&[u8]],
+    patches: &[Patch],
+    pointers: &[u64],
+) -> Result<Vec<u8>, Malformed> {
     let mut file = Vec::new();
-    for part in plan(data, &sizes, patches, pointers)? {
+    for part in plan(data, sizes, patches, pointers)? {
         match part {
             Part::Old(range) => file.extend(&data[range.start as usize..range.end as usize]),
-            Part::New(place) => file.extend(contents[place].1),
+            Part::New(place) => file.extend(contents[place]),
             Part::Bytes(bytes) => file.extend(bytes),
             Part::Zeros(count) => file.resize(file.len() + count as usize, 0),
         }

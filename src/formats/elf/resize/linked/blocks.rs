@@ -174,7 +174,9 @@ pub(super) fn front(linked: &Linked<'_>, blocks: &[Block], changes: &[Change], c
 fn first_fixed(linked: &Linked<'_>, blocks: &[Block], changes: &[Change], table: u64, end: u64) -> u64 {
     let object = linked.object;
     let in_block = |start: u64| blocks.iter().any(|block| block.old.contains(&start));
-    let sections = object.sections.iter().map(|section| section.header).filter(has_bytes).map(|header| header.offset);
+    let is_changed = |index: usize| changes.iter().any(|change| change.section == index);
+    let sections = object.sections.iter().enumerate().filter(|(index, _)| !is_changed(*index)).map(|(_, section)| section.header);
+    let sections = sections.filter(has_bytes).map(|header| header.offset);
     let segments = linked.segments.iter().filter(|segment| segment.filesz > 0 && segment.offset >= end);
     let changed = changes.iter().map(|change| change.old.start);
     let load = linked.loads().find(|(_, load)| (load.offset..load.offset.saturating_add(load.filesz)).contains(&table));

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use object::elf;
 
+use super::blocks::LARGEST_ALIGN;
 use super::segments::{Linked, has_bytes};
 use crate::error::Malformed;
 use crate::formats::elf::raw::{ProgramHeader, SectionHeader};
@@ -12,6 +13,9 @@ use crate::formats::elf::resize::{Sizes, range};
 /// How many bytes a segment keeps, at most, of which no section has any: those of a section without contents.
 pub(super) const FILLER: u64 = 16;
 
+/// So many program headers more may tools need: patchelf one each time that it is called, and one for each note.
+const HEADERS_OF_TOOLS: u64 = 16;
+
 /// A section that gets other contents.
 #[derive(Debug)]
 pub(super) struct Change {
@@ -19,9 +23,12 @@ pub(super) struct Change {
     pub section: usize,
     /// Its place in the caller's list of contents.
     pub place: usize,
+    /// Its old header, from `front` bytes behind its start on.
     pub header: SectionHeader,
-    /// Its bytes in the old file, and what only fills its segment behind them.
+    /// Its bytes in the old file, from there on, and what only fills its segment behind them.
     pub old: Range<u64>,
+    /// How many bytes in front of the new contents are free.
+    pub front: u64,
     /// Its new size.
     pub size: u64,
     /// The segment that has its bytes; none where it is not loaded, or has no bytes and stands outside of all segments.
@@ -41,12 +48,34 @@ impl Change {
     pub(super) fn old_size(&self) -> u64 {
         self.old.end - self.old.start
     }
+
+    /// Lets contents that would stand right behind the table of segments begin later, where they fit: tools put more segments into
+    /// the table, and then move every section that is in the way, but not what points to it.
+    fn leave_room(&mut self, linked: &Linked<'_>) {
+        let head = &linked.object.head;
+        let count = linked.segments.len() as u64 + HEADERS_OF_TOOLS;
+        let end = head.phoff.saturating_add(count * u64::from(head.phentsize));
+        let align = if self.header.align.is_power_of_two() { self.header.align.max(LARGEST_ALIGN) } else { return };
+        let is_near = self.old.start > head.phoff && self.old.start < end;
+        let is_aligned = self.header.addr.is_multiple_of(self.header.align);
+        let front = end.saturating_sub(self.old.start).next_multiple_of(align);
+        if !is_near || !is_aligned || self.load.is_none() || self.is_appended || self.size == 0 {
+            return;
+        }
+        if front.checked_add(self.size).is_some_and(|needed| needed <= self.header.size) {
+            self.front = front;
+            self.old.start += front;
+            self.header.addr += front;
+            self.header.offset += front;
+            self.header.size -= front;
+        }
+    }
 }
 
 /// All changes, in the order of the sections in the file.
 pub(super) fn changes(linked: &Linked<'_>, sizes: &Sizes) -> Result<Vec<Change>, Malformed> {
     let mut all = Vec::new();
-    for (index, (place, size)) in &sizes.0 {
+    for (index, (place, size)) in &sizes.by_index {
         let Some(section) = linked.object.sections.get(*index) else { continue };
         let header = section.header;
         let load = if header.is_allocated() { linked.load_of(&header) } else { None };
@@ -61,12 +90,16 @@ pub(super) fn changes(linked: &Linked<'_>, sizes: &Sizes) -> Result<Vec<Change>,
             place: *place,
             header,
             old: old_range(linked, *index, &header, load.map(|(_, load)| load))?,
+            front: 0,
             size: *size,
             load: load.map(|(segment, _)| segment),
             is_appended: false,
             keeps_room: false,
         };
         change.is_appended = header.is_allocated() && *size > header.size && !ends_what_is_loaded(linked, &change);
+        if sizes.movable.contains(index) {
+            change.leave_room(linked);
+        }
         all.push(change);
     }
     all.sort_by_key(|change| (change.old.start, change.old.end));

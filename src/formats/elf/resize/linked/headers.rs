@@ -69,6 +69,9 @@ impl Layout {
                 header.info = renumbered.number(header.info);
             }
         }
+        for change in self.changes.iter().filter(|change| change.front > 0) {
+            bytes.set(change.old.start - change.front, &vec![0; change.front as usize])?;
+        }
         symbols::correct(object, &array.sizes, &renumbered, &mut bytes)?;
         for (block, (addr, _)) in self.blocks.iter().zip(&self.moved) {
             if let Some(entry) = block.entry.filter(|_| *addr != block.addr) {

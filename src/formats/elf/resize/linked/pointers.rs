@@ -53,8 +53,8 @@ struct Relocations {
 impl Pointers {
     /// What there is to do for `count` pointers.
     pub(super) fn of(linked: &Linked<'_>, sizes: &Sizes, count: usize) -> Result<Self, Malformed> {
-        let places = sizes.0.len();
-        let mut all = Pointers { sizes: Sizes(sizes.0.clone()), added: Vec::new(), places, names: Vec::new(), relocations: None };
+        let places = sizes.by_index.len();
+        let mut all = Pointers { sizes: sizes.clone(), added: Vec::new(), places, names: Vec::new(), relocations: None };
         if count == 0 {
             return Ok(all);
         }
@@ -120,7 +120,7 @@ impl Pointers {
 
     fn resize(&mut self, linked: &Linked<'_>, section: usize, place: usize, size: u64) -> Result<(), Malformed> {
         let at = linked.object.sections.get(section).map_or(0, |section| section.header.offset);
-        match self.sizes.0.insert(section, (place, size)) {
+        match self.sizes.by_index.insert(section, (place, size)) {
             None => Ok(()),
             Some(_) => Err(Malformed::new("new contents for a section that must become longer for pointers", at)),
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _, SectionKind};
 
 use super::sample::{CLASSES, IMAGES, sample};
-use super::{addresses, index_of, resized, with_pointers};
+use super::{addresses, index_of, planned, resized, with_pointers};
 use crate::formats::elf::resize::{NewSize, Patch, addresses as with_addresses};
 use crate::formats::reference::Outcome;
 
@@ -96,7 +96,8 @@ fn bytes_are_taken_out_of_the_middle_of_a_segment() {
         for size in [0, 1, 100, 0x1000, 0x3000, IMAGES - 0x1100, IMAGES - 1, IMAGES] {
             let after = with_images(&before, size);
             assert_eq!(before.len() - after.len(), (IMAGES - size) / 4096 * 4096, "{shape}, {size} bytes");
-            let address = addresses(&before, &[NewSize { section: index_of(&before, "images"), size: size as u64 }]);
+            let address =
+                addresses(&before, &[NewSize { section: index_of(&before, "images"), size: size as u64, may_move: false }]);
             let file = object::File::parse(&*before).unwrap();
             assert_eq!(address, Ok(vec![file.section_by_name("images").unwrap().address()]));
         }
@@ -107,7 +108,7 @@ fn bytes_are_taken_out_of_the_middle_of_a_segment() {
 fn contents_that_do_not_fit_are_the_last_segment() -> Outcome {
     for (shape, before) in samples() {
         let section = index_of(&before, "images");
-        let address = addresses(&before, &[NewSize { section, size: 0x9000 }])?;
+        let address = addresses(&before, &[NewSize { section, size: 0x9000, may_move: false }])?;
         let after = with_images(&before, 0x9000);
         let file = object::File::parse(&*after)?;
         let images = file.section_by_name("images").ok_or("images")?;
@@ -119,7 +120,7 @@ fn contents_that_do_not_fit_are_the_last_segment() -> Outcome {
         let mut now = after;
         for size in [0x100, 0x20_000, 0, 0x6000] {
             let section = index_of(&now, "images");
-            assert_eq!(addresses(&now, &[NewSize { section, size }])?, address, "{shape}");
+            assert_eq!(addresses(&now, &[NewSize { section, size, may_move: false }])?, address, "{shape}");
             now = with_images(&now, size as usize);
         }
     }
@@ -207,7 +208,7 @@ fn pointers_are_added_to_programs_at_fixed_addresses() -> Outcome {
         let before = sample(is_64, endian, true);
         let section = index_of(&before, "images");
         for size in [100, 0x9000] {
-            let (images_at, array_at) = with_addresses(&before, &[NewSize { section, size: size as u64 }], 9)?;
+            let (images_at, array_at) = with_addresses(&before, &[NewSize { section, size: size as u64, may_move: false }], 9)?;
             let pointers: Vec<u64> = (0..9).map(|at| images_at[0] + at).collect();
             let after = with_pointers(&before, &[(section, &images(size))], &[], &pointers)?;
             let file = object::File::parse(&*after)?;
@@ -238,4 +239,27 @@ fn pointers_that_cannot_be_relocated_are_an_error() {
     // The processor is a 386.
     other[18] = 3;
     assert_eq!(what(&other), "pointers cannot be added to files that can be at any address for this processor");
+}
+
+#[test]
+fn contents_that_may_move_leave_room_behind_the_program_headers() -> Outcome {
+    for (shape, before) in samples() {
+        let section = index_of(&before, "images");
+        let file = object::File::parse(&*before)?;
+        let old = file.section_by_name("images").ok_or("images")?.address();
+        // The table is at the start of the first segment, which is at the start of the file.
+        let first = file.segments().next().ok_or("segments")?.address();
+        for (size, moves) in [(100, true), (0x4000, true), (IMAGES - 1, false), (IMAGES, false), (0, false)] {
+            let new = [NewSize { section, size: size as u64, may_move: true }];
+            let after = planned(&before, &new, &[&images(size)], &[], &[])?;
+            check(&before, &after, size);
+            let parsed = object::File::parse(&*after)?;
+            let at = parsed.section_by_name("images").ok_or("images")?.address();
+            assert_eq!(with_addresses(&before, &new, 0)?.0, [at], "{shape}");
+            let entry = if parsed.is_64() { 56 } else { 32 };
+            let is_far = at - first >= 64 + 24 * entry || !moves;
+            assert!((at > old) == (moves && old - first < 64 + 24 * entry) && is_far, "{shape}, {size} bytes at {at:#x}");
+        }
+    }
+    Ok(())
 }

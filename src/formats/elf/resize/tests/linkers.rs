@@ -74,7 +74,7 @@ fn check(folder: &Path, kind: &str, data: &[u8], size: usize, rows: usize) -> Ou
 fn with_images(data: &[u8], size: usize, rows: usize) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
     let contents: Vec<u8> = (0..size).map(|at| (at % 8 + 1) as u8).collect();
     let section = index_of(data, ".llvm.offloading");
-    let (new, array) = addresses(data, &[NewSize { section, size: size as u64 }], rows)?;
+    let (new, array) = addresses(data, &[NewSize { section, size: size as u64, may_move: false }], rows)?;
     let file = object::File::parse(data)?;
     let pointers = file.section_by_name(".pointer").ok_or("pointers")?;
     let old = file.section_by_name(".llvm.offloading").ok_or("images")?.address();
