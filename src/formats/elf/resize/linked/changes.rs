@@ -16,6 +16,12 @@ pub(super) const FILLER: u64 = 16;
 /// So many program headers more may tools need: patchelf one each time that it is called, and one for each note.
 const HEADERS_OF_TOOLS: u64 = 16;
 
+/// Whether tools move all that stands in front of the strings of the loader, and put it into pages that they add in front of the
+/// file: so they do with programs at fixed addresses.
+pub(super) fn is_moved_with_others(linked: &Linked<'_>) -> bool {
+    linked.object.head.kind == elf::ET_EXEC
+}
+
 /// A section that gets other contents.
 #[derive(Debug)]
 pub(super) struct Change {
@@ -56,7 +62,7 @@ impl Change {
         let count = linked.segments.len() as u64 + HEADERS_OF_TOOLS;
         let end = head.phoff.saturating_add(count * u64::from(head.phentsize));
         let align = if self.header.align.is_power_of_two() { self.header.align.max(LARGEST_ALIGN) } else { return };
-        let is_near = self.old.start > head.phoff && self.old.start < end;
+        let is_near = self.old.start > head.phoff && self.old.start < end && !is_moved_with_others(linked);
         let is_aligned = self.header.addr.is_multiple_of(self.header.align);
         let front = end.saturating_sub(self.old.start).next_multiple_of(align);
         if !is_near || !is_aligned || self.load.is_none() || self.is_appended || self.size == 0 {

@@ -49,6 +49,10 @@ impl Layout {
         for (added, (addr, offset)) in array.added.iter().zip(&self.arranged.added) {
             headers.push(SectionHeader { addr: *addr, offset: *offset, ..added.header });
         }
+        for (section, guard) in &array.guards {
+            let offset = headers.get(*section).map_or(guard.offset, |header| header.offset);
+            headers.push(SectionHeader { offset, ..*guard });
+        }
         let mut renumbered = Renumbered::default();
         for (index, (old, new)) in object.sections.iter().zip(&headers).enumerate() {
             if old.header.addr != new.addr {
@@ -56,7 +60,13 @@ impl Layout {
             }
         }
         renumbered.moved.extend((object.sections.len()..headers.len()).map(|added| (added, 0)));
-        let order = self.order(linked, &headers, &renumbered.moved);
+        let mut order = self.order(linked, &headers, &renumbered.moved);
+        for (number, (section, _)) in array.guards.iter().enumerate() {
+            let guard = headers.len() - array.guards.len() + number;
+            order.retain(|index| *index != guard);
+            let at = order.iter().position(|index| index == section).unwrap_or(order.len());
+            order.insert(at, guard);
+        }
         renumbered.numbers = vec![0; order.len()];
         for (new, old) in order.iter().enumerate() {
             if let Some(number) = renumbered.numbers.get_mut(*old) {

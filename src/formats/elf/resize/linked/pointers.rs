@@ -1,11 +1,12 @@
-//! An array of pointers that the file did not have, behind everything that is loaded. In a file that can be at any address each of
-//! them needs a relocation, so that the table of relocations moves there, too, and becomes longer.
+//! Sections that the file did not have. An array of pointers stands behind everything that is loaded; in a file that can be at any
+//! address each of them needs a relocation, so that the table of relocations moves there, too, and becomes longer. An empty section
+//! in front of another one keeps tools from moving that.
 
 use std::collections::BTreeMap;
 
 use object::elf;
 
-use super::changes::Change;
+use super::changes::{Change, is_moved_with_others};
 use super::headers::Layout;
 use super::segments::{Dynamic, Linked, has_bytes};
 use crate::error::Malformed;
@@ -16,6 +17,8 @@ use crate::formats::elf::resize::{Part, Sizes};
 /// The name of the section of the array.
 const NAME: &[u8] = b".data.rel.pointers";
 const NAME_OF_RELOCATIONS: &[u8] = b".rela.dyn";
+/// The name of an empty section in front of one that must not move.
+const NAME_OF_GUARD: &[u8] = b".fixed.start";
 /// From this size on, in bytes, the place that the table of relocations leaves is taken out of the file, if a segment can be split
 /// there.
 const LARGE: u64 = 1 << 16;
@@ -29,12 +32,14 @@ pub(super) struct Added {
     pub place: usize,
 }
 
-/// What there is to do for an array of pointers.
+/// What there is to do for an array of pointers, and for sections that must not move.
 pub(super) struct Pointers {
     /// The sections that get other contents: those that the caller wants, and those that change for the array's sake. The places of
     /// the contents of these are behind the caller's.
     pub sizes: Sizes,
     pub added: Vec<Added>,
+    /// The headers of empty sections, each with the index of the section in front of which it stands.
+    pub guards: Vec<(usize, SectionHeader)>,
     /// How many contents the caller has.
     places: usize,
     /// What the names of sections become longer by.
@@ -54,10 +59,51 @@ impl Pointers {
     /// What there is to do for `count` pointers.
     pub(super) fn of(linked: &Linked<'_>, sizes: &Sizes, count: usize) -> Result<Self, Malformed> {
         let places = sizes.by_index.len();
-        let mut all = Pointers { sizes: sizes.clone(), added: Vec::new(), places, names: Vec::new(), relocations: None };
-        if count == 0 {
-            return Ok(all);
+        let (added, guards, names) = (Vec::new(), Vec::new(), Vec::new());
+        let mut all = Pointers { sizes: sizes.clone(), added, guards, places, names, relocations: None };
+        if count > 0 {
+            all.add_array(linked, count)?;
         }
+        all.add_guards(linked, sizes)?;
+        if let Some(names) = linked.object.sections.get(linked.object.names).filter(|_| !all.names.is_empty()) {
+            if names.header.is_allocated() {
+                return Err(Malformed::new(
+                    "the names of sections are loaded, so there is no room for another",
+                    names.header.offset,
+                ));
+            }
+            let size = names.header.size.saturating_add(all.names.len() as u64);
+            all.resize(linked, linked.object.names, places, size)?;
+        }
+        Ok(all)
+    }
+
+    /// Lets nothing move a section with new contents that stands among what tools move. They move no section from the first one on
+    /// that is neither a note nor a table of the loader by its type, and images have a type of their own.
+    fn add_guards(&mut self, linked: &Linked<'_>, sizes: &Sizes) -> Result<(), Malformed> {
+        let object = linked.object;
+        let can_be_named = sizes.of_section(object.names).is_none()
+            && object.sections.get(object.names).is_some_and(|names| !names.header.is_allocated());
+        if !can_be_named || !is_moved_with_others(linked) || linked.dynamic().next().is_none() {
+            return Ok(());
+        }
+        let stops = |kind: elf::SectionType, name: &[u8]| kind == elf::SHT_PROGBITS && name != b".interp";
+        let first = object.sections.iter().position(|section| stops(section.header.kind, section.name));
+        for (index, (_, size)) in &sizes.by_index {
+            let Some(header) = object.sections.get(*index).map(|section| section.header) else { continue };
+            let is_kept = header.is_allocated() && *size > 0 && *size <= header.size;
+            if is_kept && first.is_none_or(|first| *index < first) {
+                let name = self.name(linked, NAME_OF_GUARD)?;
+                let guard =
+                    SectionHeader { name, kind: elf::SHT_PROGBITS, flags: elf::SHF_ALLOC, align: 1, ..SectionHeader::default() };
+                self.guards.push((*index, SectionHeader { addr: header.addr, offset: header.offset, ..guard }));
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_array(&mut self, linked: &Linked<'_>, count: usize) -> Result<(), Malformed> {
         let object = linked.object;
         let word = object.class.address_bytes(0).len() as u64;
         let size = |words: u64| {
@@ -65,25 +111,25 @@ impl Pointers {
             size.ok_or(Malformed::new("more pointers than fit into memory", 0))
         };
         let array = SectionHeader {
-            name: all.name(linked, NAME)?,
+            name: self.name(linked, NAME)?,
             kind: elf::SHT_PROGBITS,
             flags: elf::SHF_ALLOC | elf::SHF_WRITE,
             size: size(1)?,
             align: word,
             ..SectionHeader::default()
         };
-        all.added.push(Added { header: array, place: all.place_of_array() });
+        self.added.push(Added { header: array, place: self.place_of_array() });
         if object.head.kind == elf::ET_DYN {
             let table = Relocations { relative: relative(linked)?, section: table_of_relocations(linked, 3 * word)? };
             match table.section.and_then(|index| Some((index, object.sections.get(index)?.header))) {
                 Some((index, header)) => {
                     let size = header.size.checked_add(size(3)?).ok_or(Malformed::new("too many relocations", header.offset))?;
-                    all.resize(linked, index, all.place_of_relocations(), size)?;
+                    self.resize(linked, index, self.place_of_relocations(), size)?;
                 }
                 None => {
                     let symbols = object.sections.iter().position(|section| section.header.kind == elf::SHT_DYNSYM);
                     let header = SectionHeader {
-                        name: all.name(linked, NAME_OF_RELOCATIONS)?,
+                        name: self.name(linked, NAME_OF_RELOCATIONS)?,
                         kind: elf::SHT_RELA,
                         flags: elf::SHF_ALLOC,
                         size: size(3)?,
@@ -92,22 +138,12 @@ impl Pointers {
                         entsize: 3 * word,
                         ..SectionHeader::default()
                     };
-                    all.added.push(Added { header, place: all.place_of_relocations() });
+                    self.added.push(Added { header, place: self.place_of_relocations() });
                 }
             }
-            all.relocations = Some(table);
+            self.relocations = Some(table);
         }
-        if let Some(names) = object.sections.get(object.names).filter(|_| !all.names.is_empty()) {
-            if names.header.is_allocated() {
-                return Err(Malformed::new(
-                    "the names of sections are loaded, so there is no room for another",
-                    names.header.offset,
-                ));
-            }
-            let size = names.header.size.saturating_add(all.names.len() as u64);
-            all.resize(linked, object.names, places, size)?;
-        }
-        Ok(all)
+        Ok(())
     }
 
     fn place_of_array(&self) -> usize {

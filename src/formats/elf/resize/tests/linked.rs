@@ -257,8 +257,11 @@ fn contents_that_may_move_leave_room_behind_the_program_headers() -> Outcome {
             let at = parsed.section_by_name("images").ok_or("images")?.address();
             assert_eq!(with_addresses(&before, &new, 0)?.0, [at], "{shape}");
             let entry = if parsed.is_64() { 56 } else { 32 };
-            let is_far = at - first >= 64 + 24 * entry || !moves;
-            assert!((at > old) == (moves && old - first < 64 + 24 * entry) && is_far, "{shape}, {size} bytes at {at:#x}");
+            // Tools move nothing of a program at a fixed address that has a section in front of its images.
+            let is_fixed = parsed.kind() == object::ObjectKind::Executable;
+            let moves = moves && !is_fixed && old - first < 64 + 24 * entry;
+            assert_eq!(at > old, moves, "{shape}, {size} bytes at {at:#x}");
+            assert!(!moves || at - first >= 64 + 24 * entry, "{shape}, {size} bytes at {at:#x}");
         }
     }
     Ok(())
