@@ -22,6 +22,8 @@ tests=(
     shellcheck jq hyperfine time strace
     # one of the host linkers that tests link with
     mold
+    # tools that change or check finished programs
+    patchelf elfutils gdb
     # the browser that the page of `offld size --html` is tested in
     chromium fonts-dejavu-core
     # the build systems that there are recipes for (docs/recipes.md), and what fetches a newer CMake
