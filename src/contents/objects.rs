@@ -133,6 +133,9 @@ fn found(data: &[u8], place: &dyn std::fmt::Display, facts: &ImageMetadata) -> R
             SectionFlags::Elf { sh_type, sh_flags } => {
                 (sh_type == SHT_LLVM_OFFLOADING, true, sh_flags.contains(object::elf::SHF_ALLOC))
             }
+            SectionFlags::Coff { characteristics } if !short => {
+                (false, false, name != NAME && !characteristics.contains(object::pe::IMAGE_SCN_LNK_REMOVE))
+            }
             _ => (false, false, short),
         };
         if let Some(holds) = holds(&name, short, typed, elf && !linked, facts) {

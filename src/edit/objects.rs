@@ -1,4 +1,4 @@
-//! ELF objects, programs and shared libraries: sections of device code are rewritten. In finished files, what points to images and
+//! ELF and COFF objects, programs and shared libraries: sections of device code are rewritten. In finished files, what points to images and
 //! containers is made right (`pointers`), and the bytes that are no longer needed are taken out ([`crate::io::resize`]).
 
 use std::ops::Range;
@@ -16,7 +16,7 @@ use crate::formats::elf::edit;
 use crate::formats::elf::edit::{Edit, SectionView};
 use crate::formats::elf::raw::FileHeader;
 use crate::io::piece::{Piece, Spool};
-use crate::io::resize::{Patch, Replacement, addresses_with, resize, resize_with};
+use crate::io::resize::{Patch, Replacement, addresses_with, resize, resize_coff, resize_with};
 use crate::io::rope::Rope;
 use crate::registration::read::{self, Registered};
 
@@ -37,8 +37,8 @@ struct Changes {
 }
 
 impl Rewriter<'_> {
-    /// What becomes of an ELF file for the host.
-    pub(super) fn elf(&mut self, spot: &Spot) -> Result<Outcome> {
+    /// What becomes of an ELF file or COFF object for the host.
+    pub(super) fn host_file(&mut self, spot: &Spot) -> Result<Outcome> {
         let data = spot.piece.bytes();
         let mut changes = Changes::default();
         for section in device_sections(data, &spot.place)? {
@@ -53,6 +53,9 @@ impl Rewriter<'_> {
         self.pinned(spot, "a section with other data")?;
         if changes.sections.is_empty() && changes.whole.is_empty() {
             return Ok(Outcome::Same);
+        }
+        if !data.starts_with(&elf::ELFMAG) {
+            return self.object(spot, changes);
         }
         let (_, header) = FileHeader::read(data).with_context(|| spot.place.clone())?;
         if header.kind == elf::ET_REL { self.object(spot, changes) } else { self.program(spot, changes) }
@@ -146,7 +149,12 @@ impl Rewriter<'_> {
         }
         let place = || spot.place.clone();
         let mut bytes = Rope::from(spot.piece.clone());
-        if !replacements.is_empty() {
+        if !spot.piece.bytes().starts_with(&elf::ELFMAG) {
+            if let Some(name) = gone.first() {
+                bail!("{}: {name}: a section cannot leave a COFF object", spot.place);
+            }
+            bytes = resize_coff(&spot.piece, replacements).with_context(place)?;
+        } else if !replacements.is_empty() {
             bytes = resize(&spot.piece, replacements, Vec::new()).with_context(place)?;
         }
         if !gone.is_empty() {

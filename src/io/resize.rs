@@ -1,8 +1,9 @@
-//! Sections of an ELF file get other contents. The new file is a rope: what stays is copied by the system, not through memory.
+//! Sections of an ELF file or a COFF object get other contents. The new file is a rope: what stays is copied by the system, not through memory.
 
 use super::piece::Piece;
 use super::rope::Rope;
 use crate::error::Malformed;
+use crate::formats::coff;
 pub use crate::formats::elf::resize::Patch;
 use crate::formats::elf::resize::{self, NewSize, Part, plan};
 
@@ -59,7 +60,22 @@ pub(crate) fn resize_with(
 ) -> Result<Rope, Malformed> {
     let size = |new: &Replacement| new_size(new.section, new.contents.size(), movable);
     let sizes: Vec<NewSize> = replacements.iter().map(size).collect();
-    let parts = plan(file.bytes(), &sizes, &patches, pointers)?;
+    put_together(file, replacements, plan(file.bytes(), &sizes, &patches, pointers)?)
+}
+
+/// The COFF object `file` with other contents in some sections; `Replacement::section` is the number of a section, from 1. What is
+/// behind them moves in the file.
+///
+/// # Errors
+/// The file is damaged; a section has no bytes in the file, has relocations, is named twice, or shares its bytes; the object becomes
+/// larger than its format allows.
+pub(crate) fn resize_coff(file: &Piece, replacements: Vec<Replacement>) -> Result<Rope, Malformed> {
+    let size = |new: &Replacement| new_size(new.section, new.contents.size(), &[]);
+    let sizes: Vec<NewSize> = replacements.iter().map(size).collect();
+    put_together(file, replacements, coff::resize::plan(file.bytes(), &sizes)?)
+}
+
+fn put_together(file: &Piece, replacements: Vec<Replacement>, parts: Vec<Part>) -> Result<Rope, Malformed> {
     let mut contents: Vec<Option<Rope>> = replacements.into_iter().map(|new| Some(new.contents)).collect();
     let mut rope = Rope::default();
     for part in parts {

@@ -6,3 +6,4 @@
 //! ```
 
 pub mod drectve;
+pub(crate) mod resize;

@@ -1,5 +1,6 @@
 //! Finished files that are changed: `offld prune`, `split`, `merge`, `replace`, `recompress`, `strip-device`.
 
+mod coff;
 pub(crate) mod everywhere;
 mod kills;
 mod ledgers;
@@ -18,7 +19,7 @@ use serde_json::Value;
 use super::support::{Work, llvm, made, offld, output, run, run_offloaded, shown, text};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    [ledgers::trials(), prune::trials(), split::trials(), sycl::trials(), replace::trials(), strip_device::trials(), kills::trials(), merge::trials()].into_iter().flatten().collect()
+    [ledgers::trials(), prune::trials(), split::trials(), sycl::trials(), replace::trials(), strip_device::trials(), kills::trials(), merge::trials(), coff::trials()].into_iter().flatten().collect()
 }
 
 /// A program that says where its target region ran.

@@ -1,0 +1,264 @@
+//! Sections of a COFF object get other contents, and the file becomes as much smaller or larger. What stands behind them moves in the
+//! file; what says where it is, is written anew: the headers of file and sections, and the symbols that describe the sections.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use object::pe;
+
+use crate::error::Malformed;
+use crate::formats::compose::{Part, push_old, push_zeros};
+use crate::formats::elf::resize::NewSize;
+use crate::formats::slice;
+
+/// What moves does so by a multiple of this, so that it keeps its alignment.
+const STEP: u64 = 16;
+/// The size of a section's header.
+const SECTION: u64 = 40;
+/// The size of a relocation and of a line number.
+const RELOCATION: u64 = 10;
+const LINE: u64 = 6;
+
+/// The header of an object.
+struct Head {
+    /// Where the headers of the sections are, and how many.
+    sections_at: u64,
+    sections: u64,
+    /// Where the header says where the symbols are.
+    symbols_field: u64,
+    symbols_at: u64,
+    symbols: u64,
+    /// The size of a symbol: objects with many sections have longer ones.
+    symbol: u64,
+}
+
+/// The header of a section, as far as it tells of places in the file.
+struct Section {
+    /// Where it is.
+    at: u64,
+    raw: Range<u64>,
+    relocations: Range<u64>,
+    lines: Range<u64>,
+    flags: u32,
+}
+
+/// The parts, in order, of the COFF object `data` in which sections have other sizes. `NewSize::section` is the number of a section,
+/// from 1. Relocations of other sections and all symbols stay; symbols behind the new end of a section get its start.
+///
+/// # Errors
+/// The object is damaged, or larger than its fields can say; a section is named twice, has no bytes in the file, has relocations of
+/// its own or is one of those of which a linker keeps one, or shares its bytes with something else.
+pub(crate) fn plan(data: &[u8], sizes: &[NewSize]) -> Result<Vec<Part>, Malformed> {
+    let head = head(data)?;
+    let sections = (0..head.sections).map(|index| section(data, &head, index)).collect::<Result<Vec<_>, _>>()?;
+    let mut changes: BTreeMap<u64, (Range<u64>, usize, u64)> = BTreeMap::new();
+    for (place, new) in sizes.iter().enumerate() {
+        let section = new.section.checked_sub(1).and_then(|index| sections.get(index));
+        let section = section.ok_or(Malformed::new("there is no such section", head.sections_at))?;
+        let fault = |what| Err(Malformed::new(what, section.at));
+        if section.raw.is_empty() {
+            return fault("a section without bytes in the file cannot get any");
+        }
+        if !section.relocations.is_empty() || !section.lines.is_empty() {
+            return fault("a section with relocations cannot get other contents");
+        }
+        if section.flags & pe::IMAGE_SCN_LNK_COMDAT.0 != 0 {
+            return fault("a section of which the linker keeps one cannot get other contents");
+        }
+        if changes.insert(section.raw.start, (section.raw.clone(), place, new.size)).is_some() {
+            return fault("new contents for the same section twice");
+        }
+    }
+    check_apart(data, &head, &sections, &changes)?;
+    let mut fields = Fields { data, changes: &changes, new: BTreeMap::new() };
+    fields.headers(&head, &sections, sizes)?;
+    fields.symbols(&head, sizes)?;
+    let fields = fields.new;
+    Ok(parts(data, &changes, fields))
+}
+
+/// How many zeros stand behind new contents of `size` bytes in the place of `old` ones.
+fn padding(old: &Range<u64>, size: u64) -> u64 {
+    let old = (old.end - old.start) % STEP;
+    (old + STEP - size % STEP) % STEP
+}
+
+fn parts(data: &[u8], changes: &BTreeMap<u64, (Range<u64>, usize, u64)>, fields: BTreeMap<u64, Vec<u8>>) -> Vec<Part> {
+    let contents = changes.values().map(|(range, place, size)| {
+        let mut parts = vec![Part::New(*place)];
+        push_zeros(&mut parts, padding(range, *size));
+        (range.clone(), parts)
+    });
+    let fields = fields.into_iter().map(|(at, bytes)| (at..at + bytes.len() as u64, vec![Part::Bytes(bytes)]));
+    let mut new: Vec<(Range<u64>, Vec<Part>)> = contents.chain(fields).collect();
+    new.sort_by_key(|(range, _)| range.start);
+    let (mut all, mut at) = (Vec::new(), 0);
+    for (range, parts) in new {
+        push_old(&mut all, at..range.start);
+        all.extend(parts);
+        at = range.end;
+    }
+    push_old(&mut all, at..data.len() as u64);
+    all
+}
+
+/// Fields that get other values.
+struct Fields<'d> {
+    data: &'d [u8],
+    changes: &'d BTreeMap<u64, (Range<u64>, usize, u64)>,
+    new: BTreeMap<u64, Vec<u8>>,
+}
+
+impl Fields<'_> {
+    /// Where what was at the offset `old` is now.
+    fn moved(&self, old: u64) -> u64 {
+        let before = self.changes.values().filter(|(range, ..)| range.end <= old);
+        before.fold(old, |at, (range, _, size)| {
+            let new = size.saturating_add(padding(range, *size));
+            at.saturating_sub(range.end - range.start).saturating_add(new)
+        })
+    }
+
+    /// Sets the field of 32 bits at `at`, unless it has the value.
+    fn set(&mut self, at: u64, value: u64) -> Result<(), Malformed> {
+        let value = u32::try_from(value).map_err(|_| Malformed::new("an object of this format cannot be that large", at))?;
+        if number(self.data, at, 4)? != u64::from(value) {
+            self.new.insert(at, value.to_le_bytes().to_vec());
+        }
+        Ok(())
+    }
+
+    fn headers(&mut self, head: &Head, sections: &[Section], sizes: &[NewSize]) -> Result<(), Malformed> {
+        if head.symbols_at != 0 {
+            self.set(head.symbols_field, self.moved(head.symbols_at))?;
+        }
+        for (section, place) in sections.iter().zip(1usize..) {
+            let new = sizes.iter().find(|new| new.section == place);
+            if let Some(new) = new {
+                self.set(section.at + 16, new.size)?;
+            }
+            for (range, field) in [(&section.raw, 20), (&section.relocations, 24), (&section.lines, 28)] {
+                // One without bytes may say where they would be, which must not be behind the end of the file.
+                if range.start != 0 {
+                    let is_gone = field == 20 && new.is_some_and(|new| new.size == 0);
+                    self.set(section.at + field, if is_gone { 0 } else { self.moved(range.start) })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The symbols of sections that have other contents.
+    fn symbols(&mut self, head: &Head, sizes: &[NewSize]) -> Result<(), Malformed> {
+        let mut index = 0;
+        while index < head.symbols {
+            let at = head.symbols_at + index * head.symbol;
+            let is_big = head.symbol > 18;
+            let (section, value) = (number(self.data, at + 12, if is_big { 4 } else { 2 })?, number(self.data, at + 8, 4)?);
+            let (class, more) = (number(self.data, at + head.symbol - 2, 1)?, number(self.data, at + head.symbol - 1, 1)?);
+            if more >= head.symbols - index {
+                return Err(Malformed::new("symbols past the end", at));
+            }
+            if let Some(new) = sizes.iter().find(|new| new.section as u64 == section) {
+                let describes = class == u64::from(pe::IMAGE_SYM_CLASS_STATIC.0) && value == 0 && more > 0;
+                if describes {
+                    // The length, and the checksum, which means something only where a linker keeps one of several.
+                    self.set(at + head.symbol, new.size)?;
+                    self.set(at + head.symbol + 8, 0)?;
+                } else if value > new.size {
+                    self.set(at + 8, 0)?;
+                }
+            }
+            index += 1 + more;
+        }
+        Ok(())
+    }
+}
+
+/// Checks that nothing else is in the bytes that are replaced.
+fn check_apart(
+    data: &[u8],
+    head: &Head,
+    sections: &[Section],
+    changes: &BTreeMap<u64, (Range<u64>, usize, u64)>,
+) -> Result<(), Malformed> {
+    let mut taken = vec![0..head.sections_at + head.sections * SECTION];
+    if head.symbols_at != 0 {
+        let end = head.symbols_at + head.symbols * head.symbol;
+        let strings = number(data, end, 4).unwrap_or(0);
+        taken.push(head.symbols_at..end.saturating_add(strings).min(data.len() as u64));
+    }
+    let of_sections = sections.iter().flat_map(|section| [&section.raw, &section.relocations, &section.lines]);
+    taken.extend(of_sections.filter(|range| !range.is_empty()).cloned());
+    taken.sort_by_key(|range| range.start);
+    // Each range of a section that changes is among them, once.
+    let mut end = 0;
+    let mut last_changes = false;
+    for range in taken {
+        let changes = changes.contains_key(&range.start);
+        if range.start < end && (changes || last_changes) {
+            return Err(Malformed::new("a section that gets other contents shares its bytes", range.start));
+        }
+        if range.end > end {
+            (end, last_changes) = (range.end, changes);
+        }
+    }
+    Ok(())
+}
+
+fn head(data: &[u8]) -> Result<Head, Malformed> {
+    let is_big = number(data, 0, 4)? == 0xffff_0000;
+    let head = if is_big {
+        Head {
+            sections_at: 56,
+            sections: number(data, 44, 4)?,
+            symbols_field: 48,
+            symbols_at: number(data, 48, 4)?,
+            symbols: number(data, 52, 4)?,
+            symbol: 20,
+        }
+    } else {
+        Head {
+            sections_at: 20 + number(data, 16, 2)?,
+            sections: number(data, 2, 2)?,
+            symbols_field: 8,
+            symbols_at: number(data, 8, 4)?,
+            symbols: number(data, 12, 4)?,
+            symbol: 18,
+        }
+    };
+    slice(data, head.sections_at, head.sections * SECTION, "section headers past the end", head.sections_at)?;
+    if head.symbols_at != 0 {
+        slice(data, head.symbols_at, head.symbols * head.symbol, "symbols past the end", head.symbols_field)?;
+        return Ok(head);
+    }
+    Ok(Head { symbols: 0, ..head })
+}
+
+fn section(data: &[u8], head: &Head, index: u64) -> Result<Section, Malformed> {
+    let at = head.sections_at + index * SECTION;
+    let flags = number(data, at + 36, 4)? as u32;
+    let (size, raw) = (number(data, at + 16, 4)?, number(data, at + 20, 4)?);
+    let (relocations, lines) = (number(data, at + 24, 4)?, number(data, at + 28, 4)?);
+    let (mut count, line_count) = (number(data, at + 32, 2)?, number(data, at + 34, 2)?);
+    if count == 0xffff && flags & pe::IMAGE_SCN_LNK_NRELOC_OVFL.0 != 0 {
+        // The first relocation has the number of all.
+        count = number(data, relocations, 4)?;
+    }
+    let range = |start: u64, size: u64| {
+        let range = start..if start == 0 { 0 } else { start + size };
+        slice(data, range.start, range.end - range.start, "a section past the end", at).map(|_| range)
+    };
+    let is_empty = flags & pe::IMAGE_SCN_CNT_UNINITIALIZED_DATA.0 != 0;
+    let raw = range(raw, if is_empty { 0 } else { size })?;
+    Ok(Section { at, raw, relocations: range(relocations, count * RELOCATION)?, lines: range(lines, line_count * LINE)?, flags })
+}
+
+/// The number of `size` bytes, 4 at most, at `at`.
+fn number(data: &[u8], at: u64, size: u64) -> Result<u64, Malformed> {
+    let bytes = slice(data, at, size, "a field past the end", at)?;
+    Ok(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+}

@@ -1,0 +1,167 @@
+//! Objects for Windows: their device images go, change, leave and come back, and what LLVM's tools see of the rest stays.
+
+use libtest_mimic::{Failed, Trial};
+
+use super::{refused, said, same, targets};
+use crate::kit::{AMD, Image};
+use crate::support::{Outcome, Work, ensure, expect_equal, expect_in, llvm, offld, passed, run, run_failing, with_llvm};
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        with_llvm("edit::coff::objects_lose_images", prune),
+        with_llvm("edit::coff::images_get_any_size", replace),
+        with_llvm("edit::coff::objects_of_many_sections", many_sections),
+        with_llvm("edit::coff::parts_come_back", split),
+        with_llvm("edit::coff::bundles_stay_where_code_looks_for_them", registered),
+    ]
+}
+
+const TRIPLES: [&str; 4] =
+    ["x86_64-pc-windows-msvc", "i686-pc-windows-msvc", "aarch64-pc-windows-msvc", "x86_64-w64-windows-gnu"];
+
+/// Code with relocations, debug information, unwind tables, and an inline function of which a linker keeps one.
+const SOURCE: &str = "int other(int); int data[40] = {1}; static int zero[100];\n\
+    __declspec(selectany) int one = 5;\nint f(int x) { return other(data[x] + zero[x]) + one; }\n";
+
+/// An object for `triple` with the images `images`.
+fn object(work: &Work, triple: &str, images: &[Image<'_>]) -> Result<(), Failed> {
+    let packed = work.pack("packed", images)?;
+    work.file("a.c", SOURCE);
+    let mut compile = work.command(llvm("clang"));
+    compile.args([&format!("--target={triple}"), "-fms-extensions", "-g", "-O1", "-c", "a.c", "-o", "a.obj"]);
+    run(compile.arg(format!("-Xclang=-fembed-offload-object={}", packed.display())))?;
+    Ok(())
+}
+
+/// What LLVM sees of an object, but for the places of things in the file, and the size of the section of images.
+fn seen(work: &Work, file: &str) -> Result<String, Failed> {
+    let mut read = work.command(llvm("llvm-readobj"));
+    let text = run(read.args(["--file-header", "--sections", "--relocations", "--symbols", "--section-data", file]))?;
+    let mut lines = Vec::new();
+    let mut of_images = false;
+    for line in text.lines() {
+        if let Some(name) = line.trim().strip_prefix("Name: ") {
+            of_images = name.starts_with(".llvm.offloading");
+        }
+        let is_of = |starts: &[&str]| starts.iter().any(|start| line.trim().starts_with(start));
+        // Bytes are shown as `0C50: 10FF10AD …  |........|`.
+        let is_size = of_images && (is_of(&["RawDataSize", "Length", "Checksum"]) || line.ends_with('|'));
+        if !is_size && !is_of(&["PointerTo", "File: "]) {
+            lines.push(line);
+        }
+    }
+    Ok(lines.join("\n"))
+}
+
+/// The code of an object, with its relocations, and its debug information.
+fn code(work: &Work, file: &str) -> Result<String, Failed> {
+    let mut dump = work.command(llvm("llvm-objdump"));
+    let text = run(dump.args(["-d", "-r", "--no-show-raw-insn", file]))?;
+    Ok(text.lines().skip(2).collect::<Vec<_>>().join("\n"))
+}
+
+fn prune() -> Outcome {
+    let work = Work::new();
+    let (one, other) = ("ONE".repeat(1001), "OTHER".repeat(501));
+    for triple in TRIPLES {
+        object(&work, triple, &[Image::amd("gfx90a", &one), Image::amd("gfx908", &other)])?;
+        let told = said(&work, ["prune", "--keep", "gfx90a", "a.obj", "-o", "new.obj"])?;
+        expect_in(&told, "1 of 2 images dropped: gfx908")?;
+        expect_equal("images", "gfx90a", &targets(&work, "new.obj")?)?;
+        expect_equal(triple, &seen(&work, "a.obj")?, &seen(&work, "new.obj")?)?;
+        expect_equal(triple, &code(&work, "a.obj")?, &code(&work, "new.obj")?)?;
+        let size = |name: &str| std::fs::metadata(work.path().join(name)).map(|meta| meta.len());
+        ensure(size("new.obj")? + 2505 <= size("a.obj")?, || "the bytes of the image are still there")?;
+        // LLVM reads the image that is left.
+        let word = format!("--image=file=image,triple={AMD},arch=gfx90a");
+        run(work.command(llvm("llvm-offload-binary")).args(["new.obj", &word]))?;
+        ensure(std::fs::read(work.path().join("image"))? == one.as_bytes(), || "the image is another one")?;
+        expect_in(&refused(&work, ["prune", "--drop", "gfx*", "a.obj", "-o", "none.obj"])?, "would lose its last image")?;
+        said(&work, ["prune", "--drop", "gfx*", "--allow-empty", "a.obj", "-o", "none.obj"])?;
+        let none = run_failing(work.command(offld()).args(["inspect", "--json", "none.obj"]))?;
+        expect_equal("said of no device code", "", &none)?;
+        expect_equal(triple, &code(&work, "a.obj")?, &code(&work, "none.obj")?)?;
+    }
+    run(work.command(llvm("llvm-lib")).args(["/out:all.lib", "a.obj"]))?;
+    expect_in(&refused(&work, ["prune", "--keep", "gfx908", "--in-place", "all.lib"])?, "a library for Windows")?;
+    // As MinGW's tools write it.
+    run(work.command(llvm("llvm-ar")).args(["--format=gnu", "rcs", "all.lib.a", "a.obj"]))?;
+    std::fs::rename(work.path().join("all.lib.a"), work.path().join("all.lib"))?;
+    said(&work, ["prune", "--keep", "gfx908", "--in-place", "all.lib"])?;
+    expect_equal("images", "gfx908", &targets(&work, "all.lib")?)?;
+    run(work.command(llvm("llvm-nm")).args(["--print-armap", "all.lib"]))?;
+    passed()
+}
+
+fn replace() -> Outcome {
+    let work = Work::new();
+    for triple in TRIPLES {
+        object(&work, triple, &[Image::amd("gfx90a", "ONE"), Image::amd("gfx908", "OTHER")])?;
+        for size in [0, 1, 17, 100_003] {
+            work.file("image", vec![b'x'; size]);
+            said(&work, ["replace", "a.obj", "--image", "0=image", "--force", "-o", "new.obj"])?;
+            expect_equal(triple, &seen(&work, "a.obj")?, &seen(&work, "new.obj")?)?;
+            expect_equal(triple, &code(&work, "a.obj")?, &code(&work, "new.obj")?)?;
+            expect_in(&said(&work, ["inspect", "--json", "new.obj"])?, &format!("\"size\": {size}"))?;
+        }
+    }
+    passed()
+}
+
+/// With more sections than the usual header can count, headers and symbols have another form.
+fn many_sections() -> Outcome {
+    let work = Work::new();
+    let packed = work.pack("packed", &[Image::amd("gfx90a", "ONE"), Image::amd("gfx908", "OTHER")])?;
+    let mut text = String::from("target triple = \"x86_64-pc-windows-msvc\"\n");
+    for number in 0..33_000 {
+        text += &format!("define i32 @f{number}() {{ ret i32 {number} }}\n");
+    }
+    work.file("many.ll", text);
+    let mut compile = work.command(llvm("clang"));
+    compile.args([
+        "-Wno-override-module",
+        "--target=x86_64-pc-windows-msvc",
+        "-O0",
+        "-ffunction-sections",
+        "-c",
+        "many.ll",
+        "-o",
+        "a.obj",
+    ]);
+    run(compile.arg(format!("-Xclang=-fembed-offload-object={}", packed.display())))?;
+    expect_in(&run(work.command(llvm("llvm-readobj")).args(["--file-header", "a.obj"]))?, "COFF-x86-64")?;
+    said(&work, ["prune", "--keep", "gfx908", "a.obj", "-o", "new.obj"])?;
+    expect_equal("images", "gfx908", &targets(&work, "new.obj")?)?;
+    ensure(seen(&work, "a.obj")? == seen(&work, "new.obj")?, || "something else has changed")?;
+    passed()
+}
+
+fn split() -> Outcome {
+    let work = Work::new();
+    object(&work, TRIPLES[0], &[Image::amd("gfx90a", "ONE"), Image::amd("gfx908", "OTHER")])?;
+    said(&work, ["split", "a.obj", "-d", "parts"])?;
+    let parts = ["parts/a.obj.host", "parts/a.obj.gfx908.part", "parts/a.obj.gfx90a.part"];
+    said(&work, ["merge", "-o", "back.obj"].into_iter().chain(parts))?;
+    same(&work.path().join("a.obj"), &work.path().join("back.obj"))?;
+    passed()
+}
+
+/// Code refers to the bundle of such an object, so that it stays where it is. What is in it may change.
+fn registered() -> Outcome {
+    let work = Work::new();
+    let bundle =
+        "__attribute__((section(\".hip_fatbin\"), aligned(4096))) const unsigned char images[] = {\n#embed \"bundle\"\n};\n";
+    let inputs = ["/dev/null", "one", "other"];
+    work.file("one", "ONE");
+    work.file("other", "OTHER");
+    let mut make = work.command(llvm("clang-offload-bundler"));
+    make.args(["-type=o", "-bundle-align=4096", "-output=bundle"]).args(inputs.map(|input| format!("-input={input}")));
+    let devices = "hipv4-amdgcn-amd-amdhsa--gfx90a,hipv4-amdgcn-amd-amdhsa--gfx908";
+    run(make.arg(format!("-targets=host-x86_64-unknown-linux-gnu-,{devices}")))?;
+    work.file("a.c", bundle);
+    let compile = ["--target=x86_64-pc-windows-msvc", "-std=c23", "-c", "a.c", "-o", "a.obj"];
+    run(work.command(llvm("clang")).args(compile))?;
+    said(&work, ["prune", "--keep", "gfx90a", "a.obj", "-o", "new.obj"])?;
+    expect_equal("images", "gfx90a", &targets(&work, "new.obj")?)?;
+    passed()
+}
