@@ -230,3 +230,11 @@ for file in v3.bc v1-zlib.bc v2-zlib.bc; do tagged readers $file $file '\x02'; d
 tagged readers v3-zlib.bin v3-zlib.bin '\x03'
 for which in 5 6 7 8 9; do for file in c.o fat.o c.obj omp.o c.so; do tagged readers $file $file.$which "\\x0$which"; done; done
 tagged readers c.bc c.bc '\x0a'
+
+# ---- the engine that changes files: what becomes of the images, in turn, and a file -------------------------------------------------
+
+for fates in '\x00\x01' '\x01\x00' '\x02\x00' '\x02\x01'; do
+    for file in fat.o omp.o c.obj c.so plain.bc hip.hipfb both.bc v3.bc three.bin v3-zlib.bin text.ii bundles.a; do
+        tagged edit "$file.${fates//\\x0/}" $file "$fates$fates$fates$fates"
+    done
+done

@@ -88,6 +88,11 @@ pub mod programs {
         pub use crate::link::register::image_object::{StreamedImage, write};
     }
 
+    /// What the commands that change finished files do, for the fuzz targets.
+    pub mod edit {
+        pub use crate::edit::trial::trial;
+    }
+
     /// Inputs of a link as values, for the fuzz targets.
     pub mod inputs {
         pub use crate::link::inputs::*;

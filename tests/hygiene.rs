@@ -31,7 +31,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("facade", "args contents error formats link::pipeline llvm model sys tools::bundler tools::packager tools::wrapper"),
     ("formats", "error model"),
     ("io", "error formats sys"),
-    ("lib", "cli io link::inputs link::register link::scan llvm registration store sys"),
+    ("lib", "cli edit io link::inputs link::register link::scan llvm registration store sys"),
     ("link", ""),
     ("link::device", "args error formats io link::inputs link::scan link::select model store sys target"),
     ("link::host", "args formats io link::inputs link::scan model sys target"),

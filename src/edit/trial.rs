@@ -1,0 +1,120 @@
+//! An edit of a file with a look at what has come out: for the fuzz target of the engine, and for tests.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use super::{Levels, Verdict, edit};
+use crate::contents::report::{FileReport, Image};
+use crate::contents::{self, Reader};
+use crate::io::piece::{Piece, Spool};
+use crate::io::rope::Rope;
+use crate::sys::session::{Session, SessionOptions};
+use crate::sys::shell::Shell;
+
+/// What takes the places of images that get other contents.
+const OTHER: &[u8; 8] = b"REPLACED";
+
+/// Changes the file at `path`: `fates` has a byte for each image, and is gone through again where there are more images. It says whether
+/// the image stays, goes, or gets other contents. None if the file is damaged or cannot be changed so.
+///
+/// # Errors
+/// The new file has other images than it should have, or is damaged: a fault of this library.
+pub fn trial(path: &Path, fates: &[u8]) -> Result<Option<u64>> {
+    let session = Session::new(
+        Shell::from_write("offld", Box::new(std::io::sink())).into(),
+        SessionOptions { embedded: true, ..SessionOptions::default() },
+    );
+    let headers = contents::Options { headers_only: true, ..contents::Options::default() };
+    let listed = Reader::new(headers, &session).open(path)?;
+    let old = read(path, Piece::open(path)?, &session);
+    if !listed.errors.is_empty() || !old.errors.is_empty() || listed.images.len() != old.images.len() {
+        return Ok(None);
+    }
+    let mut fates = fates.iter().cycle();
+    let fate = |_| match fates.next().map(|fate| fate % 4) {
+        Some(1) => Verdict::Drop,
+        Some(2) => Verdict::Replace(Piece::owned(OTHER.to_vec())),
+        _ => Verdict::Keep,
+    };
+    let verdicts: Vec<Verdict> = (0..listed.images.len()).map(fate).collect();
+    let piece = Piece::open(path)?;
+    let mut spool = Spool::new(&session);
+    let Ok(edited) = edit((path, &piece), &listed, &verdicts, Levels::default(), &mut spool) else { return Ok(None) };
+    let bytes = edited.bytes.unwrap_or_else(|| Rope::from(piece.clone()));
+    let size = bytes.size();
+    let new = read(path, bytes.into_piece(&mut spool)?, &session);
+    if let Some(error) = new.errors.first() {
+        bail!("the new file is damaged: {error}");
+    }
+    let other = digest(&Piece::owned(OTHER.to_vec()))?;
+    let (mut wanted, mut found) = (expected(&old.images, &verdicts, &other)?, Vec::new());
+    for image in &new.images {
+        found.push(image.sha256.clone().context("an image without a digest")?);
+    }
+    wanted.sort_unstable();
+    found.sort_unstable();
+    if wanted != found {
+        bail!("the new file has {} images, {} were to be in it, or they are others", found.len(), wanted.len());
+    }
+    Ok(Some(size))
+}
+
+fn read(path: &Path, piece: Piece, session: &Session) -> FileReport {
+    Reader::new(contents::Options::default(), session).opened(path, piece)
+}
+
+fn digest(piece: &Piece) -> Result<String> {
+    Ok(crate::contents::bytes_of::sha256(piece)?)
+}
+
+/// The digests of the images that are to be in the new file. An image in another one shares its fate.
+fn expected(images: &[Image], verdicts: &[Verdict], other: &str) -> Result<Vec<String>> {
+    let mut all = Vec::new();
+    let mut outer: Option<(&Image, &Verdict)> = None;
+    for (image, verdict) in images.iter().zip(verdicts) {
+        let within = outer.filter(|(outer, _)| image.path.len() > outer.path.len() && image.path.starts_with(&outer.path));
+        let fate = within.map_or(verdict, |(_, fate)| fate);
+        match fate {
+            Verdict::Keep => all.push(image.sha256.clone().context("an image without a digest")?),
+            Verdict::Replace(_) if within.is_none() => all.push(other.to_owned()),
+            _ => {}
+        }
+        if within.is_none() {
+            outer = Some((image, verdict));
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The files that the fuzz targets have found to be worth keeping, with every fate.
+    #[test]
+    fn what_fuzzing_has_found() -> Result<()> {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("file");
+        let Ok(targets) = std::fs::read_dir(&corpus) else { return Ok(()) };
+        let mut changed = 0;
+        for target in targets {
+            for seed in std::fs::read_dir(target?.path())? {
+                let seed = seed?.path();
+                let bytes = std::fs::read(&seed)?;
+                // Some begin with bytes that are for the target, or with a command line.
+                let line = bytes.iter().position(|byte| *byte == 0xff).map_or(0, |at| at + 1);
+                for start in [0, 1, line] {
+                    std::fs::write(&path, bytes.get(start..).unwrap_or_default())?;
+                    for fates in [&[0][..], &[1], &[2], &[1, 0], &[0, 2, 1]] {
+                        let done = trial(&path, fates).with_context(|| format!("{}: {start} {fates:?}", seed.display()))?;
+                        changed += u32::from(done.is_some());
+                    }
+                }
+            }
+        }
+        assert!(changed > 100, "only {changed} files could be changed");
+        Ok(())
+    }
+}
