@@ -185,7 +185,8 @@ fn check_apart(
     sections: &[Section],
     changes: &BTreeMap<u64, (Range<u64>, usize, u64)>,
 ) -> Result<(), Malformed> {
-    let mut taken = vec![0..head.sections_at + head.sections * SECTION];
+    let mut taken = Vec::with_capacity(2 + 3 * sections.len());
+    taken.push(0..head.sections_at + head.sections * SECTION);
     if head.symbols_at != 0 {
         let end = head.symbols_at + head.symbols * head.symbol;
         let strings = number(data, end, 4).unwrap_or(0);
