@@ -19,7 +19,20 @@ use serde_json::Value;
 use super::support::{Work, llvm, made, offld, output, run, run_offloaded, shown, text};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    [ledgers::trials(), prune::trials(), split::trials(), sycl::trials(), replace::trials(), strip_device::trials(), kills::trials(), merge::trials(), coff::trials()].into_iter().flatten().collect()
+    [
+        ledgers::trials(),
+        prune::trials(),
+        split::trials(),
+        sycl::trials(),
+        replace::trials(),
+        strip_device::trials(),
+        kills::trials(),
+        merge::trials(),
+        coff::trials(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// A program that says where its target region ran.

@@ -74,7 +74,7 @@ fn contents<Coff: CoffHeader>(data: &[u8], number: usize) -> Result<Vec<u8>, obj
 fn sections_get_any_size() -> Outcome {
     let old = object()?;
     for size in [0, 1, 16, 999, 1001, 1002, 5000] {
-        let parts = plan(&old, &[NewSize { section: 2, size }])?;
+        let parts = plan(&old, &[NewSize { section: 2, size, may_move: false }])?;
         let wanted = vec![9; size as usize];
         let new = join(&old, &parts, &[&wanted])?;
         assert_eq!(seen::<pe::ImageFileHeader>(&new, 2)?, seen::<pe::ImageFileHeader>(&old, 2)?, "{size}");
@@ -87,7 +87,7 @@ fn sections_get_any_size() -> Outcome {
         assert_eq!(behind.address(), if size < 900 { 0 } else { 900 });
         // And back.
         if size > 0 {
-            let parts = plan(&new, &[NewSize { section: 2, size: 1001 }])?;
+            let parts = plan(&new, &[NewSize { section: 2, size: 1001, may_move: false }])?;
             let back = join(&new, &parts, &[&[7; 1001]])?;
             assert!(contents::<pe::ImageFileHeader>(&back, 2)? == contents::<pe::ImageFileHeader>(&old, 2)?);
             assert!(back.len() <= old.len() + 2 * 16);
@@ -100,21 +100,25 @@ fn sections_get_any_size() -> Outcome {
 fn what_cannot_be_is_an_error() -> Outcome {
     let old = object()?;
     let fault = |sections: &[usize]| {
-        let sizes: Vec<NewSize> = sections.iter().map(|section| NewSize { section: *section, size: 5 }).collect();
+        let sizes: Vec<NewSize> =
+            sections.iter().map(|section| NewSize { section: *section, size: 5, may_move: false }).collect();
         plan(&old, &sizes).err().map(|fault| fault.to_string()).unwrap_or_default()
     };
     assert!(fault(&[1]).contains("relocations"));
     assert!(fault(&[5]).contains("no such section"));
     assert!(fault(&[0]).contains("no such section"));
     assert!(fault(&[2, 2]).contains("twice"));
-    let too_large = plan(&old, &[NewSize { section: 2, size: 1 << 32 }]).err().map(|fault| fault.to_string());
+    let too_large = plan(&old, &[NewSize { section: 2, size: 1 << 32, may_move: false }]).err().map(|fault| fault.to_string());
     assert!(too_large.unwrap_or_default().contains("cannot be that large"));
     // A section that begins within the one that changes.
     let mut shared = old.clone();
     let field = 20 + 2 * 40 + 20;
     let inside = u32::from_le_bytes(*old[20 + 40 + 20..].first_chunk().ok_or("short")?) + 8;
     shared[field..field + 4].copy_from_slice(&inside.to_le_bytes());
-    assert!(plan(&shared, &[NewSize { section: 2, size: 5 }]).is_err_and(|fault| fault.to_string().contains("shares")));
+    assert!(
+        plan(&shared, &[NewSize { section: 2, size: 5, may_move: false }])
+            .is_err_and(|fault| fault.to_string().contains("shares"))
+    );
     Ok(())
 }
 
@@ -122,13 +126,13 @@ fn what_cannot_be_is_an_error() -> Outcome {
 fn damaged_objects_do_not_panic() -> Outcome {
     let old = object()?;
     for end in 0..old.len() {
-        let _ = plan(&old[..end], &[NewSize { section: 2, size: 5 }]);
+        let _ = plan(&old[..end], &[NewSize { section: 2, size: 5, may_move: false }]);
     }
     for at in 0..old.len() {
         for flip in [1, 0x80, 0xff] {
             let mut wrong = old.clone();
             wrong[at] ^= flip;
-            if let Ok(parts) = plan(&wrong, &[NewSize { section: 2, size: 5 }]) {
+            if let Ok(parts) = plan(&wrong, &[NewSize { section: 2, size: 5, may_move: false }]) {
                 join(&wrong, &parts, &[&[9; 5]])?;
             }
         }
