@@ -6,12 +6,12 @@ use anyhow::{Context, Result, anyhow, bail};
 use object::FileKind;
 
 use crate::contents::is_device_elf;
-use crate::contents::report::FileReport;
+use crate::contents::report::{FileReport, Image};
 use crate::contents::what::{ByteKind, byte_kind};
 use crate::formats::archive::{ArchiveFault, ArchiveMember, MAX_NESTING, MemberContents, members};
 use crate::formats::magic;
 use crate::io::piece::Piece;
-use crate::model::printable;
+use crate::model::{OffloadKind, printable};
 
 /// A build that is to be merged with others.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +22,15 @@ pub(crate) struct Build<'b> {
     pub(crate) piece: &'b Piece,
     /// What is in it: with kernels, what is registered, and hashes.
     pub(crate) report: &'b FileReport,
+}
+
+/// Fills in what a fatbinary that is a file by itself does not say: that its images are for CUDA. Without a runtime they would be in
+/// nobody's way, and images that differ would not be found.
+pub(crate) fn name_kinds(report: &mut FileReport) {
+    let is_nameless = |image: &&mut Image| image.kinds.is_empty() && image.container == Some("fatbinary");
+    for image in report.images.iter_mut().filter(is_nameless) {
+        image.kinds.push(OffloadKind::Cuda.name().to_owned());
+    }
 }
 
 /// A place in a build.

@@ -4,6 +4,8 @@
 mod elf;
 mod entries;
 mod row;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, HashSet};
 

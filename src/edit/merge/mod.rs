@@ -35,7 +35,7 @@ use std::ops::Range;
 use anyhow::{Context, Result};
 use object::elf;
 
-pub(crate) use alike::Build;
+pub(crate) use alike::{Build, name_kinds};
 use device::ranges as device_ranges;
 use difference::{Difference, Differences};
 use host_file::{HostFile, Section};

@@ -9,7 +9,7 @@ use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use crate::contents::report::{FileReport, Image};
 use crate::contents::units::{self, target};
 use crate::contents::{Options, Reader};
-use crate::edit::merge::{Build, MergedUnit, check_images, differences, join};
+use crate::edit::merge::{Build, MergedUnit, check_images, differences, join, name_kinds};
 use crate::error;
 use crate::io::piece::{Piece, Spool};
 use crate::io::rope::Rope;
@@ -58,8 +58,9 @@ type Seen = (String, Option<u64>);
 pub(crate) fn merge(files: &[(PathBuf, Piece)], spool: &mut Spool, session: &Session) -> Result<Outcome> {
     let options = Options { kernels: true, registered: true, ..Options::default() };
     let reader = Reader::new(options, session);
-    let reports: Vec<FileReport> =
+    let mut reports: Vec<FileReport> =
         threads::in_parallel(|| files.par_iter().map(|(path, piece)| reader.opened(path, piece.clone())).collect());
+    reports.iter_mut().for_each(name_kinds);
     session.signals.check()?;
     let together = files.iter().zip(&reports);
     let builds: Vec<Build<'_>> = together.map(|((path, piece), report)| Build { path, piece, report }).collect();
@@ -118,7 +119,8 @@ impl Merged {
     /// It has others: that is a defect of this program.
     pub(crate) fn check(&self, place: &Path, piece: &Piece, session: &Session) -> Result<()> {
         let options = Options { headers_only: true, registered: true, ..Options::default() };
-        let report = Reader::new(options, session).opened(place, piece.clone());
+        let mut report = Reader::new(options, session).opened(place, piece.clone());
+        name_kinds(&mut report);
         if let Some(error) = report.errors.first() {
             bail!("{error} (this is a defect of offld: the merged file cannot be read)");
         }
