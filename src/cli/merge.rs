@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use super::inspect::with_status;
-use crate::edit::files::{copy_checked, copy_with_attributes};
+use crate::edit::files::{copy_checked, copy_while, copy_with_attributes};
 use crate::error::{self, Silent};
 use crate::io::piece::{Piece, Spool};
 use crate::model::printable;
@@ -122,8 +122,8 @@ fn builds(files: &[(PathBuf, Piece)], options: &Options, session: &Session, text
 
 fn one(job: &Job, place: &Path, session: &Session, text: &mut String) -> Result<()> {
     let mut spool = Spool::new(session);
-    let rope = join(job, &mut spool)?;
-    copy_with_attributes(&job.host.0, &rope, place, session)?;
+    let joined = join(job, &mut spool)?;
+    copy_while(&job.host.0, &joined.bytes, place, session, &|| joined.check())?;
     if place != Path::new("-") {
         text.push_str(&format!("{}: {} parts merged\n", printable(&place.display().to_string()), job.parts.len() + 1));
     }

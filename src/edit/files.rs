@@ -269,9 +269,32 @@ pub(crate) fn copy_checked(
     session: &Session,
     check: &dyn Fn(&Piece) -> Result<()>,
 ) -> Result<()> {
+    write_checked(from, bytes, place, session, (&|| Ok(()), check))
+}
+
+/// The same, where `beside` finds out at the same time whether it may be put in its place.
+///
+/// # Errors
+/// It cannot be written, or `beside` says what is wrong; then it is not in its place.
+pub(crate) fn copy_while(
+    from: &Path,
+    bytes: &Rope,
+    place: &Path,
+    session: &Session,
+    beside: &(dyn Fn() -> Result<()> + Sync),
+) -> Result<()> {
+    write_checked(from, bytes, place, session, (beside, &|_| Ok(())))
+}
+
+/// What is looked at while a file is written, and when it is.
+type Checks<'c> = (&'c (dyn Fn() -> Result<()> + Sync), &'c dyn Fn(&Piece) -> Result<()>);
+
+fn write_checked(from: &Path, bytes: &Rope, place: &Path, session: &Session, (beside, check): Checks<'_>) -> Result<()> {
     let mut outputs = Outputs::new(session);
     let mut output = outputs.create_or_stdout(place)?;
-    bytes.copy_to(&mut output).with_context(|| format!("cannot write `{}`", place.display()))?;
+    let (checked, written) = threads::in_parallel(|| rayon::join(beside, || bytes.copy_to(&mut output)));
+    checked?;
+    written.with_context(|| format!("cannot write `{}`", place.display()))?;
     check(&place::written(&output)?)?;
     if place != Path::new("-") {
         keep_attributes(from, &output)?;

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
+use rayon::prelude::*;
 
 use crate::edit::pack::{compressor, pack};
 use crate::edit::recipe::{self, Device, Host, PackedStep, Part, Step, Sum, is_host, read_host, read_part};
@@ -31,14 +32,53 @@ pub(crate) fn is_part(piece: &Piece) -> bool {
     recipe::is_part(piece)
 }
 
+/// A file that is put together.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    /// Its bytes.
+    pub bytes: Rope,
+    /// What it is made of, with what that has to be.
+    checks: Vec<Check>,
+}
+
+/// Bytes of a part, and what they have to be.
+#[derive(Debug)]
+struct Check {
+    piece: Piece,
+    sum: Sum,
+    /// What is wrong where they are not.
+    fault: String,
+}
+
+impl Joined {
+    /// That the parts are what was written, on all cores. Who writes the file may do that at the same time.
+    ///
+    /// # Errors
+    /// A part is damaged, or cannot be read.
+    pub(crate) fn check(&self) -> Result<()> {
+        check_all(&self.checks)
+    }
+}
+
+fn check_all(checks: &[Check]) -> Result<()> {
+    checks.par_iter().try_for_each(
+        |check| {
+            if Sum::of(&check.piece)? == check.sum { Ok(()) } else { Err(anyhow!("{}", check.fault)) }
+        },
+    )
+}
+
 /// Puts the file together. What had to be compressed for it is in `spool`.
 ///
 /// # Errors
-/// A part is none, is damaged, belongs to another host part, or is there twice; or a device has no part.
-pub(crate) fn join(job: &Job, spool: &mut Spool) -> Result<Rope> {
+/// A part is none, belongs to another host part, or is there twice; or a device has no part. A part that is damaged may show only
+/// when the result is checked.
+pub(crate) fn join(job: &Job, spool: &mut Spool) -> Result<Joined> {
     let (path, piece) = &job.host;
     let host = read_host(piece).with_context(|| path.display().to_string())?;
     let parts = all(&host, path, &job.parts)?;
+    let fault = format!("{}: damaged: what it has of the host is not what was written", path.display());
+    let mut checks = vec![Check { piece: host.rest.clone(), sum: host.recipe.rest.clone(), fault }];
     let mut images = Vec::new();
     for image in &host.recipe.images {
         let device = host.recipe.parts.get(image.part).ok_or_else(|| damaged(path))?;
@@ -46,10 +86,15 @@ pub(crate) fn join(job: &Job, spool: &mut Spool) -> Result<Rope> {
         let found = part.images.get(image.entry).with_context(|| {
             format!("{}: an image is missing: it has {}, and the host part wants more", from.display(), part.images.len())
         })?;
-        if Sum::of(found)? != image.sum {
-            bail!("{}: damaged: its image {} is not the one that was taken out of the file", from.display(), image.entry);
-        }
+        let entry = image.entry;
+        let fault = format!("{}: damaged: its image {entry} is not the one that was taken out of the file", from.display());
+        checks.push(Check { piece: found.clone(), sum: image.sum.clone(), fault });
         images.push(found);
+    }
+    // What is compressed again is compared at once, and would be blamed for what is wrong with what goes into it.
+    if host.recipe.compressor.is_some() {
+        check_all(&checks)?;
+        checks.clear();
     }
     let mut joiner = Joiner {
         rest: host.rest.clone(),
@@ -59,11 +104,11 @@ pub(crate) fn join(job: &Job, spool: &mut Spool) -> Result<Rope> {
         path,
         compressor: host.recipe.compressor.as_deref().unwrap_or("another release"),
     };
-    let rope = joiner.take(&host.recipe.steps)?;
-    if joiner.at != host.rest.size() || rope.size() != host.recipe.size {
+    let bytes = joiner.take(&host.recipe.steps)?;
+    if joiner.at != host.rest.size() || bytes.size() != host.recipe.size {
         return Err(damaged(path));
     }
-    Ok(rope)
+    Ok(Joined { bytes, checks })
 }
 
 /// The name that the file had.
