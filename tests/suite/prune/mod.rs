@@ -6,7 +6,9 @@ use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
 
-use super::support::{Outcome, Work, ensure, expect_equal, llvm, made, missing, offld, passed, run, run_offloaded, test};
+use super::support::{
+    Outcome, Work, ensure, expect_equal, llvm, made, missing, offld, output, passed, run, run_offloaded, test, text,
+};
 
 /// The size of the image that goes, at least.
 const LARGE: u64 = 2_000_000;
@@ -53,14 +55,17 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for linker in ["ld.lld", "bfd", "gold", "mold"] {
         for (kind, flags) in KINDS {
-            trials.push(test(format!("prune::{linker}::{kind}"), move || pruned(linker, kind, flags)));
+            trials.push(test(format!("prune::{linker}::{kind}"), move || pruned(linker, kind, flags, true)));
         }
+    }
+    for (kind, flags) in KINDS {
+        trials.push(test(format!("prune::llvm::{kind}"), move || pruned("ld.lld", kind, flags, false)));
     }
     trials
 }
 
-/// A program with an image for the host's processor and a large one for a GPU, made by offld.
-fn link(work: &Work, linker: &str, flags: &[&str], targets: &str, output: &str) -> Result<(), Failed> {
+/// A program with an image for the host's processor and perhaps a large one for a GPU, made by offld or by LLVM's own wrapper.
+fn link(work: &Work, linker: &str, flags: &[&str], targets: &str, output: &str, is_ours: bool) -> Result<(), Failed> {
     let linker = match linker {
         "ld.lld" => llvm(linker).display().to_string(),
         "mold" => which::which(linker)?.display().to_string(),
@@ -73,10 +78,13 @@ fn link(work: &Work, linker: &str, flags: &[&str], targets: &str, output: &str) 
         command.args(["-Xopenmp-target=amdgcn-amd-amdhsa", "-march=gfx90a"]);
         command.arg("-Wl,--device-linker=amdgcn-amd-amdhsa=--unresolved-symbols=ignore-all");
     }
-    run(command.arg(format!("-fuse-ld={linker}")).arg("-B").arg(&made().links)).map(drop)
+    if is_ours {
+        command.arg("-B").arg(&made().links);
+    }
+    run(command.arg(format!("-fuse-ld={linker}"))).map(drop)
 }
 
-fn pruned(linker: &str, kind: &str, flags: &[&str]) -> Outcome {
+fn pruned(linker: &str, kind: &str, flags: &[&str], is_ours: bool) -> Outcome {
     if !llvm("clang++").is_file() {
         return missing("LLVM 22");
     }
@@ -86,27 +94,56 @@ fn pruned(linker: &str, kind: &str, flags: &[&str]) -> Outcome {
         return missing(linker);
     }
     let work = Work::new();
-    let output = if kind == "library" { "libcheck.so" } else { "check" };
-    link(&work, linker, flags, "-fopenmp-targets=x86_64-pc-linux-gnu", output)?;
-    let expected = std::fs::metadata(work.path().join(output))?.len();
-    link(&work, linker, flags, "-fopenmp-targets=x86_64-pc-linux-gnu,amdgcn-amd-amdhsa", output)?;
+    let program = if kind == "library" { "libcheck.so" } else { "check" };
+    link(&work, linker, flags, "-fopenmp-targets=x86_64-pc-linux-gnu", program, is_ours)?;
+    let expected = std::fs::metadata(work.path().join(program))?.len();
+    link(&work, linker, flags, "-fopenmp-targets=x86_64-pc-linux-gnu,amdgcn-amd-amdhsa", program, is_ours)?;
     if kind == "library" {
         work.file("main.cpp", "int check(); int main() { return check(); }");
         work.run(llvm("clang++"), ["main.cpp", "-L.", "-lcheck", "-o", "main"])?;
     }
-    let before = std::fs::metadata(work.path().join(output))?.len();
+    let before = std::fs::metadata(work.path().join(program))?.len();
+    let old_faults = faults(&work, program)?;
     ensure(before > expected + LARGE, || format!("{before} bytes with two images"))?;
-    work.run(offld(), ["prune", "--keep", "cpu", "--in-place", output])?;
-    let after = std::fs::read(work.path().join(output))?;
+    work.run(offld(), ["prune", "--keep", "cpu", "--in-place", program])?;
+    let after = std::fs::read(work.path().join(program))?;
     // A page for each segment, and the name of the device that the descriptor has no row for.
     ensure((after.len() as u64) < expected + expected / 100 + 5 * 4096, || format!("{} bytes, not {expected}", after.len()))?;
-    let sections = work.run("readelf", ["-aW", output])?;
+    let sections = work.run("readelf", ["-SW", program])?;
     ensure(sections.contains(".llvm.offloading"), || sections)?;
+    let new: Vec<String> = faults(&work, program)?.into_iter().filter(|fault| !old_faults.contains(fault)).collect();
+    ensure(new.is_empty(), || new.join("\n"))?;
     for commands in TOOLS {
-        let ran = run_after(&work, kind, output, &after, commands);
+        let ran = run_after(&work, kind, program, &after, commands);
         ran.map_err(|failed| format!("{commands:?}: {}", failed.message().unwrap_or_default()))?;
     }
     passed()
+}
+
+/// What tools that read programs complain of.
+fn faults(work: &Work, name: &str) -> Result<Vec<String>, Failed> {
+    let mut all = Vec::new();
+    let checks: [&[&str]; 4] = [
+        &["readelf", "-aW", name],
+        &["gdb", "-batch", "-ex", "info files", name],
+        &["eu-elflint", "--gnu-ld", name],
+        &["/lib64/ld-linux-x86-64.so.2", "--verify", name],
+    ];
+    for command in checks {
+        let Some((tool, args)) = command.split_first().filter(|(tool, _)| which::which(tool).is_ok()) else { continue };
+        let done = output(work.command(tool).args(args))?;
+        let said = if *tool == "eu-elflint" { done.stdout } else { done.stderr };
+        // Sections may have other numbers, which are written with blanks in front.
+        all.extend(
+            text(&said)
+                .lines()
+                .map(|line| format!("{tool}: {}", line.replace(|one: char| one.is_ascii_digit() || one == ' ', ""))),
+        );
+        if *tool != "eu-elflint" && !done.status.success() {
+            all.push(format!("{tool}: {}", done.status));
+        }
+    }
+    Ok(all)
 }
 
 /// Changes `data` by each tool in turn and runs the program.
