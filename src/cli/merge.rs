@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use rayon::prelude::*;
 
 use super::inspect::with_status;
 use crate::edit::files::{copy_checked, copy_while, copy_with_attributes};
@@ -16,6 +17,7 @@ use crate::io::piece::{Piece, Spool};
 use crate::model::printable;
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::{self, Shell};
+use crate::sys::threads;
 use crate::tools::merge::builds::{Outcome, merge};
 use crate::tools::merge::parts::{Job, is_host_part, is_part, join, name_of};
 
@@ -130,37 +132,74 @@ fn one(job: &Job, place: &Path, session: &Session, text: &mut String) -> Result<
     Ok(())
 }
 
+/// What becomes of a file of a folder.
+enum Work {
+    /// It is copied.
+    Copy(PathBuf, PathBuf),
+    /// A host part and its parts are put together.
+    Merge { host: PathBuf, parts: Vec<PathBuf>, place: PathBuf },
+}
+
 /// Puts together all that is in a folder, and copies what is no part.
 fn folder(from: &Path, to: &Path, session: &Session, text: &mut String) -> Result<()> {
+    let mut all = Vec::new();
+    list(from, to, &mut all)?;
+    let each = |work: &Work| -> Result<String> {
+        session.signals.check()?;
+        let mut text = String::new();
+        match work {
+            Work::Copy(path, place) => copy_with_attributes(path, &open(path)?.1.into(), place, session)?,
+            Work::Merge { host, parts, place } => {
+                let job = Job { host: open(host)?, parts: parts.iter().map(|path| open(path)).collect::<Result<_>>()? };
+                one(&job, place, session, &mut text)?;
+            }
+        }
+        Ok(text)
+    };
+    let done: Vec<Result<String>> = threads::in_parallel(|| all.par_iter().map(each).collect());
+    text.extend(done.iter().flatten().map(String::as_str));
+    done.into_iter().find_map(Result::err).map_or(Ok(()), Err)
+}
+
+/// Lists what becomes of everything below a folder; makes the folders and links of its place.
+fn list(from: &Path, to: &Path, all: &mut Vec<Work>) -> Result<()> {
     let context = || from.display().to_string();
     fs::create_dir_all(to).with_context(|| to.display().to_string())?;
     let mut entries = fs::read_dir(from).and_then(Iterator::collect::<std::io::Result<Vec<_>>>).with_context(context)?;
     entries.sort_by_key(fs::DirEntry::file_name);
-    let names: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).collect();
+    let mut hosts = Vec::new();
+    for path in entries.iter().map(fs::DirEntry::path).filter(|path| path.extension().is_some_and(|end| end == "host")) {
+        if path.is_file() && is_host_part(&open(&path)?.1) {
+            hosts.push(path);
+        }
+    }
     // Of `a.host` and `a.b.host`, the part `a.b.gfx90a.part` is of the one with the longer name.
-    let host_of = |path: &Path| -> Option<PathBuf> {
+    let host_of = |path: &Path| -> Option<&PathBuf> {
         let stem = path.as_os_str().as_bytes().strip_suffix(b".part")?;
         let is_its = |host: &&PathBuf| {
             let name = host.as_os_str().as_bytes().strip_suffix(b"host");
             name.is_some_and(|name| stem.starts_with(name))
         };
-        names.iter().filter(is_its).max_by_key(|host| host.as_os_str().len()).cloned()
+        hosts.iter().filter(is_its).max_by_key(|host| host.as_os_str().len())
     };
     for entry in &entries {
-        session.signals.check()?;
         let (path, place) = (entry.path(), to.join(entry.file_name()));
         let kind = entry.file_type().with_context(|| path.display().to_string())?;
         if kind.is_dir() {
-            folder(&path, &place, session, text)?;
+            list(&path, &place, all)?;
         } else if kind.is_symlink() {
             let _ = fs::remove_file(&place);
             symlink(fs::read_link(&path)?, &place).with_context(|| place.display().to_string())?;
-        } else if path.extension().is_some_and(|end| end == "host") && is_host_part(&open(&path)?.1) {
-            let parts = names.iter().filter(|part| host_of(part).as_deref() == Some(&path));
-            let job = Job { host: open(&path)?, parts: parts.map(|path| open(path)).collect::<Result<_>>()? };
-            one(&job, &place.with_extension(""), session, text)?;
-        } else if host_of(&path).is_none() && kind.is_file() {
-            copy_with_attributes(&path, &open(&path)?.1.into(), &place, session)?;
+        } else if hosts.contains(&path) {
+            let mut parts = Vec::new();
+            for part in entries.iter().map(fs::DirEntry::path).filter(|part| host_of(part) == Some(&path)) {
+                if is_part(&open(&part)?.1) {
+                    parts.push(part);
+                }
+            }
+            all.push(Work::Merge { host: path, parts, place: place.with_extension("") });
+        } else if kind.is_file() && !(host_of(&path).is_some() && is_part(&open(&path)?.1)) {
+            all.push(Work::Copy(path, place));
         }
     }
     Ok(())

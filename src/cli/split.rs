@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use rayon::prelude::*;
 
 use super::inspect::with_status;
 use crate::edit::files::{copy_with_attributes, keep_attributes};
@@ -15,9 +16,11 @@ use crate::error::{self, Silent};
 use crate::io::outputs::Outputs;
 use crate::io::piece::Piece;
 use crate::model::printable;
+use crate::sys::progress::Meter;
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::{self, Shell};
 use crate::sys::table::{self, Style};
+use crate::sys::threads;
 use crate::tools::split::{Split, split};
 
 /// The exit status where a file could not be taken apart.
@@ -47,33 +50,37 @@ pub(super) struct Options {
 /// Runs `offld split`.
 pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
-    let mut told = Told::default();
+    let mut files = Vec::new();
     for path in &options.files {
-        let done = if path.is_dir() {
-            folder(path, &options.dir, options, &session, &mut told)
+        let found = if path.is_dir() {
+            folder(path, &options.dir, &mut files)
         } else {
             let name = path.file_name().with_context(|| format!("{}: has no name", path.display()));
-            name.and_then(|name| one(path, &options.dir.join(name), options, &session, &mut told.text))
+            name.map(|name| files.push((path.clone(), options.dir.join(name))))
         };
-        if let Err(error) = done {
-            session.signals.check()?;
-            told.errors.push(error::chain(&error));
-        }
+        found.map_err(with_status)?;
     }
-    shell::print(&told.text).map_err(with_status)?;
-    told.errors.iter().for_each(|error| shell.error(error));
-    if told.errors.is_empty() { Ok(()) } else { Err(Silent { status: FAILED }.into()) }
+    // What is wrong with a file is told, and the others are taken apart.
+    let size = |path: &Path| fs::metadata(path).map_or(0, |meta| meta.len());
+    let meter = Meter::new(session.shell.is_terminal(), files.iter().map(|(path, _)| size(path)).sum());
+    let each = |(path, place): &(PathBuf, PathBuf)| {
+        let reached = meter.file();
+        let told = one(path, place, options, &session);
+        reached.up_to(size(path));
+        told
+    };
+    let done: Vec<Result<String>> = threads::in_parallel(|| files.par_iter().map(each).collect());
+    drop(meter);
+    session.signals.check()?;
+    let text: String = done.iter().flatten().map(String::as_str).collect();
+    shell::print(&text).map_err(with_status)?;
+    let errors: Vec<String> = done.iter().filter_map(|one| one.as_ref().err().map(error::chain)).collect();
+    errors.iter().for_each(|error| shell.error(error));
+    if errors.is_empty() { Ok(()) } else { Err(Silent { status: FAILED }.into()) }
 }
 
-/// What is told in the end.
-#[derive(Default)]
-struct Told {
-    text: String,
-    errors: Vec<String>,
-}
-
-/// Takes everything in a folder apart. Links stay links. What is wrong with a file is told, and the others are taken apart.
-fn folder(from: &Path, to: &Path, options: &Options, session: &Session, told: &mut Told) -> Result<()> {
+/// Adds the files below a folder, each with its place; makes the folders and links of that.
+fn folder(from: &Path, to: &Path, files: &mut Vec<(PathBuf, PathBuf)>) -> Result<()> {
     let context = || from.display().to_string();
     fs::create_dir_all(to).with_context(|| to.display().to_string())?;
     let mut entries = fs::read_dir(from).and_then(Iterator::collect::<std::io::Result<Vec<_>>>).with_context(context)?;
@@ -82,25 +89,24 @@ fn folder(from: &Path, to: &Path, options: &Options, session: &Session, told: &m
         let (path, place) = (entry.path(), to.join(entry.file_name()));
         let kind = entry.file_type().with_context(|| path.display().to_string())?;
         if kind.is_dir() {
-            folder(&path, &place, options, session, told)?;
+            folder(&path, &place, files)?;
         } else if kind.is_symlink() {
             let _ = fs::remove_file(&place);
             symlink(fs::read_link(&path)?, &place).with_context(|| place.display().to_string())?;
         } else if kind.is_file() {
-            let done = one(&path, &place, options, session, &mut told.text);
-            session.signals.check()?;
-            told.errors.extend(done.err().map(|error| error::chain(&error)));
+            files.push((path, place));
         }
     }
     Ok(())
 }
 
-/// Takes one file apart. Either all of its parts are there in the end, or none.
-fn one(path: &Path, place: &Path, options: &Options, session: &Session, text: &mut String) -> Result<()> {
+/// Takes one file apart, and says what became of it. Either all of its parts are there in the end, or none.
+fn one(path: &Path, place: &Path, options: &Options, session: &Session) -> Result<String> {
     session.signals.check()?;
     let piece = Piece::try_open(path).with_context(|| path.display().to_string())?;
     let Some(Split { host, parts, repacked, kept }) = split(path, &piece, options.keep_original, session)? else {
-        return copy_with_attributes(path, &piece.into(), place, session);
+        copy_with_attributes(path, &piece.into(), place, session)?;
+        return Ok(String::new());
     };
     if let Some(folder) = place.parent() {
         fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
@@ -127,7 +133,7 @@ fn one(path: &Path, place: &Path, options: &Options, session: &Session, text: &m
         keep_attributes(path, &output)?;
     }
     outputs.commit()?;
-    text.push_str(&format!("{}: {}\n", printable(&path.display().to_string()), sizes.join(", ")));
+    let mut text = format!("{}: {}\n", printable(&path.display().to_string()), sizes.join(", "));
     if repacked > 0 {
         text.push_str(&format!(
             "  {repacked} compressed streams cannot be made again as they were: the merged file has the same contents, compressed anew\n"
@@ -136,7 +142,7 @@ fn one(path: &Path, place: &Path, options: &Options, session: &Session, text: &m
     if kept > 0 {
         text.push_str(&format!("  {kept} compressed streams cannot be made again: they are in the host part as they were\n"));
     }
-    Ok(())
+    Ok(text)
 }
 
 /// A device in the name of a file.

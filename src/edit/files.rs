@@ -20,6 +20,7 @@ use crate::error;
 use crate::io::outputs::{Output, Outputs};
 use crate::io::piece::{Piece, Spool};
 use crate::io::rope::Rope;
+use crate::sys::progress::Meter;
 use crate::sys::session::Session;
 use crate::sys::threads;
 pub(crate) use place::To;
@@ -99,14 +100,19 @@ pub(crate) type Decide<'d> = dyn Fn(&FileReport) -> Result<Vec<Verdict>> + Sync 
 /// The places of the new files cannot be, or a signal.
 pub(crate) fn change(files: &[PathBuf], options: &Options, session: &Session, decide: &Decide<'_>) -> Result<Vec<Change>> {
     let subjects = place::subjects(files, options, session)?;
+    let size = |subject: &place::Subject| std::fs::metadata(&subject.path).map_or(0, |meta| meta.len());
+    let meter = Meter::new(session.shell.is_terminal(), subjects.iter().map(size).sum());
     let each = |subject: &place::Subject| -> Option<Change> {
+        let (reached, size) = (meter.file(), size(subject));
         let done = one(subject, options, session, decide);
+        reached.up_to(size);
         match done {
             Ok(change) => change,
             Err(error) => Some(Change { error: Some(error::chain(&error)), ..Change::of(subject.path.display().to_string(), 0) }),
         }
     };
     let changes = threads::in_parallel(|| subjects.par_iter().filter_map(each).collect());
+    drop(meter);
     session.signals.check()?;
     Ok(changes)
 }

@@ -94,6 +94,10 @@ fn folders() -> Outcome {
     std::fs::create_dir_all(work.path().join("in/bin"))?;
     program(&work, "in/bin/program", &[])?;
     work.file("in/lib/read.me", "text");
+    // Files that are called like parts, and are none.
+    work.file("in/lib/main.o.notes.part", "text");
+    work.file("in/lib/some.host", "text");
+    work.file("in/lib/some.other.part", "text");
     std::fs::copy(work.path().join("main.o"), work.path().join("in/lib/main.o"))?;
     std::os::unix::fs::symlink("main.o", work.path().join("in/lib/link.o"))?;
     said(&work, ["split", "in", "-d", "parts"])?;
