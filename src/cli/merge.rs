@@ -1,8 +1,8 @@
 //! `offld merge`: files are put together, of what `split` has made of them or of whole builds for different devices.
 
+use std::collections::HashMap;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use clap::Args;
 use rayon::prelude::*;
 
 use super::inspect::with_status;
-use crate::edit::files::{copy_checked, copy_while, copy_with_attributes};
+use crate::edit::files::{copy_checked, copy_while, copy_with_attributes, tree};
 use crate::error::{self, Silent};
 use crate::io::piece::{Piece, Spool};
 use crate::model::printable;
@@ -142,8 +142,7 @@ enum Work {
 
 /// Puts together all that is in a folder, and copies what is no part.
 fn folder(from: &Path, to: &Path, session: &Session, text: &mut String) -> Result<()> {
-    let mut all = Vec::new();
-    list(from, to, &mut all)?;
+    let all = list(from, to)?;
     let each = |work: &Work| -> Result<String> {
         session.signals.check()?;
         let mut text = String::new();
@@ -162,15 +161,12 @@ fn folder(from: &Path, to: &Path, session: &Session, text: &mut String) -> Resul
 }
 
 /// Lists what becomes of everything below a folder; makes the folders and links of its place.
-fn list(from: &Path, to: &Path, all: &mut Vec<Work>) -> Result<()> {
-    let context = || from.display().to_string();
-    fs::create_dir_all(to).with_context(|| to.display().to_string())?;
-    let mut entries = fs::read_dir(from).and_then(Iterator::collect::<std::io::Result<Vec<_>>>).with_context(context)?;
-    entries.sort_by_key(fs::DirEntry::file_name);
-    let mut hosts = Vec::new();
-    for path in entries.iter().map(fs::DirEntry::path).filter(|path| path.extension().is_some_and(|end| end == "host")) {
-        if path.is_file() && is_host_part(&open(&path)?.1) {
-            hosts.push(path);
+fn list(from: &Path, to: &Path) -> Result<Vec<Work>> {
+    let (mut files, mut hosts) = (Vec::new(), Vec::new());
+    tree(from, to, true, &mut files)?;
+    for (path, _) in files.iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "host")) {
+        if is_host_part(&open(path)?.1) {
+            hosts.push(path.clone());
         }
     }
     // Of `a.host` and `a.b.host`, the part `a.b.gfx90a.part` is of the one with the longer name.
@@ -178,29 +174,22 @@ fn list(from: &Path, to: &Path, all: &mut Vec<Work>) -> Result<()> {
         let stem = path.as_os_str().as_bytes().strip_suffix(b".part")?;
         let is_its = |host: &&PathBuf| {
             let name = host.as_os_str().as_bytes().strip_suffix(b"host");
-            name.is_some_and(|name| stem.starts_with(name))
+            host.parent() == path.parent() && name.is_some_and(|name| stem.starts_with(name))
         };
         hosts.iter().filter(is_its).max_by_key(|host| host.as_os_str().len())
     };
-    for entry in &entries {
-        let (path, place) = (entry.path(), to.join(entry.file_name()));
-        let kind = entry.file_type().with_context(|| path.display().to_string())?;
-        if kind.is_dir() {
-            list(&path, &place, all)?;
-        } else if kind.is_symlink() {
-            let _ = fs::remove_file(&place);
-            symlink(fs::read_link(&path)?, &place).with_context(|| place.display().to_string())?;
-        } else if hosts.contains(&path) {
-            let mut parts = Vec::new();
-            for part in entries.iter().map(fs::DirEntry::path).filter(|part| host_of(part) == Some(&path)) {
-                if is_part(&open(&part)?.1) {
-                    parts.push(part);
-                }
-            }
-            all.push(Work::Merge { host: path, parts, place: place.with_extension("") });
-        } else if kind.is_file() && !(host_of(&path).is_some() && is_part(&open(&path)?.1)) {
-            all.push(Work::Copy(path, place));
+    let mut all = Vec::new();
+    let mut parts: HashMap<PathBuf, Vec<PathBuf>> = HashMap::new();
+    for (path, place) in &files {
+        match host_of(path) {
+            Some(host) if is_part(&open(path)?.1) => parts.entry(host.clone()).or_default().push(path.clone()),
+            _ if !hosts.contains(path) => all.push(Work::Copy(path.clone(), place.clone())),
+            _ => {}
         }
     }
-    Ok(())
+    for (host, place) in files.into_iter().filter(|(path, _)| hosts.contains(path)) {
+        let parts = parts.remove(&host).unwrap_or_default();
+        all.push(Work::Merge { host, parts, place: place.with_extension("") });
+    }
+    Ok(all)
 }

@@ -1,7 +1,6 @@
 //! `offld split FILE… -d DIR`: files are taken apart into a host part and a part for each device.
 
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use clap::Args;
 use rayon::prelude::*;
 
 use super::inspect::with_status;
-use crate::edit::files::{copy_with_attributes, keep_attributes};
+use crate::edit::files::{copy_with_attributes, keep_attributes, tree};
 use crate::edit::recipe::Device;
 use crate::error::{self, Silent};
 use crate::io::outputs::Outputs;
@@ -53,7 +52,7 @@ pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
     let mut files = Vec::new();
     for path in &options.files {
         let found = if path.is_dir() {
-            folder(path, &options.dir, &mut files)
+            tree(path, &options.dir, true, &mut files)
         } else {
             let name = path.file_name().with_context(|| format!("{}: has no name", path.display()));
             name.map(|name| files.push((path.clone(), options.dir.join(name))))
@@ -77,27 +76,6 @@ pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
     let errors: Vec<String> = done.iter().filter_map(|one| one.as_ref().err().map(error::chain)).collect();
     errors.iter().for_each(|error| shell.error(error));
     if errors.is_empty() { Ok(()) } else { Err(Silent { status: FAILED }.into()) }
-}
-
-/// Adds the files below a folder, each with its place; makes the folders and links of that.
-fn folder(from: &Path, to: &Path, files: &mut Vec<(PathBuf, PathBuf)>) -> Result<()> {
-    let context = || from.display().to_string();
-    fs::create_dir_all(to).with_context(|| to.display().to_string())?;
-    let mut entries = fs::read_dir(from).and_then(Iterator::collect::<std::io::Result<Vec<_>>>).with_context(context)?;
-    entries.sort_by_key(fs::DirEntry::file_name);
-    for entry in entries {
-        let (path, place) = (entry.path(), to.join(entry.file_name()));
-        let kind = entry.file_type().with_context(|| path.display().to_string())?;
-        if kind.is_dir() {
-            folder(&path, &place, files)?;
-        } else if kind.is_symlink() {
-            let _ = fs::remove_file(&place);
-            symlink(fs::read_link(&path)?, &place).with_context(|| place.display().to_string())?;
-        } else if kind.is_file() {
-            files.push((path, place));
-        }
-    }
-    Ok(())
 }
 
 /// Takes one file apart, and says what became of it. Either all of its parts are there in the end, or none.

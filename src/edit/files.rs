@@ -23,7 +23,7 @@ use crate::io::rope::Rope;
 use crate::sys::progress::Meter;
 use crate::sys::session::Session;
 use crate::sys::threads;
-pub(crate) use place::To;
+pub(crate) use place::{To, tree};
 
 /// How files are changed.
 #[derive(Debug, Clone)]

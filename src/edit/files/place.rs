@@ -87,7 +87,10 @@ pub(super) fn subjects(files: &[PathBuf], options: &Options, session: &Session) 
             let mut subjects = Vec::new();
             for path in files {
                 if path.is_dir() {
-                    below(path, folder, options, &mut subjects)?;
+                    let mut files = Vec::new();
+                    tree(path, folder, !options.dry_run, &mut files)?;
+                    let found = files.into_iter().map(|(path, place)| Subject { path, to: Some(place), named: false });
+                    subjects.extend(found);
                 } else {
                     let name = path.file_name().with_context(|| format!("{}: has no name for -d", path.display()))?;
                     subjects.push(Subject { path: path.clone(), to: Some(folder.join(name)), named: true });
@@ -124,10 +127,14 @@ fn check_once(subjects: &[Subject]) -> Result<()> {
     Ok(())
 }
 
-/// Everything in the folder `from`: files are to be changed, and what else there is has its copy below `to`.
-fn below(from: &Path, to: &Path, options: &Options, subjects: &mut Vec<Subject>) -> Result<()> {
+/// Lists the files below the folder `from`, in the order of their names, each with its place below `to`. With `make`, the folders are
+/// made there with the modes of the old ones, and links are links again.
+///
+/// # Errors
+/// A folder cannot be read, or its place not be made.
+pub(crate) fn tree(from: &Path, to: &Path, make: bool, files: &mut Vec<(PathBuf, PathBuf)>) -> Result<()> {
     let context = || from.display().to_string();
-    if !options.dry_run {
+    if make {
         fs::create_dir_all(to).with_context(|| to.display().to_string())?;
         fs::set_permissions(to, fs::metadata(from).with_context(context)?.permissions()).with_context(context)?;
     }
@@ -137,15 +144,13 @@ fn below(from: &Path, to: &Path, options: &Options, subjects: &mut Vec<Subject>)
         let (path, place) = (entry.path(), to.join(entry.file_name()));
         let kind = entry.file_type().with_context(|| path.display().to_string())?;
         if kind.is_dir() {
-            below(&path, &place, options, subjects)?;
-        } else if kind.is_symlink() {
-            if !options.dry_run {
-                let target = fs::read_link(&path).with_context(|| path.display().to_string())?;
-                let _ = fs::remove_file(&place);
-                std::os::unix::fs::symlink(target, &place).with_context(|| place.display().to_string())?;
-            }
+            tree(&path, &place, make, files)?;
+        } else if kind.is_symlink() && make {
+            let target = fs::read_link(&path).with_context(|| path.display().to_string())?;
+            let _ = fs::remove_file(&place);
+            std::os::unix::fs::symlink(target, &place).with_context(|| place.display().to_string())?;
         } else if kind.is_file() {
-            subjects.push(Subject { path, to: Some(place), named: false });
+            files.push((path, place));
         }
     }
     Ok(())

@@ -1,5 +1,7 @@
 //! `offld split` and `merge`: what is put together is the old file, and what is not of it is refused.
 
+use std::os::unix::fs::PermissionsExt;
+
 use libtest_mimic::{Failed, Trial};
 
 use super::{hip_object, images, object, program, ran, refused, said, same};
@@ -100,10 +102,13 @@ fn folders() -> Outcome {
     work.file("in/lib/some.other.part", "text");
     std::fs::copy(work.path().join("main.o"), work.path().join("in/lib/main.o"))?;
     std::os::unix::fs::symlink("main.o", work.path().join("in/lib/link.o"))?;
+    std::fs::set_permissions(work.path().join("in/bin"), std::fs::Permissions::from_mode(0o750))?;
     said(&work, ["split", "in", "-d", "parts"])?;
     expect_no_file(&work.path().join("parts/lib/main.o"))?;
     said(&work, ["merge", "parts", "-d", "out"])?;
     run(work.command("diff").args(["-r", "--no-dereference", "in", "out"]))?;
+    let mode = std::fs::metadata(work.path().join("out/bin"))?.permissions().mode();
+    expect_equal("mode of a folder", "750", &format!("{:o}", mode & 0o7777))?;
     passed()
 }
 
