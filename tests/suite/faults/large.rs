@@ -12,8 +12,8 @@ pub(super) fn trials() -> Vec<Trial> {
 /// The size of each of three images.
 const IMAGE: u64 = 1_080_000_000;
 
-/// What the link and the program need on disk, with room for others.
-const ROOM: u64 = 14 << 30;
+/// What the link and the program need on disk: 6 GiB at the most, and room for others.
+const ROOM: u64 = 8 << 30;
 
 /// A device compiler that makes a file of holes, and of its first and last bytes.
 const HOLES: &str = r#"#!/bin/sh
