@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::contents::bytes_of::quick_digest;
-use crate::formats::offload_binary::{self, Entry, Image, shared_frame};
+use crate::formats::offload_binary::{self, Entry, Image, spaced_frame};
 use crate::io::piece::Piece;
 use crate::io::rope::Rope;
 use crate::model::ImageKind;
@@ -17,6 +17,8 @@ pub(crate) const SCHEMA: u32 = 1;
 const KEY: &str = "offld";
 const HOST: &str = "split-host";
 const PART: &str = "split-part";
+/// Contents of this size are worth up to 64 KiB of zeros before them.
+const LARGE: u64 = 4 << 20;
 
 /// How a file is put together again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -162,12 +164,8 @@ pub(crate) fn host(recipe: &Recipe, rest: Rope) -> Result<(Rope, String)> {
         strings: vec![(KEY.as_bytes(), HOST.as_bytes()), (b"schema", schema.as_bytes()), (b"what", what.as_bytes())],
         image_size: size,
     };
-    let frame = shared_frame(&[entry("recipe", text.len() as u64), entry("rest", rest.size())]);
-    let mut bytes = Rope::from(frame.head);
-    bytes.push_bytes(text);
-    bytes.append(rest);
-    bytes.pad_to(frame.total_size);
-    Ok((bytes, digest))
+    let entries = [entry("recipe", text.len() as u64), entry("rest", rest.size())];
+    Ok((framed(&entries, vec![text.into(), rest]), digest))
 }
 
 /// The bytes of a part.
@@ -187,9 +185,23 @@ pub(crate) fn part(device: &Device, host: &str, file: &str, images: Vec<NewImage
         ],
         image_size: image.piece.size(),
     };
-    let frame = shared_frame(&images.iter().map(entry).collect::<Vec<_>>());
+    let entries: Vec<Entry<'_>> = images.iter().map(entry).collect();
+    framed(&entries, images.iter().map(|image| image.piece.clone().into()).collect())
+}
+
+/// A binary of these entries and their contents. Large contents begin at the place within a page at which they are in their file, so
+/// that they are copied fast, and shared by file systems that can do so, here and when they are put together again.
+fn framed(entries: &[Entry<'_>], contents: Vec<Rope>) -> Rope {
+    let place = |number: usize, free: u64| match contents.get(number) {
+        Some(rope) if rope.size() >= LARGE => rope.best_start(free),
+        _ => free,
+    };
+    let frame = spaced_frame(entries, place);
     let mut bytes = Rope::from(frame.head);
-    images.into_iter().for_each(|image| bytes.push_piece(image.piece));
+    for (rope, at) in contents.into_iter().zip(frame.places) {
+        bytes.pad_to(at);
+        bytes.append(rope);
+    }
     bytes.pad_to(frame.total_size);
     bytes
 }

@@ -30,7 +30,7 @@ pub use compose::compose;
 pub use head::{Head, PackedPart};
 pub use nested::read_nested;
 pub use packed::{Packed, pack};
-pub use write::{Entry, Frame, SharedFrame, frame, frame_of, plain_frame, shared_frame, write};
+pub use write::{Entry, Frame, SharedFrame, frame, frame_of, plain_frame, shared_frame, spaced_frame, write};
 
 use super::slice;
 use crate::error::Malformed;

@@ -148,6 +148,11 @@ impl Rope {
         0
     }
 
+    /// The first offset from `free` on at which the rope should begin in a file ([`Rope::best_offset`]).
+    pub fn best_start(&self, free: u64) -> u64 {
+        free + self.best_offset().wrapping_sub(free) % GRAIN
+    }
+
     /// Writes the bytes into `out` from `start` on. Zeros are not written: where they belong, `out` must have a hole, or end
     /// before.
     pub fn write_at(&self, out: &mut File, start: u64) -> io::Result<()> {

@@ -243,6 +243,24 @@ fn version_2_is_what_llvm_23_lays_out() -> Result<(), Malformed> {
 }
 
 #[test]
+fn images_begin_where_the_writer_wants_them() -> Result<(), Malformed> {
+    let entry = |size| Entry { image_kind: ImageKind::Object, offload_kind: 1, flags: 0, strings: Vec::new(), image_size: size };
+    let place = |number: usize, free: u64| if number == 1 { free.next_multiple_of(4096) + 5 } else { 0 };
+    let frame = spaced_frame(&[entry(3), entry(4), entry(3)], place);
+    let (head, places) = (frame.head.len(), &frame.places);
+    // One place that is taken already is not had.
+    assert_eq!(places, &[head as u64, 4101, 4105]);
+    let mut binary = frame.head;
+    binary.extend(b"one");
+    binary.resize(4101, 0);
+    binary.extend(b"twoothree");
+    binary.resize(frame.total_size as usize, 0);
+    let read = read_all(&binary)?;
+    assert_eq!(read.iter().map(|image| image.image.as_ref()).collect::<Vec<_>>(), [&b"one"[..], b"twoo", b"thr"]);
+    Ok(())
+}
+
+#[test]
 fn p1_p6_bounds_are_checked_and_zeros_are_padding() {
     // The fields that LLVM 22 does not check: number of strings, offsets of keys, size of the image.
     for (at, value) in [(48, u64::MAX), (48, 1 << 20), (64, 1 << 63), (64, u64::MAX), (72, u64::MAX), (80, 1 << 40), (8, 1 << 63)]

@@ -37,12 +37,14 @@ pub struct Entry<'a> {
     pub image_size: u64,
 }
 
-/// A binary of version 2 or 3 without its images, which follow `head` back to back, in the order of the entries.
+/// A binary of version 2 or 3 without its images, which follow `head` in the order of the entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SharedFrame {
     /// What comes before the first image.
     pub head: Vec<u8>,
+    /// Where each image begins. Back to back, but for those of [`spaced_frame`].
+    pub places: Vec<u64>,
     /// Size of the whole binary; zeros fill it up after the last image.
     pub total_size: u64,
 }
@@ -56,23 +58,34 @@ pub fn frame(image_kind: ImageKind, offload_kind: u16, flags: u32, strings: &[(&
 /// The frame of a version 1 binary.
 pub fn frame_of(entry: &Entry<'_>) -> Frame {
     let layout = Layout { version: 1, header_size: HEADER_SIZE, string_entry: 16 };
-    let head = layout.head(std::slice::from_ref(entry));
-    Frame { image_offset: head.bytes.len() as u64, head: head.bytes, image_size: entry.image_size, total_size: head.total_size }
+    let frame = layout.frame(std::slice::from_ref(entry), back_to_back);
+    Frame {
+        image_offset: frame.head.len() as u64,
+        head: frame.head,
+        image_size: entry.image_size,
+        total_size: frame.total_size,
+    }
 }
 
 /// The frame of a version 2 binary.
 pub fn shared_frame(entries: &[Entry<'_>]) -> SharedFrame {
-    shared(&Layout { version: 2, header_size: HEADER_SIZE, string_entry: 24 }, entries)
+    spaced_frame(entries, back_to_back)
+}
+
+/// The frame of a version 2 binary whose images begin where `place` says: it is given the number of an entry and the first offset that
+/// is free, and gives that one or a later one. Zeros fill what is between images.
+pub fn spaced_frame(entries: &[Entry<'_>], place: impl FnMut(usize, u64) -> u64) -> SharedFrame {
+    Layout { version: 2, header_size: HEADER_SIZE, string_entry: 24 }.frame(entries, place)
 }
 
 /// The frame of a version 3 binary that is not compressed: the form in which a compressed one is composed.
 pub fn plain_frame(entries: &[Entry<'_>]) -> SharedFrame {
-    shared(&Layout { version: 3, header_size: LONG_HEADER_SIZE, string_entry: 24 }, entries)
+    Layout { version: 3, header_size: LONG_HEADER_SIZE, string_entry: 24 }.frame(entries, back_to_back)
 }
 
-fn shared(layout: &Layout, entries: &[Entry<'_>]) -> SharedFrame {
-    let head = layout.head(entries);
-    SharedFrame { head: head.bytes, total_size: head.total_size }
+/// Each image begins where it can.
+fn back_to_back(_: usize, free: u64) -> u64 {
+    free
 }
 
 /// A version 1 binary that holds `image`.
@@ -93,22 +106,22 @@ struct Layout {
     string_entry: u64,
 }
 
-struct Head {
-    bytes: Vec<u8>,
-    total_size: u64,
-}
-
 impl Layout {
-    /// Header, entries, string entries, string table and padding.
-    fn head(&self, entries: &[Entry<'_>]) -> Head {
+    /// Header, entries, string entries, string table and padding, and where the images begin.
+    fn frame(&self, entries: &[Entry<'_>], mut place: impl FnMut(usize, u64) -> u64) -> SharedFrame {
         let pairs = || entries.iter().flat_map(|entry| &entry.strings);
         let mut strings_at = self.header_size + ENTRY_SIZE * entries.len() as u64;
         let table_at = strings_at + self.string_entry * pairs().count() as u64;
         let (table, offsets) = string_table(pairs().flat_map(|(key, value)| [*key, *value]));
-        let mut image_at = (table_at + table.len() as u64).next_multiple_of(8);
-        let head_size = image_at as usize;
-        let images: u64 = entries.iter().map(|entry| entry.image_size).sum();
-        let total_size = (image_at + images).next_multiple_of(8);
+        let mut free = (table_at + table.len() as u64).next_multiple_of(8);
+        let head_size = free as usize;
+        let mut places = Vec::with_capacity(entries.len());
+        for (number, entry) in entries.iter().enumerate() {
+            let at = place(number, free).max(free);
+            places.push(at);
+            free = at + entry.image_size;
+        }
+        let total_size = free.next_multiple_of(8);
 
         let mut bytes = Vec::with_capacity(head_size);
         bytes.extend(MAGIC);
@@ -118,13 +131,12 @@ impl Layout {
         put(&mut bytes, &[total_size, self.header_size, field]);
         // The longer header has the size that compressed data has when it is inflated; 0 of what is not compressed.
         bytes.resize(self.header_size as usize, 0);
-        for entry in entries {
+        for (entry, image_at) in entries.iter().zip(&places) {
             bytes.extend(entry.image_kind.raw().to_le_bytes());
             bytes.extend(entry.offload_kind.to_le_bytes());
             bytes.extend(entry.flags.to_le_bytes());
-            put(&mut bytes, &[strings_at, entry.strings.len() as u64, image_at, entry.image_size]);
+            put(&mut bytes, &[strings_at, entry.strings.len() as u64, *image_at, entry.image_size]);
             strings_at += self.string_entry * entry.strings.len() as u64;
-            image_at += entry.image_size;
         }
         let at = |text: &[u8]| table_at + offsets.get(text).copied().unwrap_or(0);
         for (key, value) in pairs() {
@@ -135,7 +147,7 @@ impl Layout {
         }
         bytes.extend(&table);
         bytes.resize(head_size, 0);
-        Head { bytes, total_size }
+        SharedFrame { head: bytes, places, total_size }
     }
 }
 

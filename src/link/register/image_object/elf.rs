@@ -2,7 +2,6 @@
 
 use super::{Holes, Layout, StreamedImage};
 use crate::formats::elf::{SHF_X86_64_LARGE, SHT_LLVM_OFFLOADING};
-use crate::io::copy::GRAIN;
 use anyhow::Result;
 use object::write::elf::{FileHeader, SectionHeader, Sym, Writer};
 use object::{Endianness, elf};
@@ -129,9 +128,6 @@ fn no_stack(sh_name: u32, sh_offset: u64) -> SectionHeader {
 
 /// The file offset for an image, at least `from`.
 fn place(from: u64, image: &StreamedImage, align: u64) -> u64 {
-    let best = image.contents.best_offset();
-    if !best.is_multiple_of(align) {
-        return from;
-    }
-    from + best.wrapping_sub(from) % GRAIN
+    let best = image.contents.best_start(from);
+    if best.is_multiple_of(align) { best } else { from }
 }
