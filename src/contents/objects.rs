@@ -15,7 +15,7 @@ use super::what::is_container;
 use crate::formats::bundle;
 use crate::formats::elf::SHT_LLVM_OFFLOADING;
 use crate::formats::offload_sections::{NAME, RELOCATABLE, is_longer, named};
-use crate::registration::read::Registered;
+use crate::registration::read::{self, ImageRow, Registered};
 
 /// The section of images for SYCL, which are in no container.
 const SYCL: &str = ".sycl_offloading";
@@ -91,7 +91,7 @@ pub(super) fn sections(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
             }
             Holds::Images(kind) if !is_container => {
                 inner.facts.kinds = kind.into_iter().map(str::to_owned).collect();
-                bare_images(walk, cursor, &section.name, &inner)
+                bare_images(walk, cursor, &section, &inner)
             }
             Holds::Containers(kind) | Holds::Images(kind) => {
                 inner.facts.kinds = kind.into_iter().map(str::to_owned).collect();
@@ -192,11 +192,31 @@ pub(super) fn of_named_section(name: &str, facts: &ImageMetadata) -> ImageMetada
     facts
 }
 
-/// Inspects the images in a section without containers: one for each image variable in it, else the whole section is one.
-fn bare_images(walk: &mut Walk<'_>, cursor: &Cursor, section: &str, whole: &Cursor) -> Result<()> {
+/// Inspects the images in a section without containers: one for each image variable in it; in a program without symbols one for each
+/// image that OpenMP's descriptors name there; else the whole section is one.
+fn bare_images(walk: &mut Walk<'_>, cursor: &Cursor, section: &DeviceSection, whole: &Cursor) -> Result<()> {
     let before = walk.images.len();
-    variables(walk, cursor, Some(section))?;
-    if walk.images.len() == before { image::add(walk, whole).map(|_| ()) } else { Ok(()) }
+    variables(walk, cursor, Some(&section.name))?;
+    if walk.images.len() > before {
+        return Ok(());
+    }
+    let registered = read::read(cursor.piece.bytes()).with_context(|| cursor.place.to_string())?;
+    let rows = registered.descriptors.iter().flat_map(|descriptor| &descriptor.images);
+    let within = |row: &ImageRow| section.offset <= row.start && row.end - section.offset <= section.size;
+    let mut ranges: Vec<(u64, u64)> = rows.filter(|row| within(row)).map(|row| (row.start, row.end)).collect();
+    ranges.sort_unstable();
+    ranges.dedup();
+    if ranges.is_empty() {
+        return image::add(walk, whole).map(|_| ());
+    }
+    for (start, end) in ranges {
+        let Some(piece) = cursor.piece.slice(start, end - start) else { continue };
+        let within = cursor.place.then(Step::Section { name: section.name.clone(), offset: None, size: 0 });
+        let step = Step::Symbol { name: OPENMP_VARIABLE.to_owned(), offset: piece.file_offset(0), size: end - start };
+        let facts = ImageMetadata { kinds: vec!["openmp".to_owned()], ..cursor.facts.clone() };
+        walk.enter(&cursor.deeper(piece, within.then(step), facts).inside());
+    }
+    Ok(())
 }
 
 /// A variable that is an image.
@@ -259,8 +279,8 @@ fn found_variables(cursor: &Cursor, wanted: Option<&str>) -> Result<Vec<Variable
     Ok(found)
 }
 
-/// Inspects the images that OpenMP's descriptors name and that stand in no section for images and have no symbol: those of programs
-/// that LLVM 15 and 16 linked. `before` is the number of images before this file's.
+/// Inspects the images that OpenMP's descriptors name and that stand in no section for images and have no symbol: those of stripped
+/// programs that `clang-offload-wrapper` of LLVM 15 and earlier has put together. `before` is the number of images before this file's.
 pub(super) fn of_descriptors(walk: &mut Walk<'_>, cursor: &Cursor, registered: &Registered, before: usize) {
     for row in registered.descriptors.iter().flat_map(|descriptor| &descriptor.images) {
         let (offset, size) = (cursor.piece.file_offset(row.start), row.end - row.start);

@@ -91,7 +91,7 @@ impl Rewriter<'_> {
         Ok(())
     }
 
-    /// The images of a section without containers, as SYCL's descriptors of a program know them; none where they do not.
+    /// The images of a section without containers, as OpenMP's and SYCL's descriptors of a program know them; none where they do not.
     fn bare(&mut self, host: &Spot, spot: &Spot, section: &DeviceSection) -> Result<Option<Vec<Block>>> {
         let rest = self.images.get(self.next..).unwrap_or_default();
         let base = spot.piece.file_offset(0);
@@ -102,12 +102,7 @@ impl Rewriter<'_> {
             return Ok(None);
         }
         let registered = read::read(host.piece.bytes()).with_context(|| host.place.clone())?;
-        let rows = registered.sycl.iter().flat_map(|descriptor| &descriptor.images);
-        let mut ranges: Vec<Range<u64>> = rows
-            .filter_map(|row| Some(row.start.checked_sub(section.offset)?..row.end.checked_sub(section.offset)?))
-            .filter(|range| range.end <= section.size)
-            .collect();
-        ranges.sort_by_key(|range| range.start);
+        let ranges = rows_within(&registered, section);
         if !registered.linked || !ranges.iter().map(|range| range.start).eq(starts) {
             return Ok(None);
         }
@@ -167,13 +162,26 @@ impl Rewriter<'_> {
     /// A program or shared library.
     fn program(&mut self, spot: &Spot, changes: Changes) -> Result<Outcome> {
         let place = || spot.place.clone();
-        if let Some((section, _)) = changes.whole.first() {
-            bail!("{}: {}: this section cannot be changed in a program", spot.place, section.name);
-        }
         let data = spot.piece.bytes();
         let registered = read::read(data).with_context(place)?;
         let targets = targets(&registered);
         let (mut new, mut movable) = (Vec::new(), Vec::new());
+        for (section, contents) in changes.whole {
+            // LLVM 14's compiler has put it there for linkers. No code knows it, so it can go.
+            let Holds::Image(_) = section.holds else {
+                bail!("{}: {}: this section cannot be changed in a program", spot.place, section.name);
+            };
+            if contents.is_some() {
+                bail!("{}: {}: what is there is input of a link, and cannot be replaced in a program", spot.place, section.name);
+            }
+            new.push(NewSection {
+                offset: section.offset,
+                size: section.size,
+                index: section.index,
+                address: 0,
+                changed: Changed::default(),
+            });
+        }
         for ChangedSection { section, blocks } in changes.sections {
             let piece = section_piece(spot, &section)?;
             // What nothing known points to may be pointed to by something unknown.
@@ -211,6 +219,18 @@ impl Rewriter<'_> {
         let bytes = resize_with(&spot.piece, new, patches, &[], &movable).with_context(place)?;
         Ok(Outcome::New(Changed::from(bytes)))
     }
+}
+
+/// Where in a section the images are that the descriptors of OpenMP and SYCL name, in order.
+fn rows_within(registered: &Registered, section: &DeviceSection) -> Vec<Range<u64>> {
+    let openmp = registered.descriptors.iter().flat_map(|descriptor| descriptor.images.iter().map(|row| row.start..row.end));
+    let sycl = registered.sycl.iter().flat_map(|descriptor| descriptor.images.iter().map(|row| row.start..row.end));
+    let within = |row: Range<u64>| Some(row.start.checked_sub(section.offset)?..row.end.checked_sub(section.offset)?);
+    let mut ranges: Vec<Range<u64>> = openmp.chain(sycl).filter_map(within).filter(|range| range.end <= section.size).collect();
+    ranges.sort_by_key(|range| (range.start, range.end));
+    // Two descriptors may have one image.
+    ranges.dedup();
+    ranges
 }
 
 fn section_piece(spot: &Spot, section: &DeviceSection) -> Result<Piece> {

@@ -6,6 +6,7 @@ mod kills;
 mod ledgers;
 mod merge;
 mod prune;
+mod releases;
 mod replace;
 mod split;
 mod strip_device;
@@ -29,6 +30,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         kills::trials(),
         merge::trials(),
         coff::trials(),
+        releases::trials(),
     ]
     .into_iter()
     .flatten()
