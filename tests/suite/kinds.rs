@@ -119,7 +119,7 @@ impl Case {
         self.compile_with(work, tools, wrapper, &[])
     }
 
-    /// The same with `extra` words for each object that has device code.
+    /// The same with `extra` words for each object that has device code; `@name@` in them is the name of the object.
     pub(crate) fn compile_with(&self, work: &Work, tools: &Tools, wrapper: Wrapper, extra: &[&str]) -> Result<(), Failed> {
         for (_, name, words) in self.steps(true) {
             let mut command = tools.command(work, "clang");
@@ -127,7 +127,8 @@ impl Case {
             if wrapper == Wrapper::Ours {
                 command.arg("-B").arg(&made().links);
             }
-            command.args(if words[0] == "c" { &[] } else { extra });
+            let extra = extra.iter().filter(|_| words[0] != "c").map(|word| word.replace("@name@", name));
+            command.args(extra);
             run(command.args(["-o", name]).args(words[2..].iter().map(|word| tools.in_word(word))))?;
         }
         // clang 15 and 16 leave some of their own.

@@ -1,6 +1,7 @@
-//! Pruned programs of HIP and CUDA register what a build registers that never had the other images: the runtime stubs' ledgers say so.
+//! Pruned programs of HIP and CUDA register what a build registers that never had the other images, and what is merged of builds for
+//! one architecture each registers what a build for all of them does: the runtime stubs' ledgers say so.
 
-use libtest_mimic::Trial;
+use libtest_mimic::{Failed, Trial};
 
 use super::said;
 use crate::kinds::{Case, Wrapper};
@@ -23,7 +24,86 @@ pub(super) fn trials() -> Vec<Trial> {
         let start = if case.starts_with("cuda") { "releases::" } else { "" };
         format!("{start}edit::ledgers::{case}_pruned_to_{keep}")
     };
-    CASES.map(|(case, keep, gone)| test(name(case, keep), move || check(case, keep, gone))).into()
+    let merged = |case: &str| {
+        let start = if case.starts_with("cuda") { "releases::" } else { "" };
+        format!("{start}edit::ledgers::{case}_merged")
+    };
+    let mut trials: Vec<Trial> = CASES.map(|(case, keep, gone)| test(name(case, keep), move || check(case, keep, gone))).into();
+    trials.extend(MERGED.map(|(case, archs)| test(merged(case), move || check_merged(case, archs))));
+    trials
+}
+
+/// Cases of `tests/kinds`, and the architectures that they are for.
+const MERGED: [(&str, [&str; 2]); 7] = [
+    ("hip-plain", AMD),
+    ("hip-rdc", AMD),
+    ("hip-compressed", AMD),
+    ("hip-shared", AMD),
+    ("cuda-plain", NVIDIA),
+    ("cuda-rdc", NVIDIA),
+    ("cuda-shared", NVIDIA),
+];
+const AMD: [&str; 2] = ["gfx90a", "gfx908"];
+const NVIDIA: [&str; 2] = ["sm_80", "sm_90"];
+
+/// The files of `folder`, which `case` makes, in which there may be device code: those of this end, or programs and libraries.
+fn files(folder: &Work, end: &str) -> Result<Vec<String>, Failed> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder.path())? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        let is_linked = name == "program" || name.ends_with(".so");
+        if if end.is_empty() { is_linked } else { name.ends_with(end) } {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn check_merged(name: &str, archs: [&str; 2]) -> Outcome {
+    let case = Case::named(name, 22);
+    let tools = match case.tools() {
+        Ok(tools) => tools,
+        Err(missing) => return missing,
+    };
+    // Else clang makes it of the command line, in which the architectures are.
+    let cuid = "-cuid=@name@";
+    for wrapper in [Wrapper::Ours, Wrapper::Theirs] {
+        let told =
+            |what: &str, failed: Failed| Failed::from(format!("{wrapper:?}, {what}: {}", failed.message().unwrap_or_default()));
+        let (all, one, other) = (Work::new(), Work::new(), Work::new());
+        case.compile_with(&all, &tools, wrapper, &[cuid])?;
+        case.link(&all, &tools, wrapper, &[])?;
+        let expected = case.run(&all)?;
+        for (work, gone) in [(&one, archs[1]), (&other, archs[0])] {
+            case.compile_with(work, &tools, wrapper, &[cuid, &format!("--no-offload-arch={gone}")])?;
+            case.link(work, &tools, wrapper, &[])?;
+        }
+        // What is linked, and then objects, of which the merged program is linked.
+        for end in ["", ".o"] {
+            let merged = Work::new();
+            for file in files(&one, end)? {
+                let path = |work: &Work| work.path().join(&file).display().to_string();
+                let (first, second, out) = (path(&one), path(&other), path(&merged));
+                if said(&one, ["inspect", "--summary", &first])?.contains(archs[0]) {
+                    said(&merged, ["merge", "-o", &out, &first, &second]).map_err(|failed| told(&file, failed))?;
+                    if end.is_empty() {
+                        run(merged.command("strip").arg(&out))?;
+                    }
+                } else {
+                    std::fs::copy(&first, &out)?;
+                }
+            }
+            if !end.is_empty() {
+                case.link(&merged, &tools, wrapper, &[])?;
+            }
+            let (printed, ledger) = case.run(&merged)?;
+            let what = if end.is_empty() { "linked files" } else { "objects" };
+            expect_equal("stdout", &expected.0, &printed).map_err(|failed| told(what, failed))?;
+            expect_equal("ledger", &expected.1, &ledger).map_err(|failed| told(what, failed))?;
+        }
+    }
+    passed()
 }
 
 fn check(name: &str, keep: &str, gone: &str) -> Outcome {
