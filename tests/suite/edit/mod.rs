@@ -5,6 +5,7 @@ pub(crate) mod everywhere;
 mod kills;
 mod ledgers;
 mod merge;
+mod nvcc;
 mod prune;
 mod releases;
 mod replace;
@@ -30,6 +31,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         kills::trials(),
         merge::trials(),
         coff::trials(),
+        nvcc::trials(),
         releases::trials(),
     ]
     .into_iter()
