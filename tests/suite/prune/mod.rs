@@ -1,43 +1,18 @@
-//! `offld prune` on OpenMP programs of every linker: what is left runs offloaded, as it is and after tools that change finished files.
+//! `offld prune` on OpenMP programs of every linker: what is left runs offloaded, as it is and after tools that change finished files, and
+//! is as large as a program that never had the other images.
+
+mod programs;
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::Command;
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::{Completion, Failed, Trial};
 
-use super::support::{
-    Outcome, Work, ensure, expect_equal, llvm, made, missing, offld, output, passed, run, run_offloaded, test, text,
-};
+use self::programs::{Kind, LARGE, Wrapper, link};
+use super::effort::rounds;
+use super::support::{Outcome, Work, ensure, expect_equal, llvm, missing, offld, output, passed, run, run_offloaded, test, text};
 
-/// The size of the image that goes, at least.
-const LARGE: u64 = 2_000_000;
-const SOURCE: &str = r#"
-#include <cstdio>
-#include <omp.h>
-#ifdef __AMDGCN__
-#pragma omp begin declare target device_type(nohost)
-__attribute__((used)) unsigned char large[2000000] = {1, 2, 3};
-#pragma omp end declare target
-#endif
-int check() {
-  int numbers[100], on_host = 1;
-#pragma omp target teams distribute parallel for map(from: numbers)
-  for (int at = 0; at < 100; at++) numbers[at] = at * 2;
-#pragma omp target map(from: on_host)
-  on_host = omp_is_initial_device();
-  int sum = 0;
-  for (int number : numbers) sum += number;
-  std::printf("%d %d\n", sum, on_host);
-  return sum != 9900 || on_host;
-}
-#ifndef LIBRARY
-int main() { return check(); }
-#endif
-"#;
-const RIGHT: &str = "9900 0\n";
-const KINDS: [(&str, &[&str]); 3] =
-    [("pie", &["-pie", "-fPIE"]), ("fixed", &["-no-pie", "-fno-pie"]), ("library", &["-shared", "-fPIC", "-DLIBRARY"])];
+const LINKERS: [&str; 4] = ["ld.lld", "bfd", "gold", "mold"];
 const RPATH: &[&str] = &["patchelf", "--set-rpath", "/a/path/long/enough/to/move/things/about/in/the/file", "FILE"];
 /// The command lines of tools, `FILE` being the program.
 const TOOLS: [&[&[&str]]; 8] = [
@@ -53,71 +28,99 @@ const TOOLS: [&[&[&str]]; 8] = [
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    for linker in ["ld.lld", "bfd", "gold", "mold"] {
-        for (kind, flags) in KINDS {
-            trials.push(test(format!("prune::{linker}::{kind}"), move || pruned(linker, kind, flags, true)));
+    for (number, linker) in LINKERS.into_iter().enumerate() {
+        let kinds = Kind::of(linker);
+        for (turn, kind) in kinds.into_iter().enumerate() {
+            let run = move || pruned(linker, kind, Wrapper::Offld, number * kinds.len() + turn);
+            trials.push(test(format!("prune::{linker}::{}", kind.name()), run));
         }
-    }
-    for (kind, flags) in KINDS {
-        trials.push(test(format!("prune::llvm::{kind}"), move || pruned("ld.lld", kind, flags, false)));
+        trials.push(test(format!("prune::llvm::{linker}"), move || of_llvm(linker, number)));
     }
     trials
 }
 
-/// A program with an image for the host's processor and perhaps a large one for a GPU, made by offld or by LLVM's own wrapper.
-fn link(work: &Work, linker: &str, flags: &[&str], targets: &str, output: &str, is_ours: bool) -> Result<(), Failed> {
-    let linker = match linker {
-        "ld.lld" => llvm(linker).display().to_string(),
-        "mold" => which::which(linker)?.display().to_string(),
-        named => named.to_owned(),
-    };
-    work.file("check.cpp", SOURCE);
-    let mut command = work.command(llvm("clang++"));
-    command.args(["-fopenmp", targets, "-nogpulib", "check.cpp", "-o", output]).args(flags);
-    if targets.contains("amdgcn") {
-        command.args(["-Xopenmp-target=amdgcn-amd-amdhsa", "-march=gfx90a"]);
-        command.arg("-Wl,--device-linker=amdgcn-amd-amdhsa=--unresolved-symbols=ignore-all");
+/// Programs of LLVM's own wrapper: of every kind with every linker, or of one kind with each.
+fn of_llvm(linker: &'static str, number: usize) -> Outcome {
+    let kinds = Kind::of(linker);
+    let count = rounds("kinds of programs of LLVM's wrapper that are pruned, of each linker", kinds.len(), 1);
+    for kind in kinds.into_iter().cycle().skip(number).take(count) {
+        let done = pruned(linker, kind, Wrapper::Llvm, number)
+            .map_err(|failed| format!("{}: {}", kind.name(), failed.message().unwrap_or_default()))?;
+        if !matches!(done, Completion::Completed) {
+            return Ok(done);
+        }
     }
-    if is_ours {
-        command.arg("-B").arg(&made().links);
-    }
-    run(command.arg(format!("-fuse-ld={linker}"))).map(drop)
+    passed()
 }
 
-fn pruned(linker: &str, kind: &str, flags: &[&str], is_ours: bool) -> Outcome {
-    if !llvm("clang++").is_file() {
+/// A program that can be written again as it was made.
+struct Program<'a> {
+    work: &'a Work,
+    kind: Kind,
+    /// Its bytes with all images, and pruned.
+    old: Vec<u8>,
+    new: Vec<u8>,
+    /// What the program with one image registers, and that with all, where only that tells whether the pruned one is right.
+    ledgers: [String; 2],
+}
+
+/// `turn` says with which tool a stripped program is tried where not all are.
+fn pruned(linker: &str, kind: Kind, wrapper: Wrapper, turn: usize) -> Outcome {
+    if !llvm("clang").is_file() {
         return missing("LLVM 22");
     }
-    if which::which(if linker == "ld.lld" { "clang++-22" } else { linker }).is_err()
+    if which::which(if linker == "ld.lld" { "clang-22" } else { linker }).is_err()
         && which::which(format!("ld.{linker}")).is_err()
     {
         return missing(linker);
     }
-    let work = Work::new();
-    let program = if kind == "library" { "libcheck.so" } else { "check" };
-    link(&work, linker, flags, "-fopenmp-targets=x86_64-pc-linux-gnu", program, is_ours)?;
-    let expected = std::fs::metadata(work.path().join(program))?.len();
-    link(&work, linker, flags, "-fopenmp-targets=x86_64-pc-linux-gnu,amdgcn-amd-amdhsa", program, is_ours)?;
-    if kind == "library" {
-        work.file("main.cpp", "int check(); int main() { return check(); }");
-        work.run(llvm("clang++"), ["main.cpp", "-L.", "-lcheck", "-o", "main"])?;
-    }
-    let before = std::fs::metadata(work.path().join(program))?.len();
-    let old_faults = faults(&work, program)?;
-    ensure(before > expected + LARGE, || format!("{before} bytes with two images"))?;
-    work.run(offld(), ["prune", "--keep", "cpu", "--in-place", program])?;
-    let after = std::fs::read(work.path().join(program))?;
-    // A page for each segment, and the name of the device that the descriptor has no row for.
-    ensure((after.len() as u64) < expected + expected / 100 + 5 * 4096, || format!("{} bytes, not {expected}", after.len()))?;
-    let sections = work.run("readelf", ["-SW", program])?;
+    let work = &Work::new();
+    let path = work.path().join(kind.file());
+    link(work, linker, kind, wrapper, true)?;
+    let one = std::fs::read(&path)?;
+    let of_one = ledger(work, kind)?;
+    link(work, linker, kind, wrapper, false)?;
+    let old = std::fs::read(&path)?;
+    ensure(old.len() as u64 > one.len() as u64 + 2 * LARGE, || format!("{} bytes with four images", old.len()))?;
+    let ledgers = [of_one, ledger(work, kind)?];
+    let old_faults = faults(work, kind.file())?;
+    let new = prune(work, kind, one.len())?;
+    let sections = work.run("readelf", ["-SW", kind.file()])?;
     ensure(sections.contains(".llvm.offloading"), || sections)?;
-    let new: Vec<String> = faults(&work, program)?.into_iter().filter(|fault| !old_faults.contains(fault)).collect();
-    ensure(new.is_empty(), || new.join("\n"))?;
-    for commands in TOOLS {
-        let ran = run_after(&work, kind, program, &after, commands);
-        ran.map_err(|failed| format!("{commands:?}: {}", failed.message().unwrap_or_default()))?;
-    }
+    let new_faults: Vec<String> = faults(work, kind.file())?.into_iter().filter(|fault| !old_faults.contains(fault)).collect();
+    ensure(new_faults.is_empty(), || new_faults.join("\n"))?;
+    let program = Program { work, kind, old, new, ledgers };
+    TOOLS.iter().try_for_each(|commands| program.runs_after(commands))?;
+    stripped(program, &one, turn)
+}
+
+/// The same of a program that was stripped before, in which no symbol says where images are.
+fn stripped(mut program: Program<'_>, one: &[u8], turn: usize) -> Outcome {
+    let (work, name) = (program.work, program.kind.file());
+    write(work, name, one)?;
+    work.run("strip", [name])?;
+    let expected = std::fs::metadata(work.path().join(name))?.len();
+    write(work, name, &program.old)?;
+    work.run("strip", [name])?;
+    program.old = std::fs::read(work.path().join(name))?;
+    program.new = prune(work, program.kind, expected.try_into()?)?;
+    program.runs_after(&[])?;
+    let count = rounds("tools that a pruned program is changed by which was stripped before", TOOLS.len(), 1);
+    TOOLS.iter().cycle().skip(turn).take(count).try_for_each(|commands| program.runs_after(commands))?;
     passed()
+}
+
+/// Prunes the program to the host's processor; its bytes. They must be as many as `expected`, of a program that never had other images:
+/// a hundredth more or less, or a page for each segment.
+fn prune(work: &Work, kind: Kind, expected: usize) -> Result<Vec<u8>, Failed> {
+    work.run(offld(), ["prune", "--keep", "cpu", "--in-place", kind.file()])?;
+    let new = std::fs::read(work.path().join(kind.file()))?;
+    let segments = work.run("readelf", ["-lW", kind.file()])?.lines().filter(|line| line.starts_with("  LOAD")).count();
+    let most = (expected / 100).max(segments * 4096);
+    ensure(new.len().abs_diff(expected) <= most, || {
+        format!("{} bytes in {segments} segments, not {expected} and at most {most} more or less", new.len())
+    })?;
+    Ok(new)
 }
 
 /// What tools that read programs complain of.
@@ -146,19 +149,65 @@ fn faults(work: &Work, name: &str) -> Result<Vec<String>, Failed> {
     Ok(all)
 }
 
-/// Changes `data` by each tool in turn and runs the program.
-fn run_after(work: &Work, kind: &str, output: &str, data: &[u8], commands: &[&[&str]]) -> Result<(), Failed> {
-    let path = work.file(output, data);
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
-    for command in commands {
-        let (name, args) = command.split_first().ok_or("a tool")?;
-        let tool = if name.starts_with("llvm-") { llvm(name) } else { Path::new(name).to_owned() };
-        if which::which(&tool).is_err() {
-            return missing(name).map(drop);
+fn write(work: &Work, name: &str, data: &[u8]) -> Result<(), Failed> {
+    let path = work.file(name, data);
+    Ok(std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))?)
+}
+
+impl Program<'_> {
+    /// Changes the pruned program by each tool in turn and runs it. Releases of patchelf break static programs that were never pruned, and
+    /// some others: where the program with all images does not run afterwards either, the pruned one need not.
+    fn runs_after(&self, commands: &[&[&str]]) -> Result<(), Failed> {
+        let Err(failed) = self.change_and_run(&self.new, commands) else { return Ok(()) };
+        let has_patchelf = commands.iter().any(|command| command.first() == Some(&"patchelf"));
+        if has_patchelf && self.change_and_run(&self.old, commands).is_err() {
+            return Ok(());
         }
-        work.run(tool, args.iter().map(|arg| if *arg == "FILE" { output } else { arg }))?;
+        Err(format!("{commands:?}: {}", failed.message().unwrap_or_default()).into())
     }
-    let program = work.path().join(if kind == "library" { "main" } else { output });
-    let printed = run_offloaded(Command::new(program).env("LD_LIBRARY_PATH", work.path()))?;
-    expect_equal("output", RIGHT, &printed)
+
+    fn change_and_run(&self, data: &[u8], commands: &[&[&str]]) -> Result<(), Failed> {
+        write(self.work, self.kind.file(), data)?;
+        for command in commands {
+            let (name, args) = command.split_first().ok_or("a tool")?;
+            let tool = if name.starts_with("llvm-") { llvm(name) } else { Path::new(name).to_owned() };
+            if which::which(&tool).is_err() {
+                return missing(name).map(drop);
+            }
+            self.work.run(tool, args.iter().map(|arg| if *arg == "FILE" { self.kind.file() } else { arg }))?;
+        }
+        if self.kind.is_static() {
+            let [of_one, of_all] = &self.ledgers;
+            let ledger = ledger(self.work, self.kind)?;
+            ensure(hashes(&ledger).iter().all(|hash| of_all.contains(hash)), || format!("not an image as before: {ledger}"))?;
+            return expect_equal("ledger", &without_hashes(of_one), &without_hashes(&ledger));
+        }
+        let mut program = self.work.command(self.work.path().join(self.kind.run()));
+        let printed = run_offloaded(program.env("LD_LIBRARY_PATH", self.work.path()))?;
+        expect_equal("output", "9900 0\n", &printed)
+    }
+}
+
+/// What a static program registers, and what it prints, which it does on the host; nothing for other programs.
+fn ledger(work: &Work, kind: Kind) -> Result<String, Failed> {
+    if !kind.is_static() {
+        return Ok(String::new());
+    }
+    let path = work.path().join("ledger");
+    let printed = run(work.command(work.path().join(kind.run())).env("OFFLD_LEDGER", &path))?;
+    expect_equal("output", "9900 1\n", &printed)?;
+    let ledger = std::fs::read_to_string(&path)?;
+    std::fs::remove_file(path)?;
+    ensure(!hashes(&ledger).is_empty() && !ledger.contains("BAD:"), || ledger.clone())?;
+    Ok(ledger)
+}
+
+/// The hashes of the images in a ledger.
+fn hashes(ledger: &str) -> Vec<&str> {
+    ledger.split_whitespace().filter(|word| word.starts_with("hash=")).collect()
+}
+
+/// A ledger for comparing two links: gold writes the name of the temporary file that it makes into an image.
+fn without_hashes(ledger: &str) -> String {
+    hashes(ledger).iter().fold(ledger.to_owned(), |text, hash| text.replace(hash, "hash"))
 }
