@@ -90,8 +90,9 @@ pub(crate) struct ImageChange {
     pub fate: &'static str,
 }
 
-/// Says what becomes of each image of a file.
-pub(crate) type Decide<'d> = dyn Fn(&FileReport) -> Result<Vec<Verdict>> + Sync + 'd;
+/// Says what becomes of each of the images of the file at this path. They are numbered as `inspect` numbers them, those of a zip file
+/// through all of its members.
+pub(crate) type Decide<'d> = dyn Fn(&Path, &[Image]) -> Result<Vec<Verdict>> + Sync + 'd;
 
 /// Changes the files, each by itself: what is wrong with one is in its result, and the others are changed. Folders stand for the
 /// files below them.
@@ -183,21 +184,44 @@ fn edited(
     change: &mut Change,
     spool: &mut Spool,
 ) -> Result<Option<Rope>> {
+    let report = looked_into(path, piece, options, session);
+    let verdicts = decided(path, &report.images, decide)?;
+    carried_out((path, piece), &report, &verdicts, options, change, spool)
+}
+
+/// What is in a file that is no wheel, for who decides on its images.
+fn looked_into(path: &Path, piece: &Piece, options: &Options, session: &Session) -> FileReport {
     let wants_bytes = options.image_bytes;
     let reading = contents::Options { headers_only: !wants_bytes, keep_bytes: wants_bytes, ..contents::Options::default() };
-    let report = Reader::new(reading, session).opened(path, piece.clone());
-    let verdicts = decide(&report)?;
-    if verdicts.len() != report.images.len() {
-        bail!("{}: {} verdicts for {} images", path.display(), verdicts.len(), report.images.len());
+    Reader::new(reading, session).opened(path, piece.clone())
+}
+
+/// What becomes of each of these images.
+fn decided(path: &Path, images: &[Image], decide: &Decide<'_>) -> Result<Vec<Verdict>> {
+    let verdicts = decide(path, images)?;
+    if verdicts.len() != images.len() {
+        bail!("{}: {} verdicts for {} images", path.display(), verdicts.len(), images.len());
     }
-    change.images = report.images.iter().zip(&verdicts).map(|(image, verdict)| of_image(image, verdict)).collect();
+    Ok(verdicts)
+}
+
+/// The new bytes of the file `piece` that `report` describes, with `verdicts` for its images; none where they are the old ones.
+fn carried_out(
+    (path, piece): (&Path, &Piece),
+    report: &FileReport,
+    verdicts: &[Verdict],
+    options: &Options,
+    change: &mut Change,
+    spool: &mut Spool,
+) -> Result<Option<Rope>> {
+    change.images = report.images.iter().zip(verdicts).map(|(image, verdict)| of_image(image, verdict)).collect();
     if let Some(error) = report.errors.first() {
         bail!("{error}");
     }
     if !options.levels.repack && verdicts.iter().all(Verdict::is_keep) {
         return Ok(None);
     }
-    let edited = edit((path, piece), &report, &verdicts, options.levels, spool)?;
+    let edited = edit((path, piece), report, verdicts, options.levels, spool)?;
     change.emptied = edited.emptied;
     Ok(edited.bytes)
 }

@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use crate::contents::report::{FileReport, Image};
+use crate::contents::report::Image;
 use crate::edit::Verdict;
 use crate::edit::files::{Change, Options, change};
 use crate::model::OffloadKinds;
@@ -60,7 +60,7 @@ pub(crate) fn prune(files: &[PathBuf], patterns: &Patterns, options: &Options, s
             Verdict::Drop
         }
     };
-    let decide = |report: &FileReport| Ok(report.images.iter().map(verdict).collect());
+    let decide = |_: &Path, images: &[Image]| Ok(images.iter().map(verdict).collect());
     let changes = change(files, options, session, &decide)?;
     let unused = all.iter().zip(&used).filter(|(_, used)| !used.load(Ordering::Relaxed));
     Ok(Pruned { changes, unused: unused.map(|(selector, _)| selector.to_string()).collect() })

@@ -1,10 +1,10 @@
 //! What is compressed in a file is compressed anew, at another level.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use crate::contents::report::FileReport;
+use crate::contents::report::Image;
 use crate::edit::files::{Change, Options, change};
 use crate::edit::{Levels, Verdict};
 use crate::sys::session::Session;
@@ -15,6 +15,6 @@ use crate::sys::session::Session;
 /// The places of the new files cannot be, or a signal. What is wrong with one file is in its change.
 pub(crate) fn recompress(files: &[PathBuf], level: i32, options: &Options, session: &Session) -> Result<Vec<Change>> {
     let options = Options { levels: Levels { level: Some(level), repack: true, sort: true }, ..options.clone() };
-    let keep = |report: &FileReport| Ok(vec![Verdict::Keep; report.images.len()]);
+    let keep = |_: &Path, images: &[Image]| Ok(vec![Verdict::Keep; images.len()]);
     change(files, &options, session, &keep)
 }

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::contents::report::{FileReport, Image};
+use crate::contents::report::Image;
 use crate::contents::{self, Reader};
 use crate::edit::Verdict;
-use crate::edit::files::{Change, Options, change};
+use crate::edit::files::{Change, Options, To, change};
 use crate::io::piece::Piece;
 use crate::sys::session::Session;
 use crate::target::Target;
@@ -15,32 +15,47 @@ use crate::target::Target;
 /// A new image.
 #[derive(Debug, Clone)]
 pub(crate) struct NewImage {
-    /// The number of the image that it replaces, as `inspect` has it.
+    /// Which file of a folder the image that it replaces is in: its path, or its path below the folder.
+    pub file: Option<PathBuf>,
+    /// The number of the image that it replaces, as `inspect` has it for the file.
     pub index: usize,
     /// The file with its bytes.
     pub path: PathBuf,
 }
 
-/// Puts the images into the file `path`.
+/// A new image that has been opened.
+struct Opened<'i> {
+    new: &'i NewImage,
+    piece: Piece,
+    /// The file that it goes into.
+    file: PathBuf,
+}
+
+/// Puts the images into the file `path`, or into files of the folder `path`.
 ///
 /// # Errors
-/// An image cannot be read, or there is no image of its number. What is wrong with the file is in its change.
+/// An image cannot be read, is given twice, or belongs to a file that is not there. What is wrong with a file, such as that it has no
+/// image of a number, is in its change.
 pub(crate) fn replace(path: &Path, images: &[NewImage], options: &Options, session: &Session) -> Result<Vec<Change>> {
-    let mut opened = Vec::new();
-    for (number, image) in images.iter().enumerate() {
-        if images.iter().take(number).any(|other| other.index == image.index) {
-            bail!("--image {} is given twice", image.index);
+    let is_folder = path.is_dir();
+    let mut opened: Vec<Opened<'_>> = Vec::new();
+    for new in images {
+        let file = if is_folder { file_below(path, new, options)? } else { file_itself(path, new)? };
+        if opened.iter().any(|other| other.new.index == new.index && other.file == file) {
+            let of = new.file.as_ref().map(|file| format!("{}:", file.display())).unwrap_or_default();
+            bail!("--image {of}{} is given twice", new.index);
         }
-        let piece = Piece::try_open(&image.path).with_context(|| image.path.display().to_string())?;
-        opened.push((image, piece));
+        let piece = Piece::try_open(&new.path).with_context(|| new.path.display().to_string())?;
+        opened.push(Opened { new, piece, file });
     }
-    let decide = |report: &FileReport| {
-        let mut verdicts = vec![Verdict::Keep; report.images.len()];
-        for (new, piece) in &opened {
-            let count = report.images.len();
-            let old = report.images.get(new.index).zip(verdicts.get_mut(new.index));
+    let decide = |file: &Path, images: &[Image]| {
+        let real = if is_folder { real(file)? } else { path.to_owned() };
+        let mut verdicts = vec![Verdict::Keep; images.len()];
+        for Opened { new, piece, .. } in opened.iter().filter(|one| one.file == real) {
+            let count = images.len();
+            let old = images.get(new.index).zip(verdicts.get_mut(new.index));
             let (old, verdict) =
-                old.with_context(|| format!("{}: there is no image {}: it has {count}", path.display(), new.index))?;
+                old.with_context(|| format!("{}: there is no image {}: it has {count}", file.display(), new.index))?;
             if !options.force {
                 check(old, new, piece, session)?;
             }
@@ -48,7 +63,47 @@ pub(crate) fn replace(path: &Path, images: &[NewImage], options: &Options, sessi
         }
         Ok(verdicts)
     };
-    change(std::slice::from_ref(&path.to_path_buf()), options, session, &decide)
+    // In place, no other file of a folder is of interest.
+    let mut files = vec![path.to_owned()];
+    if is_folder && options.to == To::InPlace {
+        files = opened.iter().map(|one| one.file.clone()).collect();
+        files.sort();
+        files.dedup();
+    }
+    change(&files, options, session, &decide)
+}
+
+/// The file of the folder that a new image goes into.
+fn file_below(folder: &Path, new: &NewImage, options: &Options) -> Result<PathBuf> {
+    let place = folder.display();
+    let number = new.index;
+    let named = new.file.as_ref().with_context(|| {
+        format!(
+            "{place}: is a folder, and image {number} may be one of any file in it: --image FILE:{number}=IMAGE says of which"
+        )
+    })?;
+    let found = [folder.join(named), named.clone()].into_iter().find(|file| file.is_file());
+    let file = real(&found.with_context(|| format!("{}: there is no such file in {place}", named.display()))?)?;
+    // Of a folder that is copied, links are links again.
+    if options.to != To::InPlace && !file.starts_with(real(folder)?) {
+        bail!("{}: is not in {place}, so that it does not go to the folder of -d", named.display());
+    }
+    Ok(file)
+}
+
+/// The file that is given, which a new image may name once more.
+fn file_itself(path: &Path, new: &NewImage) -> Result<PathBuf> {
+    let is_other = |file: &PathBuf| !matches!((real(file), real(path)), (Ok(one), Ok(other)) if one == other);
+    if let Some(file) = new.file.as_ref().filter(|file| is_other(file)) {
+        let path = path.display();
+        bail!("{}: is not {path}: number the images of that as `offld inspect {path}` does", file.display());
+    }
+    Ok(path.to_owned())
+}
+
+/// The path without links.
+fn real(path: &Path) -> Result<PathBuf> {
+    path.canonicalize().with_context(|| path.display().to_string())
 }
 
 /// That an image may be in the place of another one: it is of the same format and, where its bytes tell, for the same device.

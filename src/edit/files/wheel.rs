@@ -2,7 +2,7 @@
 //! and sizes, and every other byte stays.
 
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use base64::Engine;
@@ -10,11 +10,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
-use super::{Change, Decide, ImageChange, Options, edited};
-use crate::contents::report::FileReport;
+use super::{Change, Decide, ImageChange, Options, carried_out, decided, looked_into};
+use crate::contents::report::{FileReport, Image};
 use crate::contents::what::{START, may_have_device_code};
 use crate::edit::{Levels, Verdict};
-use crate::formats::archive::ArchiveFault;
 use crate::formats::compose::Part;
 use crate::formats::zip::resize::{NewContents, plan};
 use crate::formats::zip::{ZipFile, ZipMember, ZipMethod, is_zip};
@@ -41,6 +40,7 @@ struct Packed {
 }
 
 /// What became of a member.
+#[derive(Default)]
 struct Done {
     images: Vec<ImageChange>,
     emptied: Vec<String>,
@@ -60,14 +60,17 @@ pub(super) fn edit(
     decide: &Decide<'_>,
     change: &mut Change,
 ) -> Result<Option<Rope>> {
-    let told = |fault: ArchiveFault| anyhow!(fault.in_archive(&path.display()));
-    let zip = ZipFile::read(piece.bytes()).map_err(told)?;
-    let members: Vec<ZipMember<'_>> = zip.members().collect::<Result<_, _>>().map_err(told)?;
-    let each = |member: &ZipMember<'_>| {
-        let done = one(path, piece, member, options, session, decide);
-        done.with_context(|| format!("{}({})", path.display(), member.shown_name()))
+    let zip = opened(path, piece)?;
+    let members = members(path, &zip)?;
+    let within = |member: &ZipMember<'_>| format!("{}({})", path.display(), member.shown_name());
+    let look = |member| looked_at(path, piece, member, options, session).with_context(|| within(member));
+    let mut looked: Vec<Option<Looked>> = members.par_iter().map(look).collect::<Result<_>>()?;
+    let verdicts = decided_together(path, &members, &mut looked, decide)?;
+    let each = |((member, looked), verdicts): ((&ZipMember<'_>, Option<Looked>), Vec<Verdict>)| {
+        let Some(looked) = looked else { return Ok(Done::default()) };
+        one(member, &looked, &verdicts, options, session).with_context(|| within(member))
     };
-    let done: Vec<Done> = members.par_iter().map(each).collect::<Result<_>>()?;
+    let done: Vec<Done> = members.par_iter().zip(looked).zip(verdicts).map(each).collect::<Result<_>>()?;
     let mut all = Vec::new();
     for Done { images, emptied, packed } in done {
         change.images.extend(images);
@@ -77,17 +80,50 @@ pub(super) fn edit(
     if all.is_empty() {
         return Ok(None);
     }
+    if !options.force {
+        check_unsigned(path, &members, " (--force changes it)")?;
+    }
+    Ok(Some(put_together((path, piece), &members, all, session)?))
+}
+
+/// The zip file `piece`, which is at `path`.
+///
+/// # Errors
+/// It is damaged.
+fn opened<'p>(path: &Path, piece: &'p Piece) -> Result<ZipFile<'p>> {
+    ZipFile::read(piece.bytes()).map_err(|fault| anyhow!(fault.in_archive(&path.display())))
+}
+
+/// The members of the zip file at `path`, in the order of its directory.
+///
+/// # Errors
+/// It is damaged.
+fn members<'z>(path: &Path, zip: &'z ZipFile<'_>) -> Result<Vec<ZipMember<'z>>> {
+    zip.members().collect::<Result<_, _>>().map_err(|fault| anyhow!(fault.in_archive(&path.display())))
+}
+
+/// That the wheel at `path`, which is to change, is not signed. `remedy` says what could be done.
+fn check_unsigned(path: &Path, members: &[ZipMember<'_>], remedy: &str) -> Result<()> {
+    let is_signature =
+        |member: &&ZipMember<'_>| member.name.ends_with(b".dist-info/RECORD.jws") || member.name.ends_with(b"RECORD.p7s");
+    match members.iter().find(is_signature) {
+        Some(signature) => {
+            let (path, name) = (path.display(), signature.shown_name());
+            bail!("{path}: it is signed by `{name}`, and no signature is right after a change{remedy}")
+        }
+        None => Ok(()),
+    }
+}
+
+/// The zip file with what has been packed anew in the places of the old members.
+fn put_together(
+    (path, piece): (&Path, &Piece),
+    members: &[ZipMember<'_>],
+    mut all: Vec<Packed>,
+    session: &Session,
+) -> Result<Rope> {
     for record in members.iter().filter(|member| is_record(member.name)) {
         all.extend(new_record(piece, record, &all, session)?);
-    }
-    let is_signed =
-        |member: &&ZipMember<'_>| member.name.ends_with(b".dist-info/RECORD.jws") || member.name.ends_with(b"RECORD.p7s");
-    if let Some(signature) = members.iter().find(is_signed).filter(|_| !options.force) {
-        bail!(
-            "{}: it is signed by `{}`, and no signature is right after a change (--force changes it)",
-            path.display(),
-            signature.shown_name()
-        );
     }
     let contents: Vec<NewContents> = all.iter().map(|packed| packed.contents).collect();
     let mut bytes: Vec<Option<Rope>> = all.into_iter().map(|packed| Some(packed.bytes)).collect();
@@ -102,32 +138,68 @@ pub(super) fn edit(
             Part::Zeros(count) => rope.push_zeros(count),
         }
     }
-    Ok(Some(rope))
+    Ok(rope)
 }
 
-fn one(
-    path: &Path,
-    zip: &Piece,
-    member: &ZipMember<'_>,
-    options: &Options,
-    session: &Session,
-    decide: &Decide<'_>,
-) -> Result<Done> {
+/// A member that may have device code, and what is in it.
+struct Looked {
+    name: PathBuf,
+    report: FileReport,
+    /// Its contents; none where there are no images in it. There may be more such members than files can be open at once.
+    piece: Option<Piece>,
+}
+
+/// Looks into a member; none where it has no device code by how it begins.
+fn looked_at(path: &Path, zip: &Piece, member: &ZipMember<'_>, options: &Options, session: &Session) -> Result<Option<Looked>> {
     session.signals.check()?;
-    let mut done = Done { images: Vec::new(), emptied: Vec::new(), packed: None };
     if !may_have_device_code(&start_of_zip_member(zip, member, START)?) {
-        return Ok(done);
+        return Ok(None);
     }
     let piece = zip_member(zip, member)?.as_file();
     let name = path.join(member.path().with_context(|| "the name of the member leads out of the zip file")?);
+    let report = looked_into(&name, &piece, options, session);
+    let piece = Some(piece).filter(|_| !report.images.is_empty());
+    Ok(Some(Looked { name, report, piece }))
+}
+
+/// What becomes of the images of each member. It is decided once for all of them, which are numbered through and know their members.
+fn decided_together(
+    path: &Path,
+    members: &[ZipMember<'_>],
+    looked: &mut [Option<Looked>],
+    decide: &Decide<'_>,
+) -> Result<Vec<Vec<Verdict>>> {
+    let (mut all, mut counts) = (Vec::new(), Vec::new());
+    for (member, looked) in members.iter().zip(looked.iter_mut()) {
+        let images = looked.as_mut().map(|looked| std::mem::take(&mut looked.report.images)).unwrap_or_default();
+        counts.push(images.len());
+        for mut image in images {
+            image.index = all.len();
+            image.members.insert(0, member.shown_name());
+            all.push(image);
+        }
+    }
+    let mut verdicts = decided(path, &all, decide)?.into_iter();
+    let mut all = all.into_iter();
+    for (looked, count) in looked.iter_mut().zip(&counts) {
+        let images = all.by_ref().take(*count);
+        if let Some(looked) = looked {
+            looked.report.images = images.collect();
+        }
+    }
+    Ok(counts.into_iter().map(|count| verdicts.by_ref().take(count).collect()).collect())
+}
+
+fn one(member: &ZipMember<'_>, looked: &Looked, verdicts: &[Verdict], options: &Options, session: &Session) -> Result<Done> {
+    session.signals.check()?;
+    let piece = match &looked.piece {
+        Some(piece) => piece.clone(),
+        None => return looked.report.errors.first().map_or(Ok(Done::default()), |error| bail!("{error}")),
+    };
     let mut spool = Spool::new(session);
     let mut change = Change::of(String::new(), piece.size());
-    let bytes = edited(&name, &piece, options, session, decide, &mut change, &mut spool)?;
-    done.images = change.images;
-    for image in &mut done.images {
-        image.members.insert(0, member.shown_name());
-    }
-    done.emptied = change.emptied;
+    let bytes = carried_out((&looked.name, &piece), &looked.report, verdicts, options, &mut change, &mut spool)?;
+    let mut done = Done { images: change.images, emptied: change.emptied, packed: None };
     // Who wants streams that can be made again wants those of members as well.
     let anew = options.levels.repack && member.method != ZipMethod::Stored && !done.images.is_empty();
     if let Some(bytes) = bytes.or_else(|| anew.then(|| piece.clone().into())) {
@@ -239,6 +311,6 @@ pub(crate) fn repacked(path: &Path, piece: &Piece, levels: Levels, session: &Ses
     let (dry_run, force, allow_empty) = (true, true, true);
     let (new_build_id, digests, image_bytes) = (false, false, false);
     let options = Options { to, dry_run, force, allow_empty, new_build_id, levels, digests, image_bytes };
-    let keep = |report: &FileReport| Ok(vec![Verdict::Keep; report.images.len()]);
+    let keep = |_: &Path, images: &[Image]| Ok(vec![Verdict::Keep; images.len()]);
     edit(path, piece, &options, session, &keep, &mut Change::of(String::new(), piece.size()))
 }

@@ -12,6 +12,7 @@ mod replace;
 mod split;
 mod strip_device;
 mod sycl;
+mod wheels;
 
 use std::path::Path;
 
@@ -33,6 +34,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         coff::trials(),
         nvcc::trials(),
         releases::trials(),
+        wheels::trials(),
     ]
     .into_iter()
     .flatten()
