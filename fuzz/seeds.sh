@@ -233,8 +233,23 @@ tagged readers c.bc c.bc '\x0a'
 
 # ---- the engine that changes files: what becomes of the images, in turn, and a file -------------------------------------------------
 
+# Finished programs: what LLVM's tool registers, linked as small as it gets.
+small=(-z max-page-size=512 -z common-page-size=512 -z noseparate-code -z norelro --unresolved-symbols=ignore-all --no-rosegment)
+for image in a b; do
+    "$llvm/llvm-offload-binary" -o $image.img "--image=file=$image,triple=amdgcn-amd-amdhsa,arch=gfx90$image,kind=openmp"
+done
+registered() { # NAME KIND FILE…
+    "$llvm/llvm-offload-wrapper" --kind="$2" --triple=x86_64-unknown-linux-gnu "${@:3}" -o "$1.bc"
+    "$llvm/clang" -Wno-override-module -c -fPIC "$1.bc" -o "$1.o"
+    "$llvm/ld.lld" "${small[@]}" -shared "$1.o" -o "$1.so"
+    "$llvm/ld.lld" "${small[@]}" -z pack-relative-relocs -pie -e 0 "$1.o" -o "$1.relr"
+    "$llvm/ld.lld" "${small[@]}" -e 0 "$1.o" -o "$1.exe"
+}
+registered openmp openmp a.img b.img
+registered hip hip plain.bc
+
 for fates in '\x00\x01' '\x01\x00' '\x02\x00' '\x02\x01'; do
-    for file in fat.o omp.o c.obj c.so plain.bc hip.hipfb both.bc v3.bc three.bin v3-zlib.bin text.ii bundles.a; do
-        tagged edit "$file.${fates//\\x0/}" $file "$fates$fates$fates$fates"
+    for file in {openmp,hip}.{so,relr,exe} fat.o omp.o c.obj plain.bc hip.hipfb both.bc v3.bc three.bin v3-zlib.bin text.ii bundles.a; do
+        tagged edit $file "$file.${fates//\\x0/}" "$fates$fates$fates$fates"
     done
 done
