@@ -19,6 +19,7 @@ pub(crate) mod places;
 mod pointers;
 pub(crate) mod recipe;
 mod rewriter;
+mod room;
 pub(crate) mod trial;
 
 use std::ops::Range;

@@ -9,6 +9,7 @@ use object::elf;
 use super::blocks::{Block, lay_out};
 use super::pointers::{self, NewSection};
 use super::rewriter::{Rewriter, Spot};
+use super::room;
 use super::{Changed, Outcome};
 use crate::contents::objects::{DeviceSection, Holds, device_sections};
 use crate::contents::what::is_container;
@@ -16,7 +17,7 @@ use crate::formats::elf::edit;
 use crate::formats::elf::edit::{Edit, SectionView};
 use crate::formats::elf::raw::FileHeader;
 use crate::io::piece::{Piece, Spool};
-use crate::io::resize::{Patch, Replacement, addresses_with, resize, resize_coff, resize_with};
+use crate::io::resize::{Patch, Replacement, resize, resize_coff, resize_with};
 use crate::io::rope::Rope;
 use crate::registration::read::{self, Registered};
 
@@ -205,18 +206,18 @@ impl Rewriter<'_> {
             }
             new.push(NewSection { offset: section.offset, size: section.size, index: section.index, address: 0, changed: laid });
         }
-        let sizes: Vec<(usize, u64)> = new.iter().map(|section| (section.index, section.changed.bytes.size())).collect();
-        let (addresses, _) = addresses_with(&spot.piece, &sizes, 0, &movable).with_context(place)?;
-        for (section, address) in new.iter_mut().zip(addresses) {
-            section.address = address;
-        }
-        let patches: Vec<Patch> = pointers::patches(data, &registered, &new, &mut |what| {
+        let placed = room::place(&spot.piece, &mut new, 0, &movable, self.spool).with_context(place)?;
+        let (file, registered) = match placed.piece {
+            Some(larger) => (larger.clone(), read::read(larger.bytes()).with_context(place)?),
+            None => (spot.piece.clone(), registered),
+        };
+        let patches: Vec<Patch> = pointers::patches(file.bytes(), &registered, &new, &mut |what| {
             self.emptied.push(format!("{}: {what}", spot.place));
         })
         .with_context(place)?;
         let replacement = |section: NewSection| Replacement { section: section.index, contents: section.changed.bytes };
         let new = new.into_iter().map(replacement).collect();
-        let bytes = resize_with(&spot.piece, new, patches, &[], &movable).with_context(place)?;
+        let bytes = resize_with(&file, new, patches, &[], &movable).with_context(place)?;
         Ok(Outcome::New(Changed::from(bytes)))
     }
 }

@@ -4,6 +4,7 @@ use super::piece::Piece;
 use super::rope::Rope;
 use crate::error::Malformed;
 use crate::formats::coff;
+pub(crate) use crate::formats::elf::resize::NO_ROOM;
 pub use crate::formats::elf::resize::Patch;
 use crate::formats::elf::resize::{self, NewSize, Part, plan};
 
@@ -18,7 +19,7 @@ pub struct Replacement {
 
 /// The ELF file `file` with other contents in some sections and `patches` made. Contents may have any size. In programs and shared
 /// libraries addresses stay, and whole pages of the file that are no longer needed are taken out of it; contents that do not fit
-/// where they are move behind everything that is loaded, to the address that `addresses_with_pointers` tells.
+/// where they are move behind everything that is loaded, to the address that `addresses_with` tells.
 ///
 /// Symbols that point behind the new end of a section get its start and the size 0; relocations are the caller's to change.
 ///
@@ -31,7 +32,7 @@ pub fn resize(file: &Piece, replacements: Vec<Replacement>, patches: Vec<Patch>)
 }
 
 /// As `resize`, and a program or shared library gets an array of `pointers` behind everything that is loaded, at the address that
-/// `addresses_with_pointers` tells. They are addresses in the file, none of them null; the loader makes them right wherever the
+/// `addresses_with` tells. They are addresses in the file, none of them null; the loader makes them right wherever the
 /// file is loaded. The array is writable.
 ///
 /// # Errors
@@ -75,6 +76,16 @@ pub(crate) fn resize_coff(file: &Piece, replacements: Vec<Replacement>) -> Resul
     put_together(file, replacements, coff::resize::plan(file.bytes(), &sizes)?)
 }
 
+/// The program `file` with a page more in front, in which the headers of file and segments stand, and how many bytes that is: everything
+/// else is so much further back in the file, at the address where it was. None where a file can have none.
+///
+/// # Errors
+/// The file is damaged.
+pub(crate) fn with_front_page(file: &Piece) -> Result<Option<(u64, Rope)>, Malformed> {
+    let Some((page, parts)) = resize::with_front_page(file.bytes())? else { return Ok(None) };
+    Ok(Some((page, put_together(file, Vec::new(), parts)?)))
+}
+
 fn put_together(file: &Piece, replacements: Vec<Replacement>, parts: Vec<Part>) -> Result<Rope, Malformed> {
     let mut contents: Vec<Option<Rope>> = replacements.into_iter().map(|new| Some(new.contents)).collect();
     let mut rope = Rope::default();
@@ -93,23 +104,11 @@ fn put_together(file: &Piece, replacements: Vec<Replacement>, parts: Vec<Part>) 
 }
 
 /// The addresses that new contents will have in memory, for each section (its index, and the size of its new contents in bytes) of
-/// a program or shared library, all given to `resize_with_pointers` at once with as many `pointers`; and the address of these. For
-/// an object they say nothing.
+/// a program or shared library, all given to `resize_with` at once with as many `pointers`; and the address of these. The sections
+/// with the indices `movable` may begin at a later address. For an object they say nothing.
 ///
 /// # Errors
-/// As `resize_with_pointers` has them.
-pub(crate) fn addresses_with_pointers(
-    file: &Piece,
-    sizes: &[(usize, u64)],
-    pointers: usize,
-) -> Result<(Vec<u64>, u64), Malformed> {
-    addresses_with(file, sizes, pointers, &[])
-}
-
-/// As `addresses_with_pointers`, where the sections with the indices `movable` may begin at a later address.
-///
-/// # Errors
-/// As `resize_with_pointers` has them.
+/// As `resize_with` has them.
 pub(crate) fn addresses_with(
     file: &Piece,
     sizes: &[(usize, u64)],

@@ -6,6 +6,7 @@
 //!   needed are taken out of it; contents that do not fit where they are move behind everything that is loaded.
 
 mod bytes;
+mod front_page;
 mod linked;
 mod relocatable;
 mod symbols;
@@ -21,8 +22,12 @@ use super::edit::read::Object;
 use crate::error::Malformed;
 pub(crate) use crate::formats::compose::Part;
 use bytes::Bytes;
+pub(crate) use front_page::with_front_page;
 
 const NO_POINTERS: &str = "pointers cannot be added to an object";
+
+/// What is wrong where a program needs more segments than it has room for: with a page in front (`with_front_page`) it may have that.
+pub(crate) const NO_ROOM: &str = "no room for another program header";
 
 /// The size that a section is to have.
 #[derive(Debug, Clone, Copy)]

@@ -2,6 +2,7 @@
 
 mod coff;
 pub(crate) mod everywhere;
+mod fixed;
 mod kills;
 mod ledgers;
 mod merge;
@@ -32,6 +33,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         kills::trials(),
         merge::trials(),
         coff::trials(),
+        fixed::trials(),
         nvcc::trials(),
         releases::trials(),
         wheels::trials(),

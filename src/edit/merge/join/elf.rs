@@ -13,9 +13,10 @@ use crate::contents::objects::{DeviceSection, Holds, device_sections};
 use crate::contents::what::is_container;
 use crate::edit::Changed;
 use crate::edit::pointers::{self, NewSection};
+use crate::edit::room;
 use crate::formats::elf::raw::FileHeader;
-use crate::io::piece::Piece;
-use crate::io::resize::{Patch, Replacement, addresses_with_pointers, resize, resize_with_pointers};
+use crate::io::piece::{Piece, Spool};
+use crate::io::resize::{Patch, Replacement, resize, resize_with_pointers};
 use crate::io::rope::Rope;
 use crate::registration::read::{self, Descriptor, Registered};
 
@@ -45,7 +46,7 @@ impl Joiner<'_> {
             return Ok(Outcome::Same);
         }
         let (_, header) = FileHeader::read(base.piece.bytes()).with_context(|| base.place.clone())?;
-        if header.kind == elf::ET_REL { object(base, growing) } else { program(spots, growing) }
+        if header.kind == elf::ET_REL { object(base, growing) } else { program(spots, growing, self.spool) }
     }
 
     /// What becomes of a section; none where it stays as it is.
@@ -133,7 +134,7 @@ fn object(base: &Spot, growing: Vec<Growing>) -> Result<Outcome> {
 }
 
 /// A program or shared library.
-fn program(spots: &Spots, growing: Vec<Growing>) -> Result<Outcome> {
+fn program(spots: &Spots, growing: Vec<Growing>, spool: &mut Spool) -> Result<Outcome> {
     let base = spots.base()?;
     let place = || base.place.clone();
     let registered = spots.all.iter().map(|spot| read::read(spot.piece.bytes()).with_context(|| spot.place.clone()));
@@ -157,35 +158,40 @@ fn program(spots: &Spots, growing: Vec<Growing>) -> Result<Outcome> {
         grown.push(Grown { sections, placed });
     }
     let tables = tables(&registered, &grown).with_context(place)?;
-    let words = tables.iter().filter(|table| table.is_new()).map(|table| 4 * table.rows.len()).sum();
-    let sizes: Vec<(usize, u64)> = new.iter().map(|section| (section.index, section.changed.bytes.size())).collect();
-    let (at, array) = addresses_with_pointers(&base.piece, &sizes, words).with_context(place)?;
-    for (section, address) in new.iter_mut().zip(at) {
-        section.address = address;
-    }
-    let bytes = with_pointers(&base.piece, first, new, &tables, array).with_context(place)?;
+    let words = tables.iter().filter(|table| table.is_new(first)).map(|table| 4 * table.rows.len()).sum();
+    let placed = room::place(&base.piece, &mut new, words, &[], spool).with_context(place)?;
+    let bytes = match placed.piece {
+        Some(larger) => {
+            let first = read::read(larger.bytes()).with_context(place)?;
+            with_pointers(&larger, &first, new, &tables, placed.array)
+        }
+        None => with_pointers(&base.piece, first, new, &tables, placed.array),
+    };
+    let bytes = bytes.with_context(place)?;
     Ok(Outcome::New(Changed::from(bytes)))
 }
 
 /// The program `base` with new sections, and with its pointers to what is in them. Tables that have no room for all their rows are put
 /// together at the address `array`.
-fn with_pointers(base: &Piece, first: &Registered, new: Vec<NewSection>, tables: &[Table<'_>], array: u64) -> Result<Rope> {
+fn with_pointers(base: &Piece, first: &Registered, new: Vec<NewSection>, tables: &[Table], array: u64) -> Result<Rope> {
     let data = base.bytes();
     let word = if FileHeader::read(data)?.0.is_64 { 8 } else { 4 };
     let (mut patches, mut words): (Vec<Patch>, Vec<u64>) = (Vec::new(), Vec::new());
     for table in tables {
         let ends = table.rows.iter().map(|row| row.ends(&new)).collect::<Option<Vec<_>>>().context("a row of no section")?;
-        if table.is_new() {
+        let descriptor = table.descriptor(first).context("a table of no descriptor")?;
+        if table.is_new(first) {
             let at = array.wrapping_add(word * words.len() as u64);
-            let (own, rows) = pointers::new_table(data, table.descriptor, &ends, at)?;
+            let (own, rows) = pointers::new_table(data, descriptor, &ends, at)?;
             patches.extend(own);
             words.extend(rows);
         } else {
-            patches.extend(pointers::table(data, table.descriptor, &ends)?);
+            patches.extend(pointers::table(data, descriptor, &ends)?);
         }
     }
-    let is_done = |descriptor: &&Descriptor| tables.iter().any(|table| table.descriptor.offset == descriptor.offset);
-    let others = first.descriptors.iter().filter(|descriptor| !is_done(descriptor)).cloned().collect();
+    let is_done = |number: usize| tables.iter().any(|table| table.number == number);
+    let others = first.descriptors.iter().enumerate().filter(|(number, _)| !is_done(*number));
+    let others = others.map(|(_, descriptor)| descriptor.clone()).collect();
     let others = Registered { descriptors: others, ..first.clone() };
     patches.extend(pointers::patches(data, &others, &new, &mut |_| {})?);
     let replacement = |section: NewSection| Replacement { section: section.index, contents: section.changed.bytes };
@@ -193,8 +199,9 @@ fn with_pointers(base: &Piece, first: &Registered, new: Vec<NewSection>, tables:
 }
 
 /// A table of OpenMP's that gets more rows.
-struct Table<'r> {
-    descriptor: &'r Descriptor,
+struct Table {
+    /// Which of the program's descriptors has it.
+    number: usize,
     rows: Vec<TableRow>,
 }
 
@@ -216,15 +223,20 @@ impl TableRow {
     }
 }
 
-impl Table<'_> {
+impl Table {
+    /// Its descriptor among those that the program registers.
+    fn descriptor<'r>(&self, registered: &'r Registered) -> Option<&'r Descriptor> {
+        registered.descriptors.get(self.number)
+    }
+
     /// Whether the rows do not fit into the table that is there.
-    fn is_new(&self) -> bool {
-        self.rows.len() > pointers::room(self.descriptor)
+    fn is_new(&self, registered: &Registered) -> bool {
+        self.rows.len() > self.descriptor(registered).map_or(0, pointers::room)
     }
 }
 
 /// The tables that get rows for images of other builds.
-fn tables<'r>(registered: &'r [Registered], grown: &[Grown]) -> Result<Vec<Table<'r>>> {
+fn tables(registered: &[Registered], grown: &[Grown]) -> Result<Vec<Table>> {
     let mut tables = Vec::new();
     for (number, descriptor) in registered.first().map_or(&[][..], |first| &first.descriptors).iter().enumerate() {
         let of_builds = registered.iter().map(|found| found.descriptors.get(number)).collect::<Option<Vec<_>>>();
@@ -237,7 +249,7 @@ fn tables<'r>(registered: &'r [Registered], grown: &[Grown]) -> Result<Vec<Table
         if own != descriptor.images.len() {
             bail!("OpenMP's descriptor at {:#x} has images in several sections, and these cannot be merged", descriptor.offset);
         }
-        tables.push(Table { descriptor, rows });
+        tables.push(Table { number, rows });
     }
     Ok(tables)
 }

@@ -13,7 +13,7 @@ mod segments;
 use object::elf;
 
 use super::bytes::Bytes;
-use super::{NewSize, Part, Sizes};
+use super::{NO_ROOM, NewSize, Part, Sizes};
 use crate::error::Malformed;
 use crate::formats::elf::edit::read::Object;
 use arrange::{Guest, Guests, Wanted, arrange};
@@ -21,7 +21,7 @@ use blocks::{Block, Front, blocks, front};
 use changes::{Change, changes};
 use headers::Layout;
 use pointers::{Pointers, filled};
-use segments::Linked;
+pub(super) use segments::{Linked, PAGE};
 
 /// The parts of the new file, with an array of `pointers`.
 pub(super) fn lay_out(
@@ -109,7 +109,7 @@ fn lay_out_linked(linked: &Linked<'_>, array: &Pointers) -> Result<Layout, Malfo
             }
         }
     }
-    Err(Malformed::new("no room for another program header", linked.object.head.phoff))
+    Err(Malformed::new(NO_ROOM, linked.object.head.phoff))
 }
 
 /// Fills in where blocks are.

@@ -10,7 +10,7 @@ use crate::formats::elf::raw::{Record, SectionHeader};
 use crate::formats::elf::resize::{overlap, range};
 
 /// The smallest page of any system, in bytes.
-pub(super) const PAGE: u64 = 4096;
+pub(in crate::formats::elf::resize) const PAGE: u64 = 4096;
 /// The largest alignment of contents that are moved: what is written to align them counts to the size of the file.
 const LARGEST_ALIGN: u64 = 1 << 24;
 /// What unloaded bytes are aligned to, at least.
@@ -26,7 +26,7 @@ pub(super) struct Dynamic {
 }
 
 /// A linked file.
-pub(super) struct Linked<'a> {
+pub(in crate::formats::elf::resize) struct Linked<'a> {
     pub object: &'a Object<'a>,
     /// All program headers. Those of loaded segments ascend and do not overlap in memory, and their bytes are in the file.
     pub segments: Vec<ProgramHeader>,
@@ -34,7 +34,7 @@ pub(super) struct Linked<'a> {
 
 impl<'a> Linked<'a> {
     /// Reads the program headers of the file `data`.
-    pub(super) fn read(object: &'a Object<'a>, data: &[u8]) -> Result<Self, Malformed> {
+    pub(in crate::formats::elf::resize) fn read(object: &'a Object<'a>, data: &[u8]) -> Result<Self, Malformed> {
         let head = &object.head;
         if !matches!(head.kind, elf::ET_EXEC | elf::ET_DYN) {
             return Err(Malformed::new("neither an object nor a program nor a shared library", 16));
@@ -74,7 +74,7 @@ impl<'a> Linked<'a> {
     }
 
     /// The segments that are loaded, with their indices.
-    pub(super) fn loads(&self) -> impl Iterator<Item = (usize, &ProgramHeader)> {
+    pub(in crate::formats::elf::resize) fn loads(&self) -> impl Iterator<Item = (usize, &ProgramHeader)> {
         self.segments.iter().enumerate().filter(|(_, segment)| segment.kind == elf::PT_LOAD)
     }
 
