@@ -56,7 +56,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("tools::bundler", "error formats io model sys"),
     ("tools::check", "contents model registration sys target"),
     ("tools::inspect", "contents formats io model sys"),
-    ("tools::merge", "contents edit error io model sys"),
+    ("tools::merge", "contents edit error formats io model sys"),
     ("tools::packager", "formats io model sys target"),
     ("tools::prune", "contents edit model sys target"),
     ("tools::recompress", "contents edit sys"),

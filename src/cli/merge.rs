@@ -18,7 +18,8 @@ use crate::model::printable;
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::{self, Shell};
 use crate::sys::threads;
-use crate::tools::merge::builds::{Outcome, merge};
+use crate::tools::merge::builds::{Merged, Outcome, merge};
+use crate::tools::merge::folders;
 use crate::tools::merge::parts::{Job, is_host_part, is_part, join, name_of};
 
 /// The exit status where a file could not be put together.
@@ -28,19 +29,22 @@ const FAILED: u8 = 2;
 pub(super) const AFTER_HELP: &str = "With a host part among the files, they are put together to the file that `offld split` has taken apart, byte for byte.\n\
     Without one, they are builds of one source, each compiled for other devices: the first one gets the images of all. Their host\n\
     halves must be the same, every registered kernel must be in every image, and no device may have two images that differ.\n\
-    Build all from one source tree (OpenMP), with a -cuid= of your own (HIP): docs/edit.md says what is compared.\n\n\
+    Build all from one source tree (OpenMP), with a -cuid= of your own (HIP): docs/edit.md says what is compared.\n\
+    Of wheels and folders, every file is merged with the ones of its name; what has no device code must be the same.\n\n\
     Exit status: 0, or 2 where a file could not be read or put together.\n\n\
     Examples:\n  offld merge parts/libhip.so.host parts/libhip.so.*.part -o libhip.so\n  offld merge parts -d lib\n  \
-    offld merge -o libsum.so gfx90a/libsum.so gfx942/libsum.so gfx1100/libsum.so";
+    offld merge -o libsum.so gfx90a/libsum.so gfx942/libsum.so gfx1100/libsum.so\n  \
+    offld merge -o all gfx90a/install gfx942/install\n  offld merge -o some-1.0-py3-none-linux_x86_64.whl gfx90a/some-*.whl gfx942/some-*.whl";
 
 /// The options of `offld merge`.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("place").required(true).multiple(false).args(["output", "dir"]))]
 pub(super) struct Options {
-    /// A host part and the parts of all its devices, as `offld split` makes them; or a folder of such; or builds for different devices
+    /// A host part and the parts of all its devices, as `offld split` makes them; or a folder of such; or builds for different
+    /// devices: files, wheels or folders
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Write the file here; - is stdout
+    /// Write the file here, or the folder of builds that are folders; - is stdout
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
     /// Write the files below this folder
@@ -74,7 +78,13 @@ fn open(path: &Path) -> Result<(PathBuf, Piece)> {
 /// Puts one file together of a host part and its parts, in any order.
 fn parts(files: &[PathBuf], options: &Options, session: &Session, text: &mut String) -> Result<()> {
     if let Some(folder) = files.iter().find(|path| path.is_dir()) {
-        bail!("{}: a folder is merged by itself, and to another one (-d)", folder.display());
+        if let Some(file) = files.iter().find(|path| !path.is_dir()) {
+            bail!("{} is a folder, and {} is none: folders are merged with folders", folder.display(), file.display());
+        }
+        if files.len() == 1 {
+            bail!("{}: a folder with parts is merged to another one (-d), and of builds there must be several", folder.display());
+        }
+        return build_folders(files, options, session, text);
     }
     let mut opened = files.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
     let Some(host) = opened.iter().position(|(_, piece)| is_host_part(piece)) else {
@@ -104,21 +114,46 @@ fn builds(files: &[(PathBuf, Piece)], options: &Options, session: &Session, text
     let mut spool = Spool::new(session);
     let merged = match merge(files, &mut spool, session)? {
         Outcome::Merged(merged) => merged,
-        Outcome::Refused(reasons) => {
-            reasons.iter().for_each(|reason| session.shell.error(reason));
-            return Err(Silent { status: FAILED }.into());
-        }
+        Outcome::Refused(reasons) => return Err(refused(&reasons, session)),
     };
     if let Some(dir) = &options.dir {
         fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
     }
     copy_checked(first, &merged.bytes, &place, session, &|piece| merged.check(&place, piece, session))?;
     if place != Path::new("-") {
-        let name = place.display().to_string();
-        let devices: Vec<_> = merged.devices.iter().map(|device| printable(device)).collect();
-        let count = merged.count;
-        text.push_str(&format!("{}: {} builds merged, {count} images: {}\n", printable(&name), files.len(), devices.join(", ")));
+        text.push_str(&line(&place, files.len(), &merged));
     }
+    Ok(())
+}
+
+/// What became of builds that are one file now.
+fn line(place: &Path, builds: usize, merged: &Merged) -> String {
+    let devices: Vec<_> = merged.devices.iter().map(|device| printable(device)).collect();
+    let (name, count, devices) = (place.display().to_string(), merged.count, devices.join(", "));
+    format!("{}: {builds} builds merged, {count} images: {devices}\n", printable(&name))
+}
+
+/// Says why builds cannot be merged.
+fn refused(reasons: &[String], session: &Session) -> anyhow::Error {
+    reasons.iter().for_each(|reason| session.shell.error(reason));
+    Silent { status: FAILED }.into()
+}
+
+/// Merges folders with whole builds.
+fn build_folders(folders: &[PathBuf], options: &Options, session: &Session, text: &mut String) -> Result<()> {
+    let Some(to) = options.output.as_ref().or(options.dir.as_ref()).filter(|to| *to != Path::new("-")) else {
+        bail!("folders are merged to a folder, and not to stdout");
+    };
+    let folder = match folders::merge(folders, session)? {
+        Ok(folder) => folder,
+        Err(reasons) => return Err(refused(&reasons, session)),
+    };
+    let all = folder.write(to, session)?;
+    let merged: Vec<_> = all.iter().filter_map(|file| Some((&file.place, file.merged.as_ref()?))).collect();
+    text.extend(merged.iter().map(|(place, merged)| line(place, folders.len(), merged)));
+    let name = to.display().to_string();
+    let (name, builds, some, count) = (printable(&name), folders.len(), merged.len(), all.len());
+    text.push_str(&format!("{name}: {builds} builds merged, {some} of {count} files have images of several\n"));
     Ok(())
 }
 

@@ -23,7 +23,7 @@ use crate::io::rope::Rope;
 use crate::sys::progress::Meter;
 use crate::sys::session::Session;
 use crate::sys::threads;
-pub(crate) use place::{To, tree};
+pub(crate) use place::{Entry, To, entries, tree};
 
 /// How files are changed.
 #[derive(Debug, Clone)]

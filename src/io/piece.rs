@@ -32,6 +32,8 @@ use crate::sys::signals::Signals;
 
 /// Pieces up to this size are read through the map: that costs less than copying does.
 const SMALL: u64 = 64 << 10;
+/// How much of two pieces is compared before its memory is given back.
+const SPAN: usize = 16 << 20;
 /// How much is gathered before it is written to a temporary file.
 const BUFFER: usize = 256 << 10;
 
@@ -218,6 +220,18 @@ impl Piece {
     /// Whether both are the same part of the same file.
     pub fn is(&self, other: &Piece) -> bool {
         std::ptr::eq(self.bytes(), other.bytes())
+    }
+
+    /// Whether the bytes of both are the same. However many there are, what is compared takes little memory.
+    pub fn has_bytes_of(&self, other: &Piece) -> bool {
+        let same = |(one, theirs): (&[u8], &[u8])| {
+            let same = one == theirs;
+            self.release();
+            other.release();
+            same
+        };
+        let (own, theirs) = (self.bytes(), other.bytes());
+        self.is(other) || own.len() == theirs.len() && own.chunks(SPAN).zip(theirs.chunks(SPAN)).all(same)
     }
 
     /// The file that the bytes should be copied from, open, and where in it they begin; `None` where they are better taken from

@@ -127,30 +127,73 @@ fn check_once(subjects: &[Subject]) -> Result<()> {
     Ok(())
 }
 
+/// Something in a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// A folder.
+    Folder,
+    /// A regular file.
+    File,
+    /// A symbolic link, and where it leads.
+    Link(PathBuf),
+}
+
+/// Everything below the folder `from`, each with its path below it, in the order of the names: a folder, and then what is in it.
+/// Sockets, pipes and devices are left out.
+///
+/// # Errors
+/// A folder or link cannot be read.
+pub(crate) fn entries(from: &Path) -> Result<Vec<(PathBuf, Entry)>> {
+    let mut found = Vec::new();
+    entries_below(from, Path::new(""), &mut found)?;
+    Ok(found)
+}
+
+fn entries_below(from: &Path, within: &Path, found: &mut Vec<(PathBuf, Entry)>) -> Result<()> {
+    let folder = from.join(within);
+    let read = fs::read_dir(&folder).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
+    let mut entries = read.with_context(|| folder.display().to_string())?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let (path, within) = (entry.path(), within.join(entry.file_name()));
+        let kind = entry.file_type().with_context(|| path.display().to_string())?;
+        if kind.is_dir() {
+            found.push((within.clone(), Entry::Folder));
+            entries_below(from, &within, found)?;
+        } else if kind.is_symlink() {
+            found.push((within, Entry::Link(fs::read_link(&path).with_context(|| path.display().to_string())?)));
+        } else if kind.is_file() {
+            found.push((within, Entry::File));
+        }
+    }
+    Ok(())
+}
+
 /// Lists the files below the folder `from`, in the order of their names, each with its place below `to`. With `make`, the folders are
 /// made there with the modes of the old ones, and links are links again.
 ///
 /// # Errors
 /// A folder cannot be read, or its place not be made.
 pub(crate) fn tree(from: &Path, to: &Path, make: bool, files: &mut Vec<(PathBuf, PathBuf)>) -> Result<()> {
-    let context = || from.display().to_string();
-    if make {
+    let entries = entries(from)?;
+    let folder = |from: &Path, to: &Path| {
+        let context = || from.display().to_string();
         fs::create_dir_all(to).with_context(|| to.display().to_string())?;
-        fs::set_permissions(to, fs::metadata(from).with_context(context)?.permissions()).with_context(context)?;
+        fs::set_permissions(to, fs::metadata(from).with_context(context)?.permissions()).with_context(context)
+    };
+    if make {
+        folder(from, to)?;
     }
-    let mut entries = fs::read_dir(from).and_then(Iterator::collect::<std::io::Result<Vec<_>>>).with_context(context)?;
-    entries.sort_by_key(fs::DirEntry::file_name);
-    for entry in entries {
-        let (path, place) = (entry.path(), to.join(entry.file_name()));
-        let kind = entry.file_type().with_context(|| path.display().to_string())?;
-        if kind.is_dir() {
-            tree(&path, &place, make, files)?;
-        } else if kind.is_symlink() && make {
-            let target = fs::read_link(&path).with_context(|| path.display().to_string())?;
-            let _ = fs::remove_file(&place);
-            std::os::unix::fs::symlink(target, &place).with_context(|| place.display().to_string())?;
-        } else if kind.is_file() {
-            files.push((path, place));
+    for (within, entry) in entries {
+        let (path, place) = (from.join(&within), to.join(&within));
+        match entry {
+            Entry::File => files.push((path, place)),
+            Entry::Folder if make => folder(&path, &place)?,
+            Entry::Link(target) if make => {
+                let _ = fs::remove_file(&place);
+                std::os::unix::fs::symlink(target, &place).with_context(|| place.display().to_string())?;
+            }
+            Entry::Folder | Entry::Link(_) => {}
         }
     }
     Ok(())

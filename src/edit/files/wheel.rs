@@ -1,6 +1,7 @@
 //! Zip files, Python wheels above all: members with device code are changed each by itself, the wheel's `RECORD` gets their new digests
 //! and sizes, and every other byte stays.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -86,11 +87,24 @@ pub(super) fn edit(
     Ok(Some(put_together((path, piece), &members, all, session)?))
 }
 
+/// The zip file `piece` in which members have other contents, by their names. A wheel's `RECORD` has their digests.
+///
+/// # Errors
+/// The zip file is damaged, a wheel is signed, or a temporary file cannot be written.
+pub(crate) fn with_contents(path: &Path, piece: &Piece, new: &HashMap<Vec<u8>, Rope>, session: &Session) -> Result<Rope> {
+    let zip = opened(path, piece)?;
+    let members = members(path, &zip)?;
+    check_unsigned(path, &members, "")?;
+    let each = |member: &ZipMember<'_>| Some(pack(member, new.get(member.name)?.clone(), &mut Spool::new(session)));
+    let all = members.par_iter().filter_map(each).collect::<Result<Vec<_>>>()?;
+    put_together((path, piece), &members, all, session)
+}
+
 /// The zip file `piece`, which is at `path`.
 ///
 /// # Errors
 /// It is damaged.
-fn opened<'p>(path: &Path, piece: &'p Piece) -> Result<ZipFile<'p>> {
+pub(crate) fn opened<'p>(path: &Path, piece: &'p Piece) -> Result<ZipFile<'p>> {
     ZipFile::read(piece.bytes()).map_err(|fault| anyhow!(fault.in_archive(&path.display())))
 }
 
@@ -98,7 +112,7 @@ fn opened<'p>(path: &Path, piece: &'p Piece) -> Result<ZipFile<'p>> {
 ///
 /// # Errors
 /// It is damaged.
-fn members<'z>(path: &Path, zip: &'z ZipFile<'_>) -> Result<Vec<ZipMember<'z>>> {
+pub(crate) fn members<'z>(path: &Path, zip: &'z ZipFile<'_>) -> Result<Vec<ZipMember<'z>>> {
     zip.members().collect::<Result<_, _>>().map_err(|fault| anyhow!(fault.in_archive(&path.display())))
 }
 
@@ -265,7 +279,7 @@ impl<A: Write, B: Write> Write for Both<'_, A, B> {
 }
 
 /// Whether a member is the list of a wheel's files (the specification "Recording installed projects", `RECORD`).
-fn is_record(name: &[u8]) -> bool {
+pub(crate) fn is_record(name: &[u8]) -> bool {
     name.ends_with(b".dist-info/RECORD") && name.iter().filter(|byte| **byte == b'/').count() == 1
 }
 

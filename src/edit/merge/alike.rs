@@ -87,7 +87,7 @@ impl Spots {
         if self.depth > MAX_NESTING {
             bail!("{}: nested more than {MAX_NESTING} deep", base.place);
         }
-        if self.all.iter().all(|spot| spot.piece.bytes() == base.piece.bytes()) {
+        if self.all.iter().all(|spot| spot.piece.has_bytes_of(&base.piece)) {
             return Ok(Shape::Same);
         }
         let (shape, name) = shape_of(base)?;
@@ -141,7 +141,10 @@ fn shape_of(spot: &Spot) -> Result<(Shape, &'static str)> {
         ByteKind::Object(_) => bail!("{}: objects of this format cannot be merged", spot.place),
         ByteKind::Containers => (Shape::Containers, "a container of device code"),
         ByteKind::TextBundle(_) => bail!("{}: text bundles cannot be merged", spot.place),
-        ByteKind::Zip => bail!("{}: zip files cannot be merged: merge the files in them", spot.place),
+        ByteKind::Zip => bail!(
+            "{}: a zip file in another file, or beside a file that is none, cannot be merged: merge the files in it",
+            spot.place
+        ),
         ByteKind::Tar => bail!("{}: tar archives cannot be merged: merge the files in them", spot.place),
         ByteKind::Compressed(_) => bail!("{}: compressed files cannot be merged: inflate them first", spot.place),
         ByteKind::Bitcode => bail!("{}: bitcode for the host cannot be merged: compile it to an object first", spot.place),

@@ -52,9 +52,13 @@ fn compare(spots: &Spots, found: &mut Vec<Told>) -> Result<()> {
             }
         }
         Shape::Other => {
-            let differs = spots.all.iter().skip(1).filter(|spot| spot.piece.bytes() != base.piece.bytes());
+            let differs = spots.all.iter().skip(1).filter(|spot| !spot.piece.has_bytes_of(&base.piece));
             let told = |other: &super::alike::Spot| Told {
-                text: format!("{} differs from {}: there is no host half in it that could be compared", other.place, base.place),
+                text: format!(
+                    "{} differs from {}: there is no host half in it that could be compared (make it the same in every build, or \
+                     leave it out of all of them)",
+                    other.place, base.place
+                ),
                 has_remedy: false,
             };
             found.extend(differs.map(told));

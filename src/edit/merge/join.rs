@@ -20,19 +20,19 @@ use crate::formats::compose::Part;
 use crate::io::piece::{Piece, Spool};
 use crate::io::rope::Rope;
 
-/// The file merged of `builds`, with the images that `units` name ([`check_images`](super::check_images)). What had to be compressed
-/// or composed for it is in `spool`.
+/// The file merged of `builds`, with the images that `units` name ([`check_images`](super::check_images)); none where it is the first
+/// build as it was. What had to be compressed or composed for it is in `spool`.
 ///
 /// # Errors
 /// A build is damaged, or an image is where none can be added; the error says where and why.
-pub(crate) fn join(builds: &[Build<'_>], units: &[MergedUnit], spool: &mut Spool) -> Result<Rope> {
+pub(crate) fn join(builds: &[Build<'_>], units: &[MergedUnit], spool: &mut Spool) -> Result<Option<Rope>> {
     let spots = Spots::of(builds);
     let mut joiner = Joiner { shelves: shelves(builds, units), placed: HashSet::new(), spool };
     let outcome = joiner.enter(&spots)?;
     joiner.check_all_placed(builds, units)?;
     match outcome {
-        Outcome::Same => Ok(spots.base()?.piece.clone().into()),
-        Outcome::New(changed) => Ok(changed.bytes),
+        Outcome::Same => Ok(None),
+        Outcome::New(changed) => Ok(Some(changed.bytes)),
         Outcome::Gone => Err(anyhow!("{}: nothing is left of it", spots.base()?.place)),
     }
 }

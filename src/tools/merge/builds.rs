@@ -3,14 +3,16 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 
+use super::wheels;
 use crate::contents::report::{FileReport, Image};
 use crate::contents::units::{self, target};
 use crate::contents::{Options, Reader};
 use crate::edit::merge::{Build, MergedUnit, check_images, differences, join, name_kinds};
 use crate::error;
+use crate::formats::zip::is_zip;
 use crate::io::piece::{Piece, Spool};
 use crate::io::rope::Rope;
 use crate::model::OffloadKind;
@@ -31,16 +33,27 @@ pub(crate) enum Outcome {
 pub(crate) struct Merged {
     /// Its contents.
     pub bytes: Rope,
+    /// Whether they are others than those of the first build.
+    pub is_changed: bool,
     /// How many images it has.
     pub count: usize,
     /// The devices that these are for, each once.
     pub devices: Vec<String>,
-    expected: Vec<Expected>,
+    pub(super) holds: Holds,
+}
+
+/// What is to be in a merged file.
+#[derive(Debug)]
+pub(super) enum Holds {
+    /// These images.
+    Units(Vec<Expected>),
+    /// It is a zip file, in which these members, by their names, are merged files themselves.
+    Members(Vec<(Vec<u8>, Merged)>),
 }
 
 /// What runtimes are to see in a merged file: the images of one unit.
 #[derive(Debug, PartialEq, Eq)]
-struct Expected {
+pub(super) struct Expected {
     members: Vec<String>,
     kind: OffloadKind,
     images: Vec<Seen>,
@@ -56,6 +69,9 @@ type Seen = (String, Option<u64>);
 /// # Errors
 /// A file is damaged, or not of a kind that can be merged; a signal.
 pub(crate) fn merge(files: &[(PathBuf, Piece)], spool: &mut Spool, session: &Session) -> Result<Outcome> {
+    if files.iter().all(|(_, piece)| is_zip(piece.bytes())) {
+        return wheels::merge(files, session);
+    }
     let options = Options { kernels: true, registered: true, ..Options::default() };
     let reader = Reader::new(options, session);
     let mut reports: Vec<FileReport> =
@@ -80,18 +96,24 @@ pub(crate) fn merge(files: &[(PathBuf, Piece)], spool: &mut Spool, session: &Ses
             return Ok(Outcome::Refused(std::iter::once(first).chain(found.into_iter().map(|told| told.text)).collect()));
         }
     };
-    let bytes = join(&builds, &units, spool)?;
+    let joined = join(&builds, &units, spool)?;
+    let is_changed = joined.is_some();
+    let first = files.first().context("there is no build")?;
+    let bytes = joined.unwrap_or_else(|| first.1.clone().into());
     let expected: Vec<Expected> = units.iter().map(|unit| expected(unit, &reports)).collect();
     let mut devices = Vec::new();
-    for image in units.iter().flat_map(|unit| images(unit, &reports)) {
-        let target = target(image);
-        let device = if target.arch.is_empty() || target.arch == "generic" { target.triple } else { target.arch };
-        if !device.is_empty() && !devices.contains(&device) {
-            devices.push(device);
-        }
-    }
+    units.iter().flat_map(|unit| images(unit, &reports)).for_each(|image| add_device(image, &mut devices));
     let count = expected.iter().map(|unit| unit.images.len()).sum();
-    Ok(Outcome::Merged(Merged { bytes, count, devices, expected }))
+    Ok(Outcome::Merged(Merged { bytes, is_changed, count, devices, holds: Holds::Units(expected) }))
+}
+
+/// Adds the device of an image to those that are known, if its container says it.
+pub(super) fn add_device(image: &Image, devices: &mut Vec<String>) {
+    let target = target(image);
+    let device = if target.arch.is_empty() || target.arch == "generic" { target.triple } else { target.arch };
+    if !device.is_empty() && !devices.contains(&device) {
+        devices.push(device);
+    }
 }
 
 /// The images of a unit.
@@ -118,6 +140,10 @@ impl Merged {
     /// # Errors
     /// It has others: that is a defect of this program.
     pub(crate) fn check(&self, place: &Path, piece: &Piece, session: &Session) -> Result<()> {
+        let expected = match &self.holds {
+            Holds::Units(expected) => expected,
+            Holds::Members(members) => return wheels::check(members, place, piece, session),
+        };
         let options = Options { headers_only: true, registered: true, ..Options::default() };
         let mut report = Reader::new(options, session).opened(place, piece.clone());
         name_kinds(&mut report);
@@ -131,7 +157,7 @@ impl Merged {
             let images = unit.images.iter().map(|image| seen(image)).collect();
             found.push(Expected { members: content.members.to_vec(), kind: unit.kind, images, is_ordered: true });
         }
-        for unit in &self.expected {
+        for unit in expected {
             let is_it = |other: &Expected| (&other.members, other.kind) == (&unit.members, unit.kind) && unit.has(other);
             match found.iter().position(is_it) {
                 Some(at) => drop(found.remove(at)),

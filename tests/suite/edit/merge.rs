@@ -43,20 +43,20 @@ fn device(arch: &str) -> Vec<String> {
 }
 
 /// Compiles `source` to `out` for devices, with these words more.
-fn compiled(work: &Work, source: &str, arch: &str, out: &str, words: &[&str]) -> Result<(), Failed> {
+pub(super) fn compiled(work: &Work, source: &str, arch: &str, out: &str, words: &[&str]) -> Result<(), Failed> {
     let mut compile = work.command(llvm("clang++"));
     run(compile.args(device(arch)).args(["-O1", "-fPIC", "-c", source, "-o", out]).args(words))?;
     Ok(())
 }
 
 /// Compiles the program of one file for each of these devices, to `ARCH.o`.
-fn objects_for(work: &Work, archs: &[&str]) -> Result<(), Failed> {
+pub(super) fn objects_for(work: &Work, archs: &[&str]) -> Result<(), Failed> {
     work.file("main.cpp", SOURCE);
     archs.iter().try_for_each(|arch| compiled(work, "main.cpp", arch, &format!("{arch}.o"), &[]))
 }
 
 /// Links objects.
-fn linked(work: &Work, arch: &str, inputs: &[&str], out: &str, words: &[&str]) -> Result<(), Failed> {
+pub(super) fn linked(work: &Work, arch: &str, inputs: &[&str], out: &str, words: &[&str]) -> Result<(), Failed> {
     let mut link = work.command(llvm("clang++"));
     link.args(device(arch)).args(inputs).args(words).arg("-B").arg(&made().links);
     if arch != "cpu" {
@@ -224,7 +224,7 @@ fn pruned() -> Outcome {
 }
 
 /// The program of `examples/many` for these devices: objects, `libstats.a`, `libfilter.so` and `many` in a folder.
-fn many_for(archs: &str) -> Result<Work, Failed> {
+pub(super) fn many_for(archs: &str) -> Result<Work, Failed> {
     let work = Work::new();
     let source = root().join("examples/many");
     for name in ["main", "grid", "step", "stats/sum", "stats/clamp", "stats/histogram", "filter/smooth"] {

@@ -14,6 +14,7 @@ mod split;
 mod strip_device;
 mod sycl;
 mod wheels;
+mod whole_builds;
 
 use std::path::Path;
 
@@ -37,6 +38,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         nvcc::trials(),
         releases::trials(),
         wheels::trials(),
+        whole_builds::trials(),
     ]
     .into_iter()
     .flatten()

@@ -1,0 +1,153 @@
+//! Folders of several builds: every file with the ones that have its path in the others. All is proven before anything is written.
+
+use std::collections::{BTreeSet, HashMap};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use rayon::prelude::*;
+
+use super::builds::{self, Merged, Outcome};
+use super::names::unmatched;
+use crate::edit::files::{Entry, copy_checked, copy_with_attributes, entries, tree};
+use crate::error;
+use crate::io::piece::{Piece, Spool};
+use crate::model::printable;
+use crate::sys::progress::Meter;
+use crate::sys::session::Session;
+use crate::sys::threads;
+
+/// A folder that can be made of those of several builds.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    /// The first build's, which has everything that is in none of the merged files.
+    first: PathBuf,
+    /// The files that get images of other builds, by their paths in the folder.
+    merged: HashMap<PathBuf, Merged>,
+}
+
+/// What became of a file of the new folder.
+#[derive(Debug)]
+pub(crate) struct Written {
+    /// Where it is.
+    pub place: PathBuf,
+    /// Its images and their devices, where it has got some of other builds.
+    pub merged: Option<Merged>,
+}
+
+/// Finds out how the folders are merged: as an error for each reason why they cannot be.
+///
+/// # Errors
+/// A folder cannot be read; a signal.
+pub(crate) fn merge(folders: &[PathBuf], session: &Session) -> Result<Result<Folder, Vec<String>>> {
+    let all = folders.iter().map(|folder| entries(folder)).collect::<Result<Vec<_>>>()?;
+    let reasons = differing_entries(folders, &all);
+    if !reasons.is_empty() {
+        return Ok(Err(reasons));
+    }
+    let entries = all.into_iter().next().context("there is no build")?;
+    let files: Vec<PathBuf> = entries.into_iter().filter(|(_, entry)| *entry == Entry::File).map(|(path, _)| path).collect();
+    let size = |path: &PathBuf| {
+        let sizes = folders.iter().filter_map(|folder| std::fs::metadata(folder.join(path)).ok());
+        sizes.fold(0, |sum: u64, meta| sum.saturating_add(meta.len()))
+    };
+    let meter = Meter::new(session.shell.is_terminal(), files.iter().map(size).sum());
+    let each = |path: &PathBuf| {
+        let reached = meter.file();
+        let done = one(folders, path, session);
+        reached.up_to(size(path));
+        done
+    };
+    let done: Vec<Result<Option<Outcome>>> = threads::in_parallel(|| files.par_iter().map(each).collect());
+    drop(meter);
+    session.signals.check()?;
+    let (mut merged, mut reasons) = (HashMap::new(), Vec::new());
+    for (path, done) in files.into_iter().zip(done) {
+        match done {
+            Ok(None) => {}
+            Ok(Some(Outcome::Merged(file))) if file.is_changed => drop(merged.insert(path, file)),
+            // It holds what it held before.
+            Ok(Some(Outcome::Merged(_))) => {}
+            Ok(Some(Outcome::Refused(more))) => reasons.extend(more),
+            Err(error) => reasons.push(error::chain(&error)),
+        }
+    }
+    let first = folders.first().cloned().unwrap_or_default();
+    Ok(if reasons.is_empty() { Ok(Folder { first, merged }) } else { Err(reasons) })
+}
+
+/// Why folders have not the same files and links in them: each reason by itself.
+fn differing_entries(folders: &[PathBuf], all: &[Vec<(PathBuf, Entry)>]) -> Vec<String> {
+    let shown = |folder: &Path| printable(&folder.display().to_string()).into_owned();
+    let of_kind = |is_wanted: &dyn Fn(&Entry) -> bool| -> Vec<(String, BTreeSet<&[u8]>)> {
+        let each = folders.iter().zip(all).map(|(folder, entries)| {
+            let names = entries.iter().filter(|(_, entry)| is_wanted(entry));
+            (shown(folder), names.map(|(path, _)| path.as_os_str().as_bytes()).collect())
+        });
+        each.collect()
+    };
+    // A folder is there for what is in it.
+    let mut reasons = unmatched(&of_kind(&|entry| *entry == Entry::File), "file");
+    reasons.extend(unmatched(&of_kind(&|entry| matches!(entry, Entry::Link(_))), "link"));
+    if !reasons.is_empty() {
+        return reasons;
+    }
+    let Some((first, entries)) = folders.first().zip(all.first()) else { return reasons };
+    let known: HashMap<&Path, &Entry> = entries.iter().map(|(path, entry)| (path.as_path(), entry)).collect();
+    for (folder, entries) in folders.iter().zip(all).skip(1) {
+        for (path, entry) in entries {
+            if let (Entry::Link(to), Some(Entry::Link(other))) = (entry, known.get(path.as_path()))
+                && to != other
+            {
+                let [link, old, to, other] = [&folder.join(path), &first.join(path), to, other].map(|path| shown(path));
+                reasons.push(format!("{link} is a link to {to}, and {old} one to {other}: every build must have the same"));
+            }
+        }
+    }
+    reasons
+}
+
+/// Merges the files at `path` of all folders; none where they are the same.
+fn one(folders: &[PathBuf], path: &Path, session: &Session) -> Result<Option<Outcome>> {
+    session.signals.check()?;
+    let open = |folder: &PathBuf| {
+        let path = folder.join(path);
+        // There may be more files than can be open at once.
+        let piece = Piece::try_open_one_of_many(&path).with_context(|| path.display().to_string())?;
+        Ok((path, piece))
+    };
+    let files = folders.iter().map(open).collect::<Result<Vec<_>>>()?;
+    let (_, first) = files.first().context("there is no build")?;
+    if files.iter().all(|(_, piece)| piece.has_bytes_of(first)) {
+        return Ok(None);
+    }
+    builds::merge(&files, &mut Spool::new(session), session).map(Some)
+}
+
+impl Folder {
+    /// Writes the folder to `to`: each file whole or not at all.
+    ///
+    /// # Errors
+    /// Something cannot be written; a signal.
+    pub(crate) fn write(mut self, to: &Path, session: &Session) -> Result<Vec<Written>> {
+        let mut files = Vec::new();
+        tree(&self.first, to, true, &mut files)?;
+        let mut all = Vec::new();
+        for (path, place) in files {
+            let merged = path.strip_prefix(&self.first).ok().and_then(|within| self.merged.remove(within));
+            all.push((path, Written { place, merged }));
+        }
+        let each = |(path, written): &(PathBuf, Written)| match &written.merged {
+            Some(merged) => {
+                let check = |piece: &Piece| merged.check(&written.place, piece, session);
+                copy_checked(path, &merged.bytes, &written.place, session, &check)
+            }
+            None => {
+                let piece = Piece::try_open(path).with_context(|| path.display().to_string())?;
+                copy_with_attributes(path, &piece.into(), &written.place, session)
+            }
+        };
+        threads::in_parallel(|| all.par_iter().try_for_each(each))?;
+        Ok(all.into_iter().map(|(_, written)| written).collect())
+    }
+}
