@@ -53,8 +53,8 @@ pub(super) struct Spots {
 pub(super) enum Shape {
     /// An archive.
     Archive,
-    /// An ELF object, program or shared library for the host.
-    Elf,
+    /// An ELF object, program or shared library for the host, or a COFF object.
+    Host,
     /// Containers of device code in a row.
     Containers,
     /// The same bytes in all builds.
@@ -136,7 +136,8 @@ fn shape_of(spot: &Spot) -> Result<(Shape, &'static str)> {
             bail!("{}: a thin archive, whose members are files of their own: merge these", spot.place)
         }
         ByteKind::Archive => (Shape::Archive, "an archive"),
-        ByteKind::Object(FileKind::Elf32 | FileKind::Elf64) if !is_device_elf(data) => (Shape::Elf, "an ELF file for the host"),
+        ByteKind::Object(FileKind::Elf32 | FileKind::Elf64) if !is_device_elf(data) => (Shape::Host, "an ELF file for the host"),
+        ByteKind::Object(FileKind::Coff | FileKind::CoffBig) => (Shape::Host, "a COFF object"),
         ByteKind::Object(_) if is_device_elf(data) => (Shape::Other, "a device image by itself"),
         ByteKind::Object(_) => bail!("{}: objects of this format cannot be merged", spot.place),
         ByteKind::Containers => (Shape::Containers, "a container of device code"),

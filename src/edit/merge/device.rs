@@ -17,7 +17,7 @@ const SECTIONS: [&str; 5] = [offload_sections::NAME, ".hip_fatbin", ".nv_fatbin"
 /// The number of images in a descriptor of OpenMP has 32 bits.
 const COUNT: u64 = 4;
 
-/// The ranges of the ELF file `data` that hold device code or say where it is, in order and apart from each other.
+/// The ranges of the ELF file or COFF object `data` that hold device code or say where it is, in order and apart from each other.
 ///
 /// # Errors
 /// What is damaged in the file's headers, or in what it registers.

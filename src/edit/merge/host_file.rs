@@ -1,7 +1,7 @@
 //! An ELF file as plain values of one form for every class and byte order: its sections, symbols and relocations, with nothing that
-//! says where they stand in the tables of this file.
+//! says where they stand in the tables of this file. COFF objects are put into the same form (`coff_file`).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use anyhow::{Context, Result, bail};
 use object::elf::{self, Rel32, Rel64, Rela32, Rela64};
@@ -9,6 +9,7 @@ use object::pod::{self, Pod};
 use object::read::elf::{self as read, CrelIterator, Rel, Rela, RelrIterator};
 use object::{Endian, Endianness};
 
+use super::coff_file;
 use crate::error::Malformed;
 use crate::formats::elf::raw::{Class, FileHeader, ProgramHeader, Record, SectionHeader, Symbol as RawSymbol, section_of_symbol};
 use crate::formats::slice;
@@ -53,6 +54,8 @@ pub(super) struct Symbol<'d> {
     pub(super) special: u16,
     pub(super) value: u64,
     pub(super) size: u64,
+    /// The symbol that is taken where this one is defined nowhere; COFF alone has such.
+    pub(super) stands_for: &'d [u8],
 }
 
 impl Symbol<'_> {
@@ -95,8 +98,18 @@ pub(super) struct HostFile<'d> {
     pub(super) base: Option<u64>,
     /// The end of its thread-local memory, from which offsets of it are counted on some processors.
     pub(super) tls_end: Option<u64>,
-    /// How many more relocations may be read of a file of this size.
-    most_relocations: usize,
+    /// How many relocations may be read of a table of a file of this size.
+    pub(super) most_relocations: usize,
+    pub(super) relocations: Relocations<'d>,
+}
+
+/// Where relocations are.
+#[derive(Debug)]
+pub(super) enum Relocations<'d> {
+    /// In sections of their own.
+    Sections,
+    /// With each section.
+    Coff(Vec<&'d [object::pe::ImageRelocation]>),
 }
 
 impl<'d> HostFile<'d> {
@@ -105,6 +118,9 @@ impl<'d> HostFile<'d> {
     /// # Errors
     /// What is damaged in its headers, names or symbols; sections that share their bytes; a program without section headers.
     pub(super) fn read(data: &'d [u8]) -> Result<Self> {
+        if !data.starts_with(&elf::ELFMAG) {
+            return coff_file::read(data);
+        }
         let (class, header) = FileHeader::read(data)?;
         if !matches!(header.kind, elf::ET_REL | elf::ET_EXEC | elf::ET_DYN) {
             bail!("neither an object nor a program or shared library");
@@ -137,6 +153,7 @@ impl<'d> HostFile<'d> {
             base: first.map(|segment| segment.vaddr),
             tls_end,
             most_relocations,
+            relocations: Relocations::Sections,
         })
     }
 
@@ -155,11 +172,26 @@ impl<'d> HostFile<'d> {
         if self.class.is_64 { 8 } else { 4 }
     }
 
+    /// The sections in which relocations are, by the section that they are for.
+    pub(super) fn relocation_tables(&self) -> BTreeMap<usize, Vec<usize>> {
+        if let Relocations::Coff(all) = &self.relocations {
+            return (0..all.len()).map(|index| (index, vec![index])).collect();
+        }
+        let mut tables: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (index, section) in self.sections.iter().enumerate().filter(|(_, section)| section.header.is_relocations()) {
+            tables.entry(section.header.info as usize).or_default().push(index);
+        }
+        tables
+    }
+
     /// The relocations in section `index`, in their order.
     ///
     /// # Errors
     /// A table that is cut short, or of a form that is not known.
     pub(super) fn relocations(&self, index: usize) -> Result<Vec<Relocation>> {
+        if let Relocations::Coff(all) = &self.relocations {
+            return Ok(all.get(index).into_iter().flat_map(|own| own.iter()).map(coff_file::relocation).collect());
+        }
         let Some(section) = self.sections.get(index) else { return Ok(Vec::new()) };
         let (body, endian) = (section.body, self.class.endian);
         let mips = self.class.is_64 && endian == Endianness::Little && self.header.machine == elf::EM_MIPS;
@@ -299,7 +331,8 @@ fn symbols<'d>(class: Class, sections: &[Section<'d>], table: usize, left: &mut 
             return Err(Malformed::new("a symbol in a section that is not there", at).into());
         }
         let special = if section.is_some() { 0 } else { raw.shndx.0 };
-        found.push(Symbol { name, info: raw.info, other: raw.other.0, section, special, value: raw.value, size: raw.size });
+        let (info, other, value, size) = (raw.info, raw.other.0, raw.value, raw.size);
+        found.push(Symbol { name, info, other, section, special, value, size, stands_for: &[] });
     }
     Ok(found)
 }

@@ -37,7 +37,7 @@ fn compare(spots: &Spots, found: &mut Vec<Told>) -> Result<()> {
                 member.release();
             }
         }
-        Shape::Elf => {
+        Shape::Host => {
             let ranges = device_ranges(base.piece.bytes()).with_context(|| base.place.clone())?;
             let first = HostHalf { name: &base.place, data: base.piece.bytes(), device: &ranges };
             for spot in spots.all.iter().skip(1) {

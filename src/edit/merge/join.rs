@@ -1,8 +1,8 @@
 //! The merged file is put together: the first build with the images of the others in it. `row` merges containers in a row, `entries`
-//! what is in one of them, `elf` objects and programs.
+//! what is in one of them, `host_file` objects and programs.
 
-mod elf;
 mod entries;
+mod host_file;
 mod row;
 #[cfg(test)]
 mod tests;
@@ -78,7 +78,7 @@ impl Joiner<'_> {
                 Ok(Outcome::Same)
             }
             Shape::Archive => self.archive(spots),
-            Shape::Elf => self.elf(spots),
+            Shape::Host => self.host_file(spots),
             Shape::Containers => {
                 let base = spots.base()?;
                 let row = self.row(&spots.all)?;

@@ -16,6 +16,7 @@
 //! code is not disassembled.
 
 mod alike;
+mod coff_file;
 mod device;
 mod difference;
 mod host_file;
@@ -53,7 +54,7 @@ const SHT_LLVM_CALL_GRAPH_PROFILE: elf::SectionType = elf::SectionType(0x6fff_4c
 /// How many names are told that differ in a place alone: all of them for one reason.
 const MOST_NAMES: usize = 3;
 /// How the names of sections begin that are not compared, whatever their types.
-const NOT_COMPARED: [&str; 11] = [
+const NOT_COMPARED: [&str; 13] = [
     ".comment",
     ".note.gnu.build-id",
     link_note::SECTION,
@@ -64,6 +65,9 @@ const NOT_COMPARED: [&str; 11] = [
     ".gnu.debug",
     ".llvmbc",
     ".llvmcmd",
+    // In COFF objects these two have no type of their own.
+    ".llvm_addrsig",
+    ".llvm.call-graph-profile",
     // Up to a page that fills the last of those which the loader makes read-only: of what it is depends on where it stands.
     ".relro_padding",
 ];
@@ -73,7 +77,7 @@ const NOT_COMPARED: [&str; 11] = [
 pub(crate) struct HostHalf<'d> {
     /// Where it is, for people: the path, with the members of archives that it is in.
     pub(crate) name: &'d str,
-    /// The whole ELF file.
+    /// The whole ELF file or COFF object.
     pub(crate) data: &'d [u8],
     /// The ranges of it that hold device code or say where it is, as [`device_ranges`] has them.
     pub(crate) device: &'d [Range<u64>],
@@ -116,7 +120,7 @@ impl<'d> Half<'d> {
 /// other. There may be more differences than are told, and the last one says so then.
 ///
 /// # Errors
-/// A file that is damaged, or is no ELF object, program or shared library.
+/// A file that is damaged, or is no ELF object, program or shared library, and no COFF object.
 pub(crate) fn compare_hosts(one: &HostHalf<'_>, other: &HostHalf<'_>) -> Result<Vec<Difference>> {
     let (one, other) = (Half::read(one)?, Half::read(other)?);
     let mut found = Differences::default();

@@ -1,4 +1,4 @@
-//! Compares the host halves of two objects: their sections by name, and of those with one name by their order, with contents,
+//! Compares the host halves of two objects, ELF or COFF: their sections by name, and of those with one name by their order, with contents,
 //! relocations and groups; and their symbols. A relocation counts for what it is against by name, since both files number their
 //! symbols as they like.
 
@@ -61,15 +61,11 @@ enum Against<'d> {
 impl<'h, 'd> View<'h, 'd> {
     fn of(half: &'h Half<'d>) -> Self {
         let file = &half.file;
-        let mut relocations: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for (index, section) in file.sections.iter().enumerate().filter(|(_, section)| section.header.is_relocations()) {
-            relocations.entry(section.header.info as usize).or_default().push(index);
-        }
         let compared =
             |section: &Section<'_>| !section.header.is_relocations() && !section.is_symbols() && !is_left_out(section, true);
         let sections = file.sections.iter().enumerate().filter(|(_, section)| compared(section));
         let sections = sections.map(|(index, section)| (section.key, index)).collect();
-        View { half, sections, names: Names::of(file), relocations }
+        View { half, sections, names: Names::of(file), relocations: file.relocation_tables() }
     }
 
     fn file(&self) -> &'h HostFile<'d> {
@@ -250,8 +246,8 @@ fn relocations<'d>(view: &View<'_, 'd>, index: usize) -> Result<Relocations<'d>>
     Ok(all)
 }
 
-/// A symbol with what is the same in both files: its name, section, value, size, type and binding, visibility.
-type Told<'d> = (&'d [u8], Option<Key<'d>>, u16, u64, u64, u8, u8);
+/// A symbol with what is the same in both files: its name, section, value, size, type and binding, visibility, and what it stands for.
+type Told<'d> = (&'d [u8], Option<Key<'d>>, u16, u64, u64, u8, u8, &'d [u8]);
 
 fn symbols(one: &View<'_, '_>, other: &View<'_, '_>, found: &mut Differences) {
     let (first, second) = (told(one), told(other));
@@ -294,7 +290,7 @@ fn told<'d>(view: &View<'_, 'd>) -> Vec<Told<'d>> {
     let symbols = view.file().symbols.iter().skip(1).filter(|symbol| !is_left_out(symbol));
     let each = |symbol: &Symbol<'d>| {
         let key = symbol.section.and_then(|index| view.key(index));
-        (symbol.name, key, symbol.special, symbol.value, symbol.size, symbol.info.0, symbol.other)
+        (symbol.name, key, symbol.special, symbol.value, symbol.size, symbol.info.0, symbol.other, symbol.stands_for)
     };
     let mut all: Vec<Told<'d>> = symbols.map(each).collect();
     all.sort();

@@ -13,6 +13,8 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("edit::coff::objects_of_many_sections", many_sections),
         with_llvm("edit::coff::parts_come_back", split),
         with_llvm("edit::coff::bundles_stay_where_code_looks_for_them", registered),
+        with_llvm("edit::coff::builds_are_merged", merge),
+        with_llvm("edit::coff::builds_with_other_host_code_are_refused", merge_refused),
     ]
 }
 
@@ -163,5 +165,77 @@ fn registered() -> Outcome {
     run(work.command(llvm("clang")).args(compile))?;
     said(&work, ["prune", "--keep", "gfx90a", "a.obj", "-o", "new.obj"])?;
     expect_equal("images", "gfx90a", &targets(&work, "new.obj")?)?;
+    passed()
+}
+
+/// Compiles `source` for `triple` with one image for this GPU, to `ARCH.obj`.
+fn build(work: &Work, triple: &str, arch: &str, source: &str, words: &[&str]) -> Result<(), Failed> {
+    let contents = format!("IMAGE FOR {arch}").repeat(arch.len() * 10);
+    let packed = work.pack("packed", &[Image::amd(arch, &contents)])?;
+    work.file("a.c", source);
+    let mut compile = work.command(llvm("clang"));
+    compile.args([&format!("--target={triple}"), "-fms-extensions", "-g", "-O1", "-c", "a.c", "-o", &format!("{arch}.obj")]);
+    run(compile.arg(format!("-Xclang=-fembed-offload-object={}", packed.display())).args(words))?;
+    Ok(())
+}
+
+fn merge() -> Outcome {
+    let work = Work::new();
+    let archs = ["gfx90a", "gfx908", "gfx1100"];
+    for triple in TRIPLES {
+        for words in [&[][..], &["-ffunction-sections", "-fdata-sections"], &["-faddrsig", "-mguard=cf"]] {
+            // Control flow guards are of MinGW's driver.
+            let words = if words.contains(&"-mguard=cf") && !triple.ends_with("-gnu") { &["-faddrsig"][..] } else { words };
+            archs.iter().try_for_each(|arch| build(&work, triple, arch, SOURCE, words))?;
+            let told = said(&work, ["merge", "-o", "all.obj", "gfx90a.obj", "gfx908.obj", "gfx1100.obj"])?;
+            expect_in(&told, "all.obj: 3 builds merged, 3 images: ")?;
+            let mut devices: Vec<String> = targets(&work, "all.obj")?.split(' ').map(str::to_owned).collect();
+            devices.sort();
+            expect_equal("devices", "gfx1100 gfx908 gfx90a", &devices.join(" "))?;
+            // All else is the first one's.
+            expect_equal(triple, &seen(&work, "gfx90a.obj")?, &seen(&work, "all.obj")?)?;
+            expect_equal(triple, &code(&work, "gfx90a.obj")?, &code(&work, "all.obj")?)?;
+            for arch in archs {
+                let word = format!("--image=file=image,triple={AMD},arch={arch}");
+                run(work.command(llvm("llvm-offload-binary")).args(["all.obj", &word]))?;
+                let expected = format!("IMAGE FOR {arch}").repeat(arch.len() * 10);
+                ensure(std::fs::read(work.path().join("image"))? == expected.as_bytes(), || "the image is another one")?;
+            }
+        }
+    }
+    for arch in archs {
+        std::fs::rename(work.path().join(format!("{arch}.obj")), work.path().join("a.obj"))?;
+        let library = format!("{arch}.lib");
+        run(work.command(llvm("llvm-ar")).args(["--format=gnu", "rcs", &library, "a.obj"]))?;
+    }
+    said(&work, ["merge", "-o", "all.lib", "gfx90a.lib", "gfx908.lib"])?;
+    ensure(targets(&work, "all.lib")?.split(' ').count() == 2, || "the library has not both images")?;
+    run(work.command(llvm("llvm-nm")).args(["--print-armap", "all.lib"]))?;
+    work.expect_no_temps()?;
+    passed()
+}
+
+fn merge_refused() -> Outcome {
+    let work = Work::new();
+    for triple in TRIPLES {
+        build(&work, triple, "gfx90a", SOURCE, &[])?;
+        for (old, new, expected) in [
+            ("return other(data[x]", "return 3 + other(data[x]", ": .text: "),
+            ("data[40] = {1}", "data[40] = {2}", ": .data: "),
+            ("__declspec(selectany) int one = 5", "int one = 5", "one"),
+            ("int f(int x)", "int g(int x) { return 1; } int f(int x)", ".text: "),
+            ("other", "another", "another"),
+        ] {
+            build(&work, triple, "gfx908", &SOURCE.replace(old, new), &[])?;
+            let told = refused(&work, ["merge", "-o", "none.obj", "gfx90a.obj", "gfx908.obj"])?;
+            expect_in(&told, "gfx908.obj differs from gfx90a.obj: ")?;
+            expect_in(&told, expected)?;
+        }
+    }
+    build(&work, TRIPLES[0], "gfx90a", SOURCE, &[])?;
+    build(&work, TRIPLES[2], "gfx908", SOURCE, &[])?;
+    let told = refused(&work, ["merge", "-o", "none.obj", "gfx90a.obj", "gfx908.obj"])?;
+    expect_in(&told, "the processors of gfx90a.obj and of gfx908.obj differ")?;
+    ensure(!work.path().join("none.obj").exists(), || "a file was written")?;
     passed()
 }

@@ -1,7 +1,9 @@
 //! Objects.
 
 use object::write::{Object, Relocation, Symbol, SymbolSection};
-use object::{Architecture, BinaryFormat, Endianness, RelocationFlags, SectionKind, SymbolFlags, SymbolKind, SymbolScope, elf};
+use object::{
+    Architecture, BinaryFormat, Endianness, RelocationFlags, SectionKind, SymbolFlags, SymbolKind, SymbolScope, elf, pe,
+};
 
 use super::*;
 
@@ -68,7 +70,11 @@ fn parts() -> Parts {
 }
 
 fn object(parts: &Parts) -> Vec<u8> {
-    let mut object = Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
+    object_as(BinaryFormat::Elf, parts)
+}
+
+fn object_as(format: BinaryFormat, parts: &Parts) -> Vec<u8> {
+    let mut object = Object::new(format, Architecture::X86_64, Endianness::Little);
     let each = |(name, contents): &(&str, Vec<u8>)| {
         let kind = if *name == ".text" { SectionKind::Text } else { SectionKind::Data };
         let section = object.add_section(Vec::new(), name.as_bytes().to_vec(), kind);
@@ -92,7 +98,10 @@ fn object(parts: &Parts) -> Vec<u8> {
     }
     for (offset, name, addend) in &parts.relocations {
         let symbol = symbols.iter().find(|(known, _)| known == name).unwrap().1;
-        let flags = RelocationFlags::Elf { r_type: elf::R_X86_64_PC32 };
+        let flags = match format {
+            BinaryFormat::Coff => RelocationFlags::Coff { typ: pe::IMAGE_REL_AMD64_REL32 },
+            _ => RelocationFlags::Elf { r_type: elf::R_X86_64_PC32 },
+        };
         object.add_relocation(sections[0], Relocation { offset: *offset, symbol, addend: *addend, flags }).unwrap();
     }
     object.write().unwrap()
@@ -131,6 +140,56 @@ fn every_part_of_an_object_counts() {
         let mut other = parts();
         change(&mut other);
         expect(&object(&parts()), &object(&other), start);
+    }
+}
+
+#[test]
+fn every_part_of_an_object_for_windows_counts() {
+    type Change = fn(&mut Parts);
+    let changes: [(Change, &str); 9] = [
+        (|parts| parts.sections[0].1[5] = 1, ".text: main+0x"),
+        (|parts| parts.sections[2].1[5] = 1, ".text: other+0x5: bytes differ"),
+        (|parts| parts.sections[1].1.push(1), ".data: it has 16 bytes in one and 17 in other"),
+        (|parts| parts.sections.push((".more", vec![1])), ".more: is not in one"),
+        (|parts| parts.symbols[1].2 = 4, ".data: value: the symbols differ"),
+        (|parts| parts.relocations[0].1 = "other", ".text: main+0x4: it refers to `value` and to `other`"),
+        (|parts| parts.relocations[0].2 = 0, ".text: main+0x4: bytes differ"),
+        (|parts| parts.relocations.truncate(1), ".text: it has 2 and 1 relocations"),
+        (
+            |parts| parts.symbols[3].0 = "__hip_cuid_99",
+            "__hip_cuid_1234: is in one, and in other it is `__hip_cuid_99` (these names hold the compilation unit's id",
+        ),
+    ];
+    let own = object_as(BinaryFormat::Coff, &parts());
+    for (change, start) in changes {
+        let mut other = parts();
+        change(&mut other);
+        expect(&own, &object_as(BinaryFormat::Coff, &other), start);
+    }
+    let mut other = parts();
+    other.symbols.reverse();
+    other.sections.push((".llvm.offloading", vec![3; 100]));
+    other.sections[3].1 = b"two".to_vec();
+    let other = object_as(BinaryFormat::Coff, &other);
+    assert_eq!(differences(&own, &other), [""; 0]);
+    let expected = "the processors of one and of other differ";
+    let mut arm = own.clone();
+    arm[..2].copy_from_slice(&pe::IMAGE_FILE_MACHINE_ARM64.0.to_le_bytes());
+    expect(&own, &arm, expected);
+    let compare = |damaged: &[u8]| {
+        let _ = device_ranges(damaged);
+        let one = HostHalf { name: "one", data: &own, device: &[] };
+        let other = HostHalf { name: "other", data: damaged, device: &[] };
+        let _ = compare_hosts(&one, &other);
+        let _ = compare_hosts(&other, &one);
+    };
+    (0..own.len()).for_each(|len| compare(&own[..len]));
+    for at in 0..own.len() {
+        for flip in [1, 0x80, 0xff] {
+            let mut damaged = own.clone();
+            damaged[at] ^= flip;
+            compare(&damaged);
+        }
     }
 }
 

@@ -14,9 +14,10 @@ use crate::contents::what::is_container;
 use crate::edit::Changed;
 use crate::edit::pointers::{self, NewSection};
 use crate::edit::room;
+use crate::error::Malformed;
 use crate::formats::elf::raw::FileHeader;
 use crate::io::piece::{Piece, Spool};
-use crate::io::resize::{Patch, Replacement, resize, resize_with_pointers};
+use crate::io::resize::{Patch, Replacement, resize, resize_coff, resize_with_pointers};
 use crate::io::rope::Rope;
 use crate::registration::read::{self, Descriptor, Registered};
 
@@ -34,7 +35,7 @@ struct Grown {
 }
 
 impl Joiner<'_> {
-    pub(super) fn elf(&mut self, spots: &Spots) -> Result<Outcome> {
+    pub(super) fn host_file(&mut self, spots: &Spots) -> Result<Outcome> {
         let base = spots.base()?;
         let mut growing = Vec::new();
         for sections in same_sections(spots)? {
@@ -45,8 +46,14 @@ impl Joiner<'_> {
         if growing.is_empty() {
             return Ok(Outcome::Same);
         }
+        if !base.piece.bytes().starts_with(&elf::ELFMAG) {
+            return object(base, growing, |replacements| resize_coff(&base.piece, replacements));
+        }
         let (_, header) = FileHeader::read(base.piece.bytes()).with_context(|| base.place.clone())?;
-        if header.kind == elf::ET_REL { object(base, growing) } else { program(spots, growing, self.spool) }
+        match header.kind {
+            elf::ET_REL => object(base, growing, |replacements| resize(&base.piece, replacements, Vec::new())),
+            _ => program(spots, growing, self.spool),
+        }
     }
 
     /// What becomes of a section; none where it stays as it is.
@@ -111,8 +118,12 @@ fn of_base(sections: &[Option<DeviceSection>]) -> Result<&DeviceSection> {
     sections.first().and_then(Option::as_ref).context("the first build has no such section")
 }
 
-/// An object that is linked later.
-fn object(base: &Spot, growing: Vec<Growing>) -> Result<Outcome> {
+/// An object that is linked later. `resize` gives its sections other contents.
+fn object(
+    base: &Spot,
+    growing: Vec<Growing>,
+    resize: impl FnOnce(Vec<Replacement>) -> Result<Rope, Malformed>,
+) -> Result<Outcome> {
     let mut replacements = Vec::new();
     for Growing { sections, row } in growing {
         let section = of_base(&sections)?;
@@ -129,7 +140,7 @@ fn object(base: &Spot, growing: Vec<Growing>) -> Result<Outcome> {
             replacements.push(Replacement { section: section.index, contents: changed.bytes });
         }
     }
-    let bytes = resize(&base.piece, replacements, Vec::new()).with_context(|| base.place.clone())?;
+    let bytes = resize(replacements).with_context(|| base.place.clone())?;
     Ok(Outcome::New(bytes.into()))
 }
 
