@@ -59,12 +59,7 @@ pub fn frame(image_kind: ImageKind, offload_kind: u16, flags: u32, strings: &[(&
 pub fn frame_of(entry: &Entry<'_>) -> Frame {
     let layout = Layout { version: 1, header_size: HEADER_SIZE, string_entry: 16 };
     let frame = layout.frame(std::slice::from_ref(entry), back_to_back);
-    Frame {
-        image_offset: frame.head.len() as u64,
-        head: frame.head,
-        image_size: entry.image_size,
-        total_size: frame.total_size,
-    }
+    Frame { image_offset: frame.head.len() as u64, head: frame.head, image_size: entry.image_size, total_size: frame.total_size }
 }
 
 /// The frame of a version 2 binary.
