@@ -5,6 +5,7 @@
 //! report. `rewriter` goes into files and archives, `containers` into containers, `objects` into objects and finished programs,
 //! whose pointers `pointers` makes right.
 
+mod amid;
 mod archives;
 mod blocks;
 mod compress;

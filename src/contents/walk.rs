@@ -12,7 +12,7 @@ use object::FileKind;
 use super::allowance::Allowance;
 use super::image::ImageMetadata;
 use super::layout::{Fill, Layout, Part, Spot};
-use super::report::{Entries, FileReport, Image, Linker, Place, Registration};
+use super::report::{Entries, FileReport, Image, Linker, Place, Registration, Step};
 use super::what::{ByteKind, byte_kind};
 use super::{Options, Reader, archive, bitcode, bytes_of, compressed, containers, image, objects, registers, tar, zip};
 use crate::error;
@@ -220,6 +220,9 @@ impl<'r> Walk<'r> {
         if self.layout.is_some() {
             return Ok(());
         }
+        // Old wrappers put images where only the descriptors tell of them.
+        let is_in_container = |image: &Image| image.path.iter().any(|step| matches!(step, Step::Container { .. }));
+        let are_bare = !self.images.get(before..).unwrap_or_default().iter().any(is_in_container);
         let registered = if self.options.registered {
             let found = read::read(cursor.piece.bytes()).with_context(|| cursor.place.to_string())?;
             let (members, numbers) = (cursor.place.members(), cursor.numbers.clone());
@@ -227,7 +230,11 @@ impl<'r> Walk<'r> {
         } else {
             Registered::default()
         };
-        objects::of_descriptors(self, cursor, &registered, before);
+        if self.options.registered {
+            objects::of_descriptors(self, cursor, &registered, before);
+        } else if are_bare && let Ok(found) = read::read(cursor.piece.bytes()) {
+            objects::of_descriptors(self, cursor, &found, before);
+        }
         let has_images = self.images.len() > before;
         registers::of(self, cursor, has_images).with_context(|| cursor.place.to_string())?;
         self.entries(cursor)?;

@@ -6,6 +6,7 @@ use std::ops::Range;
 use anyhow::{Context, Result, bail};
 use object::elf;
 
+use super::amid::Divided;
 use super::blocks::{Block, lay_out};
 use super::pointers::{self, NewSection};
 use super::rewriter::{Rewriter, Spot};
@@ -37,6 +38,29 @@ struct Changes {
     any_left: bool,
 }
 
+impl Changes {
+    /// The same changes of a program that has sections more, and what becomes of these.
+    fn divided(mut self, divided: Divided) -> Result<Changes> {
+        let number = |old: &DeviceSection| {
+            let is_it = |new: &&DeviceSection| new.offset == old.offset && new.size == old.size;
+            divided.sections.iter().find(is_it).map(|new| new.index).context("a section of images is gone")
+        };
+        for section in self.sections.iter_mut().map(|changed| &mut changed.section) {
+            section.index = number(section)?;
+        }
+        for section in self.whole.iter_mut().map(|(section, _)| section) {
+            section.index = number(section)?;
+        }
+        let mut sections = divided.sections;
+        for (offset, blocks) in divided.new {
+            let at = sections.iter().position(|section| section.offset == offset && section.size > 0);
+            let section = sections.swap_remove(at.context("a new section is not there")?);
+            self.sections.push(ChangedSection { section, blocks });
+        }
+        Ok(self)
+    }
+}
+
 impl Rewriter<'_> {
     /// What becomes of an ELF file or COFF object for the host.
     pub(super) fn host_file(&mut self, spot: &Spot) -> Result<Outcome> {
@@ -51,7 +75,10 @@ impl Rewriter<'_> {
             }
         }
         // Old wrappers put images into variables of other sections.
-        self.pinned(spot, "a section with other data")?;
+        if let Some(divided) = self.amid_other_data(spot)? {
+            let file = Spot { piece: divided.piece.clone(), ..spot.clone() };
+            return self.program(&file, changes.divided(divided).with_context(|| spot.place.clone())?);
+        }
         if changes.sections.is_empty() && changes.whole.is_empty() {
             return Ok(Outcome::Same);
         }

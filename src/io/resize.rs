@@ -1,5 +1,7 @@
 //! Sections of an ELF file or a COFF object get other contents. The new file is a rope: what stays is copied by the system, not through memory.
 
+use std::ops::Range;
+
 use super::piece::Piece;
 use super::rope::Rope;
 use crate::error::Malformed;
@@ -84,6 +86,15 @@ pub(crate) fn resize_coff(file: &Piece, replacements: Vec<Replacement>) -> Resul
 pub(crate) fn with_front_page(file: &Piece) -> Result<Option<(u64, Rope)>, Malformed> {
     let Some((page, parts)) = resize::with_front_page(file.bytes())? else { return Ok(None) };
     Ok(Some((page, put_together(file, Vec::new(), parts)?)))
+}
+
+/// The program `file` in which each of `ranges` of it is a section called `name`; they are in order, each with bytes of one loaded
+/// section. Everything stays where it is.
+///
+/// # Errors
+/// The file is damaged or an object; a range is of no such section; the names of sections are loaded.
+pub(crate) fn divide(file: &Piece, ranges: &[Range<u64>], name: &str) -> Result<Rope, Malformed> {
+    put_together(file, Vec::new(), resize::divide(file.bytes(), ranges, name.as_bytes())?)
 }
 
 fn put_together(file: &Piece, replacements: Vec<Replacement>, parts: Vec<Part>) -> Result<Rope, Malformed> {

@@ -6,6 +6,7 @@
 //!   needed are taken out of it; contents that do not fit where they are move behind everything that is loaded.
 
 mod bytes;
+mod divide;
 mod front_page;
 mod linked;
 mod relocatable;
@@ -22,6 +23,7 @@ use super::edit::read::Object;
 use crate::error::Malformed;
 pub(crate) use crate::formats::compose::Part;
 use bytes::Bytes;
+pub(crate) use divide::divide;
 pub(crate) use front_page::with_front_page;
 
 const NO_POINTERS: &str = "pointers cannot be added to an object";

@@ -5,7 +5,8 @@ use libtest_mimic::{Failed, Trial};
 
 use super::{SOURCE, TWO, images, refused, said, same, targets};
 use crate::support::{
-    Outcome, Release, Work, expect_equal, expect_in, expect_not_in, ledger, made, missing, passed, run, run_offloaded, test,
+    Outcome, Release, Work, ensure, expect_equal, expect_in, expect_not_in, ledger, llvm, made, missing, passed, run,
+    run_offloaded, test,
 };
 
 /// The releases whose wrappers make OpenMP programs for the host as device.
@@ -27,6 +28,9 @@ pub(super) fn trials() -> Vec<Trial> {
         trials.push(of("images_are_replaced", major, replaced));
     }
     trials.push(of("bare_images_of_offld", 14, bare));
+    for major in [14, 15] {
+        trials.push(of("images_among_other_data", major, amid));
+    }
     trials
 }
 
@@ -184,6 +188,64 @@ fn bare(release: &Release) -> Outcome {
         }
         let told = refused(&work, ["replace", "both", "--image", "2=main.c", "-o", "other"])?;
         expect_in(&told, "cannot be replaced in a program")?;
+    }
+    passed()
+}
+
+/// `clang-offload-wrapper` of old releases puts images among the constants of a program, whose addresses must stay.
+fn amid(release: &Release) -> Outcome {
+    let work = Work::new();
+    work.file("main.c", SOURCE);
+    let clang = |words: &[&str]| -> Result<(), Failed> {
+        run(work.command(release.tool("clang")).args(words).args(&release.compile)).map(drop)
+    };
+    let cpu = ["-fopenmp", "-fopenmp-targets=x86_64-pc-linux-gnu", "-O1", "-c"];
+    clang(&[&cpu[..], &["main.c", "-fPIC", "-o", "main.o"]].concat())?;
+    if release.major == 14 {
+        let section = ".llvm.offloading.x86_64-pc-linux-gnu..main";
+        let flags = format!("{section}=alloc");
+        run(work.command("objcopy").args([
+            "-O",
+            "binary",
+            "--only-section",
+            section,
+            "--set-section-flags",
+            &flags,
+            "main.o",
+            "device.o",
+        ]))?;
+    } else {
+        run(work.command(llvm("llvm-offload-binary")).args(["main.o", "--image=file=device.o,kind=openmp"]))?;
+    }
+    run(work.command(release.tool("clang")).args(["-shared", "device.o", "-o", "cpu.image"]))?;
+    work.file("gpu.c", "__attribute__((visibility(\"default\"))) int large[9000] = {1};\n");
+    let gpu = ["--target=amdgcn-amd-amdhsa", "-mcpu=gfx90a", "-nogpulib", "gpu.c", "-o", "gpu.image"];
+    run(work.command(release.tool("clang")).args(gpu))?;
+    let wrap = ["-target", "x86_64-pc-linux-gnu", "-o", "images.bc", "cpu.image", "gpu.image"];
+    run(work.command(release.tool("clang-offload-wrapper")).args(wrap))?;
+    run(work.command(release.tool("clang")).args(["-fPIC", "-c", "images.bc", "-o", "images.o"]))?;
+    for words in [["-pie", "-fuse-ld=bfd"], ["-no-pie", "-fuse-ld=bfd"], ["-pie", "-fuse-ld=lld"], ["-no-pie", "-fuse-ld=lld"]] {
+        let told = |failed: Failed| Failed::from(format!("{words:?}: {}", failed.message().unwrap_or_default()));
+        let mut link = work.command(release.tool("clang"));
+        run(link.args(words).args(["main.o", "images.o", "-lomp", "-lomptarget", "-o", "both"]).args(&release.link))?;
+        run(work.command("strip").args(["both", "-o", "stripped"]))?;
+        for name in ["both", "stripped"] {
+            said(&work, ["prune", "--drop", "gfx90a", name, "-o", "pruned"]).map_err(told)?;
+            expect_not_in(&targets(&work, "pruned")?, "gfx90a")?;
+            let size = |name: &str| std::fs::metadata(work.path().join(name)).map(|meta| meta.len());
+            let (before, after) = (size(name)?, size("pruned")?);
+            ensure(after + 32_000 < before, || format!("{name}: {before} bytes, then {after}")).map_err(told)?;
+            expect_equal("output", "4950 device\n", &ran(&work, release, "pruned").map_err(told)?)?;
+            run(work.command("strip").arg("pruned"))?;
+            expect_equal("output", "4950 device\n", &ran(&work, release, "pruned").map_err(told)?)?;
+            said(&work, ["split", name, "-d", "parts"]).map_err(told)?;
+            let folder = std::fs::read_dir(work.path().join("parts"))?;
+            let parts = folder.map(|entry| Ok(format!("parts/{}", entry?.file_name().to_string_lossy())));
+            let parts = parts.collect::<Result<Vec<String>, Failed>>()?;
+            said(&work, ["merge", "-o", "again"].into_iter().chain(parts.iter().map(String::as_str)))?;
+            same(&work.path().join(name), &work.path().join("again"))?;
+            std::fs::remove_dir_all(work.path().join("parts"))?;
+        }
     }
     passed()
 }

@@ -1,6 +1,7 @@
 //! Objects of each class and byte order whose sections have other sizes are what they were but for that. What is compared is read by
 //! another reader.
 
+mod divide;
 mod front_page;
 mod linked;
 mod linkers;
