@@ -65,10 +65,22 @@ pub(crate) struct Edited {
 pub(crate) struct Levels {
     /// The level of zstd for containers that are compressed as a whole; none for that of the compiler, 3.
     pub level: Option<i32>,
-    /// Whether containers are compressed anew although none of their images changes.
-    pub repack: bool,
+    /// Which containers are compressed anew although none of their images changes.
+    pub repack: Repack,
     /// Whether images that are alike are put next to each other in what is compressed as a whole, where none of them changes.
     pub sort: bool,
+}
+
+/// Which containers are compressed anew that could stay as they are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Repack {
+    /// None.
+    #[default]
+    No,
+    /// Those in which there are images for several devices.
+    Shared,
+    /// All.
+    All,
 }
 
 /// The file `piece`, which was opened at `path` and which `report` describes, with `verdicts` for its images, one for each.

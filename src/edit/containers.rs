@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use super::compress;
 use super::order;
 use super::rewriter::{Rewriter, Spot};
-use super::{Changed, Moved, Outcome};
+use super::{Changed, Moved, Outcome, Repack};
 use crate::contents::inflate;
 use crate::contents::report::Step;
 use crate::error::Malformed;
@@ -105,9 +105,10 @@ impl Rewriter<'_> {
             self.note_stream(spot, &spot.piece.from(packed.at), plain, packed.at)?;
             return Ok(Outcome::Same);
         }
+        let first = self.next;
         match self.plain_offload_binary(&spot.inside(plain.clone(), spot.place.clone()))? {
             Outcome::Gone => Ok(Outcome::Gone),
-            Outcome::Same if !self.levels.repack => Ok(Outcome::Same),
+            Outcome::Same if !self.packs_anew(first) => Ok(Outcome::Same),
             Outcome::Same => compress::offload_binary(&plain.into(), method, self.levels, self.spool),
             Outcome::New(new) => compress::offload_binary(&new.bytes, method, self.levels, self.spool),
         }
@@ -178,7 +179,7 @@ impl Rewriter<'_> {
             self.note_stream(spot, &spot.piece.from(header.size), plain, 0)?;
             return Ok(Outcome::Same);
         }
-        if let Some(offset) = spot.piece.file_offset(0).filter(|_| !self.levels.repack) {
+        if let Some(offset) = spot.piece.file_offset(0).filter(|_| self.levels.repack == Repack::No) {
             let is_it = |step: &Step| matches!(step, Step::Container { name: "compressed-bundle", offset: Some(start), within, .. } if *start == offset && *within == at);
             let rest = self.images.get(self.next..).unwrap_or_default();
             let count = rest.iter().take_while(|image| image.path.iter().any(is_it)).count();
@@ -188,15 +189,30 @@ impl Rewriter<'_> {
             }
         }
         let plain = inflate::compressed_bundle(&spot.piece.from(header.size), header).with_context(place)?;
+        let first = self.next;
         match self.enter(&spot.inside(plain.clone(), spot.place.clone()))? {
             Outcome::Gone => Ok(Outcome::Gone),
-            Outcome::Same if !self.levels.repack => Ok(Outcome::Same),
+            Outcome::Same if !self.packs_anew(first) => Ok(Outcome::Same),
             Outcome::Same => {
                 let sorted = if self.levels.sort { order::sorted(&plain).with_context(place)? } else { Outcome::Same };
                 let bundle = if let Outcome::New(sorted) = sorted { sorted.bytes } else { plain.into() };
                 compress::bundle(&bundle, header, self.levels, self.spool)
             }
             Outcome::New(new) => compress::bundle(&new.bytes, header, self.levels, self.spool),
+        }
+    }
+
+    /// Whether a container is compressed anew in which nothing changes. Its images are those from `first` up to the next one.
+    fn packs_anew(&self, first: usize) -> bool {
+        let images = self.images.get(first..self.next).unwrap_or_default().iter().filter(|image| image.is_device());
+        let mut devices = images.map(|image| (&image.triple, &image.target));
+        match self.levels.repack {
+            Repack::No => false,
+            Repack::Shared => {
+                let first = devices.next();
+                devices.any(|device| Some(device) != first)
+            }
+            Repack::All => true,
         }
     }
 

@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::{Context, Result};
 
 use super::rewriter::{Rewriter, Spot};
-use super::{Outcome, Verdict};
+use super::{Outcome, Repack, Verdict};
 use crate::contents::inflate;
 use crate::formats::compose::{Item, Part};
 use crate::formats::fatbin::{self, Code, Entry, Kind, Method, compose};
@@ -32,7 +32,7 @@ impl Rewriter<'_> {
             let code = match verdict {
                 Verdict::Keep => {
                     self.note_image(&stored, image);
-                    let repack = self.levels.repack && entry.method == Some(Method::Zstd);
+                    let repack = self.levels.repack == Repack::All && entry.method == Some(Method::Zstd);
                     let plain = repack.then(|| inflate::fatbinary_entry(&stored, Method::Zstd, entry.plain_size));
                     plain.transpose().with_context(place)?
                 }

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::{Levels, Verdict, edit};
+use super::{Levels, Repack, Verdict, edit};
 use crate::contents::bytes_of::sha256;
 use crate::contents::report::{FileReport, Image};
 use crate::contents::{self, Reader};
@@ -218,7 +218,7 @@ fn carried_out(
     if let Some(error) = report.errors.first() {
         bail!("{error}");
     }
-    if !options.levels.repack && verdicts.iter().all(Verdict::is_keep) {
+    if options.levels.repack == Repack::No && verdicts.iter().all(Verdict::is_keep) {
         return Ok(None);
     }
     let edited = edit((path, piece), report, verdicts, options.levels, spool)?;

@@ -13,7 +13,7 @@ use crate::contents::{self, Reader};
 use crate::edit::files::wheel;
 use crate::edit::pack;
 use crate::edit::recipe::{self, Device, NewImage, PackedStep, Piecewise, Recipe, SCHEMA, Step, Sum};
-use crate::edit::{Levels, Verdict, edit};
+use crate::edit::{Levels, Repack, Verdict, edit};
 use crate::formats::zip::is_zip;
 use crate::io::piece::{Piece, Spool};
 use crate::io::rope::Rope;
@@ -48,7 +48,7 @@ pub(crate) fn split(path: &Path, piece: &Piece, keep_original: bool, session: &S
     if lost == 0 || keep_original {
         return first.finish(path, piece.size(), 0);
     }
-    let levels = Levels { level: None, repack: true, sort: false };
+    let levels = Levels { level: None, repack: Repack::Shared, sort: false };
     let again = repacked(path, piece, levels, session, &mut spool)?.into_piece(&mut spool)?.as_file();
     let second = Builder::build(path, &again, true, session, &mut spool)?;
     second.finish(path, again.size(), lost)

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use super::{Change, Decide, ImageChange, Options, carried_out, decided, looked_into};
 use crate::contents::report::{FileReport, Image};
 use crate::contents::what::{START, may_have_device_code};
-use crate::edit::{Levels, Verdict};
+use crate::edit::{Levels, Repack, Verdict};
 use crate::formats::compose::Part;
 use crate::formats::zip::resize::{NewContents, plan};
 use crate::formats::zip::{ZipFile, ZipMember, ZipMethod, is_zip};
@@ -215,7 +215,7 @@ fn one(member: &ZipMember<'_>, looked: &Looked, verdicts: &[Verdict], options: &
     let bytes = carried_out((&looked.name, &piece), &looked.report, verdicts, options, &mut change, &mut spool)?;
     let mut done = Done { images: change.images, emptied: change.emptied, packed: None };
     // Who wants streams that can be made again wants those of members as well.
-    let anew = options.levels.repack && member.method != ZipMethod::Stored && !done.images.is_empty();
+    let anew = options.levels.repack != Repack::No && member.method != ZipMethod::Stored && !done.images.is_empty();
     if let Some(bytes) = bytes.or_else(|| anew.then(|| piece.clone().into())) {
         done.packed = Some(pack(member, bytes, &mut spool)?);
     }
@@ -316,7 +316,8 @@ fn names(line: &str, name: &[u8]) -> bool {
     plain.as_bytes() == name
 }
 
-/// The zip file `piece` in which everything that is compressed and holds device code is compressed anew; none where nothing is.
+/// The zip file `piece` in which members with device code are compressed anew, and in them what `levels` says; none where there are no
+/// such members.
 ///
 /// # Errors
 /// As [`edit`] has them.

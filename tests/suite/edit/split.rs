@@ -13,6 +13,7 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("edit::split::large_images_stand_in_parts_as_in_the_file", large),
         with_llvm("edit::split::compressed_bundles_come_back", compressed),
         with_llvm("edit::split::streams_of_others_are_kept_if_asked", keep_original),
+        with_llvm("edit::split::streams_of_one_device_stay_in_what_is_compressed_anew", one_device),
         with_llvm("edit::split::folders_come_back", folders),
         with_llvm("edit::split::parts_of_another_build_are_refused", another_build),
         with_llvm("edit::split::two_parts_for_one_device_are_refused", twice),
@@ -109,6 +110,26 @@ fn keep_original() -> Outcome {
     said(&work, ["split", "--keep-original", "both.a", "-d", "parts"])?;
     merge(&work, "parts", "both.a", "back.a")?;
     same(&work.path().join("both.a"), &work.path().join("back.a"))?;
+    passed()
+}
+
+fn one_device() -> Outcome {
+    let work = Work::new();
+    hip_object(&work, &["--offload-compress", "--no-offload-arch=gfx908", "--no-offload-arch=gfx1100"])?;
+    // At another level than that at which is compressed anew, what stays is told from what does not.
+    said(&work, ["recompress", "--level", "19", "kernels.o", "-o", "one.o"])?;
+    work.file(
+        "make.py",
+        "import zipfile, zlib\n\
+         zipfile._get_compressor = lambda *_: zlib.compressobj(6, zlib.DEFLATED, -15, 1)\n\
+         with zipfile.ZipFile('both.zip', 'w', zipfile.ZIP_DEFLATED) as both:\n\
+         \x20   both.write('one.o')\n",
+    );
+    run(work.command("python3").arg("make.py"))?;
+    expect_in(&said(&work, ["split", "both.zip", "-d", "parts"])?, "1 compressed streams cannot be made again")?;
+    merge(&work, "parts", "both.zip", "back.zip")?;
+    work.run("python3", ["-m", "zipfile", "-e", "back.zip", "back"])?;
+    same(&work.path().join("one.o"), &work.path().join("back/one.o"))?;
     passed()
 }
 
