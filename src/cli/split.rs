@@ -82,13 +82,13 @@ pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
 fn one(path: &Path, place: &Path, options: &Options, session: &Session) -> Result<String> {
     session.signals.check()?;
     let piece = Piece::try_open(path).with_context(|| path.display().to_string())?;
+    if let Some(folder) = place.parent() {
+        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
     let Some(Split { host, parts, repacked, kept }) = split(path, &piece, options.keep_original, session)? else {
         copy_with_attributes(path, &piece.into(), place, session)?;
         return Ok(String::new());
     };
-    if let Some(folder) = place.parent() {
-        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-    }
     let mut outputs = Outputs::new(session);
     let mut sizes = vec![format!("host {}", size(host.size()))];
     let named = |suffix: &str| {

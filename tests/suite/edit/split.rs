@@ -14,6 +14,7 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("edit::split::compressed_bundles_come_back", compressed),
         with_llvm("edit::split::streams_of_others_are_kept_if_asked", keep_original),
         with_llvm("edit::split::streams_of_one_device_stay_in_what_is_compressed_anew", one_device),
+        with_llvm("edit::split::what_cannot_be_taken_apart_is_copied", copied),
         with_llvm("edit::split::folders_come_back", folders),
         with_llvm("edit::split::parts_of_another_build_are_refused", another_build),
         with_llvm("edit::split::two_parts_for_one_device_are_refused", twice),
@@ -130,6 +131,21 @@ fn one_device() -> Outcome {
     merge(&work, "parts", "both.zip", "back.zip")?;
     work.run("python3", ["-m", "zipfile", "-e", "back.zip", "back"])?;
     same(&work.path().join("one.o"), &work.path().join("back/one.o"))?;
+    passed()
+}
+
+fn copied() -> Outcome {
+    let work = Work::new();
+    hip_object(&work, &["--offload-compress"])?;
+    work.file("plain.txt", "text");
+    said(&work, ["split", "plain.txt", "-d", "first/parts"])?;
+    same(&work.path().join("plain.txt"), &work.path().join("first/parts/plain.txt"))?;
+    // All that it has is in streams that cannot be made again.
+    let again = "import zipfile, zlib\nzipfile._get_compressor = lambda *_: zlib.compressobj(6, zlib.DEFLATED, -15, 1)\n\
+        with zipfile.ZipFile('one.zip', 'w', zipfile.ZIP_DEFLATED) as one:\n    one.write('kernels.o')\n";
+    run(work.command("python3").args(["-c", again]))?;
+    said(&work, ["split", "--keep-original", "one.zip", "-d", "second/parts"])?;
+    same(&work.path().join("one.zip"), &work.path().join("second/parts/one.zip"))?;
     passed()
 }
 
