@@ -1,7 +1,8 @@
 # make demo      set up, build, and link one OpenMP program in three ways
 # make check     before each commit: format, lints, unit tests, hygiene, and a few tests of the suite; some two minutes
 # make test      what needs LLVM 22 alone          make test-releases   what needs LLVM 14, 15, 16 and 19, or NVIDIA's tools, too
-# make test-long the same with the longest tests in full (hundreds of processes and kills)   make test-no-llvm   an offld without LLVM
+# make test-long the same with the longest tests in full (hundreds of processes and kills), then test-files   make test-no-llvm   an offld without LLVM
+# make test-files real libraries and wheels with device code, taken apart and pruned: 1 GB to download, 10 GB of disk meanwhile
 # make install   PREFIX=/usr/local DESTDIR=         make uninstall   the same settings        make lint clean
 # make bench     BENCH=--check: fail beyond the bounds   make bench-large    memory, with code objects of 2 GiB
 # make fuzz-links LINKS=600 SEED=1: random programs in random arrangements, by offld and by LLVM's wrapper
@@ -23,7 +24,7 @@ SETUP_DEMO := target/setup-demo.stamp
 SETUP_RELEASES := target/setup-releases.stamp
 SETUP_CUDA := target/setup-cuda.stamp
 
-.PHONY: all build setup setup-releases setup-cuda demo check test test-long test-no-llvm test-releases lint bench bench-large fuzz fuzz-links install uninstall clean
+.PHONY: all build setup setup-releases setup-cuda demo check test test-long test-files test-no-llvm test-releases lint bench bench-large fuzz fuzz-links install uninstall clean
 
 all: build
 
@@ -75,6 +76,13 @@ test: $(SETUP)
 # The same with the longest tests in full: what `make test` cuts short it tells at the end.
 test-long: $(SETUP)
 	@OFFLD_TEST_LONG=1 OFFLD_TEST_SIZES=1 OFFLD_TEST_PARTS=1 $(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory test-files
+
+# The files are large, and go when the tests are done.
+FILES := $(CURDIR)/target/files
+test-files: $(SETUP) $(SETUP_CUDA)
+	scripts/setup-files.sh $(FILES)
+	OFFLD_TEST_FILES=$(FILES) $(CARGO) test --no-fail-fast --test suite -- edit::real_files::; ended=$$?; rm -rf $(FILES); exit $$ended
 
 test-no-llvm: $(SETUP)
 	$(CARGO) test --no-default-features --no-fail-fast --lib

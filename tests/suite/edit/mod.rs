@@ -8,6 +8,7 @@ mod ledgers;
 mod merge;
 mod nvcc;
 mod prune;
+mod real_files;
 mod releases;
 mod replace;
 mod split;
@@ -39,6 +40,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         releases::trials(),
         wheels::trials(),
         whole_builds::trials(),
+        real_files::trials(),
     ]
     .into_iter()
     .flatten()
