@@ -116,7 +116,10 @@ impl<'a> Rewriter<'a> {
         let (start, size) = (spot.piece.file_offset(0), spot.piece.size());
         let within =
             |offset: Option<u64>| matches!((start, offset), (Some(start), Some(at)) if at >= start && at - start < size.max(1));
-        let is_here = |image: &Image| within(image.offset) || image.path.iter().any(|step| within(offset_of(step)));
+        // What was unpacked stands nowhere in the file, unless something around it does.
+        let is_unpacked = |image: &Image| image.offset.is_none() && image.path.iter().all(|step| offset_of(step).is_none());
+        let is_here =
+            |image: &Image| within(image.offset) || image.path.iter().any(|step| within(offset_of(step))) || is_unpacked(image);
         while self.images.get(self.next).is_some_and(is_here) {
             if !self.verdicts.get(self.next).is_none_or(Verdict::is_keep) {
                 bail!("{}: images in {what} cannot be changed", spot.place);

@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use libtest_mimic::{Failed, Trial};
 
-use super::{hip_object, images, object, program, ran, refused, said, targets};
+use super::{TWO, hip_object, images, object, program, ran, refused, said, targets};
 use crate::support::{
     Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, expect_not_in, llvm, made, output, passed, run, with_llvm,
 };
@@ -22,6 +22,7 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("edit::prune::a_new_build_id_is_another", build_id),
         with_llvm("edit::prune::folders_are_copied_whole", folders),
         with_llvm("edit::prune::zip_files_keep_their_records", wheels),
+        with_llvm("edit::prune::what_cannot_be_changed_is_said", unchangeable),
     ]
 }
 
@@ -41,6 +42,31 @@ fn objects_and_archives() -> Outcome {
         link.args(["-fopenmp", "-fopenmp-targets=x86_64-pc-linux-gnu", "-B"]).arg(&made().links);
         run(link.args(["-Wl,--whole-archive", input, "-Wl,--no-whole-archive", "-o", name]))?;
         expect_equal("output", "4950 device\n", &ran(&work, name)?)?;
+    }
+    passed()
+}
+
+fn unchangeable() -> Outcome {
+    let work = Work::new();
+    object(&work)?;
+    run(work.command(llvm("clang")).args(TWO).args(["-flto", "-c", "main.c", "-o", "lto.o"]))?;
+    run(work.command(llvm("llvm-ar")).args(["rcs", "lto.a", "lto.o"]))?;
+    run(work.command(llvm("llvm-ar")).args(["rcsT", "thin.a", "main.o"]))?;
+    run(work.command("tar").args(["-cf", "main.tar", "main.o"]))?;
+    run(work.command("gzip").args(["-k", "main.o"]))?;
+    for (file, why) in [
+        ("lto.o", "bitcode for the host"),
+        ("lto.a", "bitcode for the host"),
+        ("thin.a", "a thin archive"),
+        ("main.tar", "a tar archive"),
+        ("main.o.gz", "a compressed file"),
+    ] {
+        let told = refused(&work, ["prune", "--keep", "cpu", file, "-o", "pruned"])?;
+        expect_in(&told, file)?;
+        expect_in(&told, &format!("images in {why}"))?;
+        expect_no_file(&work.path().join("pruned"))?;
+        // What changes nothing is no error.
+        said(&work, ["prune", "--drop", "gfx1200", file, "-o", "kept"])?;
     }
     passed()
 }
