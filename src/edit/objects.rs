@@ -167,14 +167,14 @@ impl Rewriter<'_> {
         for (section, new) in changes.whole {
             match new {
                 Some(contents) => replacements.push(Replacement { section: section.index, contents }),
-                None => gone.push(section.name),
+                None => gone.push(section),
             }
         }
         let place = || spot.place.clone();
         let mut bytes = Rope::from(spot.piece.clone());
         if !spot.piece.bytes().starts_with(&elf::ELFMAG) {
-            if let Some(name) = gone.first() {
-                bail!("{}: {name}: a section cannot leave a COFF object", spot.place);
+            if let Some(section) = gone.first() {
+                bail!("{}: {}: a section cannot leave a COFF object", spot.place, section.name);
             }
             bytes = resize_coff(&spot.piece, replacements).with_context(place)?;
         } else if !replacements.is_empty() {
@@ -272,9 +272,9 @@ fn targets(registered: &Registered) -> Vec<u64> {
     rows.chain(sycl).chain(registered.wrappers.iter().filter_map(|wrapper| wrapper.container)).collect()
 }
 
-/// The object `piece` without the sections of these names.
-fn without(piece: &Piece, gone: &[String], spool: &mut Spool) -> Result<Rope> {
-    let is_gone = |view: SectionView<'_>| gone.iter().any(|name| name.as_bytes() == view.name);
+/// The object `piece` without these sections.
+fn without(piece: &Piece, gone: &[DeviceSection], spool: &mut Spool) -> Result<Rope> {
+    let is_gone = |view: SectionView<'_>| gone.iter().any(|section| section.index == view.index);
     let edit = Edit { remove: &is_gone, ..Edit::default() };
     let rewritten = edit::plan(piece.bytes(), &edit)?;
     Ok(spool.add(|file| Ok(rewritten.write_to(file)?))?.into())

@@ -103,9 +103,9 @@ mod tests {
             for seed in std::fs::read_dir(target?.path())? {
                 let seed = seed?.path();
                 let bytes = std::fs::read(&seed)?;
-                // Some begin with bytes that are for the target, or with a command line.
+                // Some begin with one or eight bytes that are for the target, or with a command line.
                 let line = bytes.iter().position(|byte| *byte == 0xff).map_or(0, |at| at + 1);
-                for start in [0, 1, line] {
+                for start in [0, 1, 8, line] {
                     std::fs::write(&path, bytes.get(start..).unwrap_or_default())?;
                     for fates in [&[0][..], &[1], &[2], &[1, 0], &[0, 2, 1]] {
                         let done = trial(&path, fates).with_context(|| format!("{}: {start} {fates:?}", seed.display()))?;

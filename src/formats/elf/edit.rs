@@ -30,6 +30,8 @@ use std::borrow::Cow;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SectionView<'a> {
+    /// Its index in the section table.
+    pub index: usize,
     /// Its name.
     pub name: &'a [u8],
     /// Its type (`sh_type`).
@@ -126,7 +128,7 @@ fn removed(object: &Object<'_>, edit: &Edit<'_>) -> Vec<bool> {
         belongs.contains(&kind)
     };
     let asked = |view: SectionView<'_>| !bookkeeping(view.kind) && (edit.remove)(view);
-    let mut removed: Vec<bool> = sections.iter().map(|section| asked(section.view())).collect();
+    let mut removed: Vec<bool> = sections.iter().enumerate().map(|(index, section)| asked(section.view(index))).collect();
     let goes = |removed: &[bool], section: u32| removed.get(section as usize) == Some(&true);
     for (index, section) in sections.iter().enumerate().filter(|(_, section)| section.header.is_relocations()) {
         if goes(&removed, section.header.info)

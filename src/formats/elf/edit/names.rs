@@ -53,8 +53,8 @@ impl Names {
 }
 
 impl Section<'_> {
-    pub(super) fn view(&self) -> SectionView<'_> {
-        SectionView { name: self.name, kind: self.header.kind, flags: self.header.flags }
+    pub(super) fn view(&self, index: usize) -> SectionView<'_> {
+        SectionView { index, name: self.name, kind: self.header.kind, flags: self.header.flags }
     }
 }
 
@@ -67,16 +67,17 @@ pub(super) fn rename_sections(
     edited: &mut [Edited<'_>],
 ) -> Result<(), Malformed> {
     let sections = &object.sections;
-    let new_name = |section: &Section<'_>| (edit.rename_section)(section.view());
+    let new_name = |index: usize, section: &Section<'_>| (edit.rename_section)(section.view(index));
     let table_size = sections.get(object.names).map_or(0, |table| table.body.len());
     let kept = sections.iter().zip(edited).enumerate().skip(1).filter(|(index, _)| numbers.of(*index).is_some());
-    for (_, (section, edited)) in kept {
+    for (index, (section, edited)) in kept {
         let along = || {
-            let target = sections.get(section.header.info as usize).filter(|_| section.header.is_relocations())?;
+            let target_index = section.header.info as usize;
+            let target = sections.get(target_index).filter(|_| section.header.is_relocations())?;
             let prefix = section.name.strip_suffix(target.name).filter(|prefix| RELOCATION_PREFIXES.contains(prefix))?;
-            Some([prefix, &new_name(target)?].concat())
+            Some([prefix, &new_name(target_index, target)?].concat())
         };
-        if let Some(name) = new_name(section).or_else(along) {
+        if let Some(name) = new_name(index, section).or_else(along) {
             edited.header.name = names.add(object.names, table_size, name, section.header.offset)?;
         }
     }

@@ -216,7 +216,8 @@ fn a_flipped_byte_never_panics() {
 
 #[test]
 fn what_a_relocatable_link_has_linked_is_told_from_what_it_keeps() {
-    let is = |name: &str, kind| is_fat_section(SectionView { name: name.as_bytes(), kind, flags: elf::SectionFlags(0) });
+    let is =
+        |name: &str, kind| is_fat_section(SectionView { index: 1, name: name.as_bytes(), kind, flags: elf::SectionFlags(0) });
     assert!(
         is(".llvm.offloading", SHT_LLVM_OFFLOADING)
             && is(".llvm.offloading", elf::SHT_PROGBITS)
