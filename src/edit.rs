@@ -12,6 +12,7 @@ mod compress;
 mod containers;
 mod fatbinaries;
 pub(crate) mod files;
+pub(crate) mod fill;
 pub(crate) mod merge;
 mod objects;
 mod order;

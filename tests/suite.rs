@@ -52,6 +52,8 @@ mod inspect;
 mod kinds;
 #[path = "suite/kit.rs"]
 mod kit;
+#[path = "suite/late/mod.rs"]
+mod late;
 #[path = "suite/library.rs"]
 mod library;
 #[path = "suite/lit.rs"]
@@ -124,6 +126,7 @@ fn main() -> ExitCode {
     trials.extend(malformed::trials());
     trials.extend(many::trials());
     trials.extend(kinds::trials());
+    trials.extend(late::trials());
     trials.extend(cuda::trials());
     trials.extend(packager::trials());
     trials.extend(prune::trials());

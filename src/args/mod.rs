@@ -13,9 +13,9 @@ mod table_ld;
 mod target_arg;
 #[cfg(test)]
 mod tests;
-mod values;
+pub(crate) mod values;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -165,6 +165,11 @@ impl Ledger {
     /// The host linker's arguments: the user's tokens without offld's options, plus `objects` and `libraries`. Objects go after the
     /// last output option, or before the first input if there is none. Libraries go after the last input and after the objects.
     pub fn host_line(&self, objects: &[OsString], libraries: &[OsString]) -> Vec<OsString> {
+        self.host_line_to(None, objects, libraries)
+    }
+
+    /// The same with `output` in place of the output that the line names, if there is one.
+    pub(crate) fn host_line_to(&self, output: Option<&OsStr>, objects: &[OsString], libraries: &[OsString]) -> Vec<OsString> {
         let (objects_at, libraries_at) = self.insertion_points();
         let mut line = Vec::with_capacity(self.tokens.len() + objects.len() + libraries.len());
         for (index, arg) in self.args.iter().enumerate() {
@@ -174,8 +179,10 @@ impl Ledger {
             if index == libraries_at {
                 line.extend_from_slice(libraries);
             }
-            if arg.route != Route::Wrapper {
-                line.extend_from_slice(&self.tokens[arg.tokens.clone()]);
+            match output.filter(|_| arg.id() == Some(Id::Output)) {
+                Some(_) => {}
+                None if arg.route == Route::Wrapper => {}
+                None => line.extend_from_slice(&self.tokens[arg.tokens.clone()]),
             }
         }
         if objects_at >= self.args.len() {
@@ -184,6 +191,8 @@ impl Ledger {
         if libraries_at >= self.args.len() {
             line.extend_from_slice(libraries);
         }
+        // Only the last output counts for linkers, wherever it stands.
+        line.extend(output.into_iter().flat_map(|output| ["-o".into(), output.to_owned()]));
         line
     }
 

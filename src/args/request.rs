@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use super::state::{State, Walk};
 pub use super::values::Defsym;
-use super::values::{granularity, jobs, pair, sycl_release, text};
+use super::values::{granularity, jobs, late_images, pair, sycl_release, text};
 use super::{Arg, ArgKind, Dialect, Id, Ledger, Role, TargetArg};
 use crate::error::Error;
 
@@ -22,6 +22,18 @@ pub enum Jobs {
     N(usize),
     /// `--wrapper-jobs=jobserver`: as many as make's jobserver, found through the environment, allows.
     Jobserver,
+}
+
+/// Whether images are put into a program after its host link ([`late`](crate::link::late)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LateImages {
+    /// Where it pays, as far as the command line and the inputs tell.
+    #[default]
+    Auto,
+    /// Wherever it can be done.
+    On,
+    /// Never.
+    Off,
 }
 
 /// An argument for LLVM. Both kinds reach the LTO of the device link, in the order in which they were given.
@@ -151,6 +163,8 @@ pub struct LinkRequest {
     pub time_trace_granularity: u32,
     /// `--wrapper-jobs`, the last one.
     pub jobs: Jobs,
+    /// `--wrapper-late-images`, the last one; none if it is not given.
+    pub late_images: Option<LateImages>,
     /// `--wrapper-cache`, the last one: a folder, or a word that turns the cache off or on.
     pub cache: Option<OsString>,
     /// `--override-image`: kind and file.
@@ -302,6 +316,7 @@ impl LinkRequest {
             Id::DeviceLinker => self.device_linker.push(TargetArg::new(value.to_owned())),
             Id::HostTriple => self.host_triple = Some(text(value)),
             Id::Jobs => self.jobs = jobs(value)?,
+            Id::LateImages => self.late_images = Some(late_images("--wrapper-late-images", value)?),
             Id::LinkerPath => self.linker_path = path(),
             Id::Mllvm => self.llvm_options.push(LlvmOption::Mllvm(value.to_owned())),
             Id::OffldClang => self.offld_clang = path(),

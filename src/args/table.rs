@@ -151,6 +151,7 @@ pub enum Id {
     NoLto,
     // Options that only offld has.
     Cache,
+    LateImages,
     NoOffldNote,
     NoOffloadRuntime,
     OffldClang,
@@ -289,6 +290,7 @@ const OWN: &[OptionRow] = &[
     alone("version", Any, Id::Version, "Print the version (when it is the only argument)"),
     own("wrapper-cache", Two, Equals, Id::Cache, "The folder of the cache of device links, or off (OFFLD_CACHE)"),
     own("wrapper-jobs", Two, Equals, Id::Jobs, "How many device links run at once: a number, or jobserver"),
+    own("wrapper-late-images", Two, Equals, Id::LateImages, "Put images into the program after its host link: auto, on or off (OFFLD_LATE_IMAGES)"),
     own("wrapper-time-trace", Two, Equals, Id::TimeTrace, "Write a time trace in Chrome's format"),
     own("wrapper-time-trace-granularity", Two, Equals, Id::TimeTraceGranularity, "The shortest span the trace shows, in microseconds"),
     own("wrapper-verbose", Two, Flag, Id::Verbose, "Print the commands before running them"),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 use super::Arg;
-use super::request::Jobs;
+use super::request::{Jobs, LateImages};
 
 /// A value as text. Invalid UTF-8 is replaced, which is harmless as such values are only compared with ASCII text or parsed.
 pub(super) fn text(value: &OsStr) -> String {
@@ -22,6 +22,16 @@ pub(super) fn jobs(value: &OsStr) -> Result<Jobs> {
     match given.parse() {
         Ok(count) if count > 0 => Ok(Jobs::N(count)),
         _ => bail!("--wrapper-jobs={given}: expected a positive integer or 'jobserver', got '{given}'"),
+    }
+}
+
+/// Whether images are put into a program after its host link. `option`: what was given this value.
+pub(crate) fn late_images(option: &str, value: &OsStr) -> Result<LateImages> {
+    match text(value).as_str() {
+        "auto" => Ok(LateImages::Auto),
+        "on" => Ok(LateImages::On),
+        "off" => Ok(LateImages::Off),
+        given => bail!("{option}={given}: expected auto, on or off"),
     }
 }
 

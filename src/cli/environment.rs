@@ -48,6 +48,11 @@ pub(super) const VARIABLES: &[Variable] = &[
         "The size limit of the cache: a number of bytes, or something like 500M or 5G; 0 turns it off.",
     ),
     row("OFFLD_CLANG", LINK, "The clang that links device code, as a path or a name on PATH; --offld-clang= wins."),
+    row(
+        "OFFLD_LATE_IMAGES",
+        LINK,
+        "auto, on or off: whether images are put into a program after its host link; --wrapper-late-images= wins.",
+    ),
     row("OFFLD_LINKER", LINK, "The host linker of ld.offld, as a path or a name on PATH; --offld-linker= wins."),
     row(
         "OFFLD_LLVM",

@@ -1,7 +1,7 @@
 //! Files on disk get other images: each is read, decided on, written beside its place, read again, and put in its place. Either the
 //! whole new file is there, or the old one.
 
-mod build_id;
+pub(in crate::edit) mod build_id;
 mod place;
 mod signed;
 pub(crate) mod wheel;

@@ -80,7 +80,7 @@ fn symbols(file: &File<'_>, section: &NewSection, writer: &mut Writer<'_>) -> Re
             }
             let at = table.0 + symbol.index().0 as u64 * record;
             let (value, size) = match now_in(section, within, false) {
-                Now::At(address) => (address, symbol.size()),
+                Now::At(address) => (address, size_now(section, within, symbol.size())),
                 Now::Gone => (section.address, 0),
             };
             writer.word(at + value_at, value)?;
@@ -262,6 +262,15 @@ fn now_in(section: &NewSection, within: u64, is_end: bool) -> Now {
         return Now::Gone;
     };
     Now::At(section.address.wrapping_add(at))
+}
+
+/// The size of what had `size` bytes from `within` on: where that has become something of another size, the size of this.
+fn size_now(section: &NewSection, within: u64, size: u64) -> u64 {
+    let end = within.saturating_add(size);
+    match section.changed.moved.iter().find(|moved| size > 0 && moved.old == (within..end)) {
+        Some(moved) => moved.new.end - moved.new.start,
+        None => size,
+    }
 }
 
 /// Gathers changes of a file.

@@ -45,7 +45,15 @@ pub(crate) fn linker(request: &LinkRequest, ld_first: bool) -> Result<PathBuf> {
 /// The host link with `additions` where LLVM's wrapper puts its objects, and `libraries` after the last input; with neither, the
 /// user's command line unchanged.
 pub(crate) fn command(ledger: &Ledger, linker: &Path, additions: &[OsString], libraries: &[OsString]) -> Cmd {
-    let args = ledger.host_line(additions, libraries);
+    of_line(ledger, linker, ledger.host_line(additions, libraries))
+}
+
+/// The same, to `output`.
+pub(crate) fn command_to(ledger: &Ledger, linker: &Path, output: &Path, additions: &[OsString], libraries: &[OsString]) -> Cmd {
+    of_line(ledger, linker, ledger.host_line_to(Some(output.as_os_str()), additions, libraries))
+}
+
+fn of_line(ledger: &Ledger, linker: &Path, args: Vec<OsString>) -> Cmd {
     let quoting = Style::of_linker(ledger.dialect());
     Cmd { step: "host link".to_owned(), program: linker.to_path_buf(), args, quoting, inputs: Vec::new(), output: None }
 }

@@ -7,7 +7,7 @@ mod reading_order;
 mod steps;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -16,10 +16,12 @@ use crate::args::request::LinkRequest;
 use crate::args::{Ledger, Role};
 use crate::link::device::{self, DeviceContext, Linked};
 use crate::link::host;
-use crate::link::inputs;
+use crate::link::inputs::{self, Inputs};
+use crate::link::late::{self, Asked, HostLink, Unfilled};
 use crate::link::payload::{self, BundleContext};
 use crate::link::register::{self, RegisterContext};
-use crate::link::scan;
+use crate::link::scan::{self, DeviceImage, HostFacts};
+use crate::link::select::DeviceJob;
 use crate::registration::sycl;
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::Shell;
@@ -76,7 +78,7 @@ fn stages(ledger: &Ledger, request: &LinkRequest, background: &Background<'_>, s
     // The linked images, each in a file; none if there is no device code, or another wrapper has registered it.
     let images = match request.override_images.as_slice() {
         [] => device_images(ledger, request, &linker, background, session)?,
-        options => DeviceCode::Linked(override_images(options, request, session)?),
+        options => DeviceCode::Linked(override_images(options, ledger, request, &linker, session)?),
     };
     let images = match images {
         DeviceCode::Linked(images) => images,
@@ -100,6 +102,17 @@ fn stages(ledger: &Ledger, request: &LinkRequest, background: &Background<'_>, s
     let registering = session.trace.span(span::WRAP, 0);
     let (triple, sycl, compiler) = (&images.host_triple, images.sycl, images.device_compiler);
     let context = RegisterContext::new(request, out_name(request), triple, sycl, compiler, &background.llvm, &background.cache);
+    if images.late {
+        drop(registering);
+        let context = RegisterContext { late: true, ..context };
+        let (runtime, inputs, output) = (images.runtime, images.host_inputs, out_name(request));
+        let link = HostLink { ledger, request, linker: &linker, output, context, runtime, inputs, trace_line: 0 };
+        let program = match images.unfilled {
+            Some(program) => program,
+            None => link.run(&payloads, || background.take_linker(), session)?,
+        };
+        return late::finish(&program, &payloads, &link, session);
+    }
     let objects = register::make(&payloads, &context, session)?;
     background.llvm.dismiss();
     drop(registering);
@@ -132,23 +145,48 @@ struct Images {
     runtime: Vec<OsString>,
     /// The host link's inputs, for error reports.
     host_inputs: Vec<String>,
+    /// Whether the images are put into the program after its link.
+    late: bool,
+    /// That program, if it was linked beside the images.
+    unfilled: Option<Unfilled>,
 }
 
 /// The images of `--override-image`; the inputs are not read.
-fn override_images(options: &[(String, PathBuf)], request: &LinkRequest, session: &Session) -> Result<Images> {
+fn override_images(
+    options: &[(String, PathBuf)],
+    ledger: &Ledger,
+    request: &LinkRequest,
+    linker: &Path,
+    session: &Session,
+) -> Result<Images> {
     session.signals.watch();
     let host_triple = host::triple(request, &[])?;
     steps::check_host(request, &host_triple)?;
     let linked = device::override_images(options)?;
     let sycl = steps::sycl_of_linked(request, &linked)?;
-    Ok(Images { linked, host_triple, sycl, device_compiler: None, runtime: Vec::new(), host_inputs: Vec::new() })
+    let described: Vec<_> = linked.iter().map(|image| (image.kinds, image.generation)).collect();
+    let late = late::wanted(
+        &Asked {
+            ledger,
+            request,
+            linker,
+            host_triple: &host_triple,
+            output: out_name(request),
+            groups: &payload::groups(&described),
+            sycl,
+            device_bytes: linked.iter().filter_map(|image| std::fs::metadata(&image.path).ok()).map(|meta| meta.len()).sum(),
+        },
+        session,
+    )?;
+    let (runtime, host_inputs) = (Vec::new(), Vec::new());
+    Ok(Images { linked, host_triple, sycl, device_compiler: None, runtime, host_inputs, late, unfilled: None })
 }
 
 /// Links the device code of the inputs; none if there is no device code, or it is registered already.
 fn device_images(
     ledger: &Ledger,
     request: &LinkRequest,
-    linker: &std::path::Path,
+    linker: &Path,
     background: &Background<'_>,
     session: &Session,
 ) -> Result<DeviceCode> {
@@ -195,22 +233,51 @@ fn device_images(
     let host_triple = host::triple(request, &facts)?;
     steps::check_host(request, &host_triple)?;
     drop(extract);
-    let preload_args = starter.start();
+    let selected = Selected { inputs: &inputs, found: &found, facts: &facts, jobs, host_triple };
+    linked_images((ledger, request, linker), selected, starter.start(), background, session).map(DeviceCode::Linked)
+}
 
+/// The device links that a link needs, and what they were found by.
+struct Selected<'a> {
+    inputs: &'a Inputs,
+    found: &'a [DeviceImage<'a>],
+    facts: &'a [HostFacts<'a>],
+    jobs: Vec<DeviceJob<'a>>,
+    host_triple: String,
+}
+
+/// Does the device links, and where the images come late, the host link beside them. `preload_args`: what the host linker is started
+/// with ahead of its time.
+fn linked_images(
+    (ledger, request, linker): (&Ledger, &LinkRequest, &Path),
+    selected: Selected<'_>,
+    preload_args: Option<Vec<OsString>>,
+    background: &Background<'_>,
+    session: &Session,
+) -> Result<Images> {
+    let Selected { inputs, found, facts, jobs, host_triple } = selected;
     // The OpenMP runtime for the host link, and the libraries that device code for CPUs may be linked with.
     let _device = session.trace.span(span::DEVICE, 0);
     let compiler = steps::compiler(request, &jobs, session)?;
     let sycl = steps::sycl(request, &jobs, &compiler)?;
-    let runtime = steps::runtime(request, &inputs, &facts, &jobs, &compiler, session)?;
-    let mut libraries = device::host_libraries(request, &inputs, &found, linker);
+    let runtime = steps::runtime(request, inputs, facts, &jobs, &compiler, session)?;
+    let mut libraries = device::host_libraries(request, inputs, found, linker);
     libraries.extend(device::added_libraries(&runtime));
 
     // Meanwhile the registration code is looked for, and generated where it is missing, and the host linker loads if it does not yet.
     let late_args = preload_args.clone();
     let described: Vec<_> = jobs.iter().map(|job| (job.kinds, job.generation)).collect();
     let groups = payload::groups(&described);
-    let registration =
-        RegisterContext::new(request, out_name(request), &host_triple, sycl, compiler.major, &background.llvm, &background.cache);
+    let registration = || {
+        RegisterContext::new(request, out_name(request), &host_triple, sycl, compiler.major, &background.llvm, &background.cache)
+    };
+    let device_bytes = jobs.iter().flat_map(|job| &job.inputs).map(|input| input.bytes.len() as u64).sum();
+    let (output, triple) = (out_name(request), &host_triple);
+    let late = late::wanted(
+        &Asked { ledger, request, linker, host_triple: triple, output, groups: &groups, sycl, device_bytes },
+        session,
+    )?;
+    let is_beside = late && late::can_be_beside(request, &groups);
 
     // The device links themselves.
     let context = DeviceContext {
@@ -224,16 +291,31 @@ fn device_images(
         cache: &background.cache,
         while_running: &|| {
             background.while_linking(|| {
-                register::begin(&groups, &registration);
-                background.start_late_linker(linker, late_args.as_ref());
+                if !is_beside {
+                    register::begin(&groups, &RegisterContext { late, ..registration() });
+                    background.start_late_linker(linker, late_args.as_ref());
+                }
             });
         },
     };
     let missing_runtime = |target: &Target| device::missing_runtime(target, &context);
-    let linked = device::link(&jobs, &context, session)
-        .map_err(|error| steps::with_hints(error, &jobs, &facts, &inputs, &missing_runtime))?;
-    let (device_compiler, host_inputs) = (compiler.major, host::input_names(&inputs));
-    Ok(DeviceCode::Linked(Images { linked, host_triple, sycl, device_compiler, runtime, host_inputs }))
+    let device_links = || {
+        let linked = device::link(&jobs, &context, session);
+        linked.map_err(|error| steps::with_hints(error, &jobs, facts, inputs, &missing_runtime))
+    };
+    let host_inputs = host::input_names(inputs);
+    let (unfilled, linked) = if is_beside {
+        let registration = RegisterContext { late, ..registration() };
+        let (runtime, inputs, trace_line) = (runtime.clone(), host_inputs.clone(), jobs.len() + 1);
+        let link = HostLink { ledger, request, linker, output, context: registration, runtime, inputs, trace_line };
+        let host_link = || link.run(&late::payloads_of(&groups), || background.take_linker(), session);
+        let (program, linked) = late::beside(session, host_link, device_links)?;
+        (Some(program), linked)
+    } else {
+        (None, device_links()?)
+    };
+    let device_compiler = compiler.major;
+    Ok(Images { linked, host_triple, sycl, device_compiler, runtime, host_inputs, late, unfilled })
 }
 
 // They start `offld-llvm` by its place, which a build without it does not have.

@@ -17,6 +17,8 @@ use anyhow::{Context, Result};
 use rayon::prelude::*;
 
 use crate::args::request::LinkRequest;
+use crate::edit::fill::{Filling, REGISTERED, placeholder};
+use crate::io::rope::Rope;
 use crate::link::payload::{Group, Payload};
 use crate::llvm::protocol::Form;
 use crate::llvm::{Llvm, Purpose};
@@ -48,6 +50,8 @@ pub(crate) struct RegisterContext<'a> {
     pub keep_bitcode: bool,
     /// `--dry-run`
     pub dry_run: bool,
+    /// The objects have placeholders in place of the images, which are put into the program after its link.
+    pub late: bool,
     /// Report what is found in the cache.
     pub verbose: bool,
     /// Note in the file who linked its device code.
@@ -80,6 +84,7 @@ impl<'a> RegisterContext<'a> {
             offld_clang: request.offld_clang.as_deref(),
             keep_bitcode: request.save_temps,
             dry_run: request.dry_run,
+            late: false,
             verbose: request.verbose,
             note: !request.no_note,
             device_compiler,
@@ -110,11 +115,42 @@ pub(crate) fn make(payloads: &[Payload], context: &RegisterContext<'_>, session:
     for (index, payload) in payloads.iter().enumerate() {
         session.signals.check()?;
         objects.append(&mut host_objects(payload, index == 0, context, session)?);
+        if context.late {
+            continue;
+        }
         // The images are in objects now, so their files can go, except for those that a later payload uses, too.
         let later = |file: &Path| payloads[index + 1..].iter().flat_map(files).any(|other| other == file);
         files(payload).filter(|file| !later(file)).for_each(|file| session.scratch.discard(file));
     }
     Ok(objects)
+}
+
+/// The images of `payloads`, each with the placeholder that stands for it in the objects that [`make`] makes for a late link.
+pub(crate) fn fillings(payloads: &[Payload], context: &RegisterContext<'_>) -> Result<Vec<Filling>> {
+    let mut fillings = Vec::new();
+    for payload in payloads {
+        let (plan, images) = plan::of(payload, context)?;
+        let align = registration::plan_section(&plan).align.into();
+        for image in images {
+            let start = image.symbols.first().context("an image without symbols")?;
+            let registered = start.at..start.at.saturating_add(start.size);
+            fillings.push(Filling { placeholder: placeholder(&start.name), contents: image.contents, registered, align });
+        }
+    }
+    Ok(fillings)
+}
+
+/// What stands for `image` until it is put into the program.
+fn in_its_place(image: StreamedImage) -> StreamedImage {
+    let name = image.symbols.first().map_or("", |symbol| &symbol.name);
+    let contents = Rope::from(placeholder(name).to_vec());
+    let mut symbols = image.symbols;
+    for (symbol, (at, size)) in
+        symbols.iter_mut().zip([(REGISTERED.start, REGISTERED.end - REGISTERED.start), (REGISTERED.end, 0)])
+    {
+        (symbol.at, symbol.size) = (at, size);
+    }
+    StreamedImage { symbols, contents }
 }
 
 /// The sections of the entries that are registered, each once.
@@ -133,7 +169,10 @@ fn files(payload: &Payload) -> impl Iterator<Item = &Path> {
 fn host_objects(payload: &Payload, first: bool, context: &RegisterContext<'_>, session: &Session) -> Result<Vec<PathBuf>> {
     let base = context.output.file_name().unwrap_or(context.output.as_os_str()).to_string_lossy().into_owned();
     let stem = format!("{base}.{}.image", payload.kind.name());
-    let (plan, streamed) = plan::of(payload, context)?;
+    let (plan, mut streamed) = plan::of(payload, context)?;
+    if context.late {
+        streamed = streamed.into_iter().map(in_its_place).collect();
+    }
     let purpose = purpose(payload);
     if context.print {
         let text = context.llvm.make(Form::Text, &plan, &purpose)?;

@@ -100,7 +100,7 @@ pub enum ImagePlace {
         size: u64,
     },
     /// In an object of their own, of which only symbols are known. So the code is the same for every image and can be generated
-    /// before the image is linked. Not for SYCL, whose runtimes are told more.
+    /// before the image is linked. SYCL's runtimes are told more, and those of LLVM 23 and later the size as well: not for them.
     Between {
         /// The hidden symbol at the first byte that is registered.
         start: String,

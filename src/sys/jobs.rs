@@ -32,6 +32,12 @@ pub(crate) enum JobSlot<'s> {
     Granted { _token: jobserver::Acquired },
 }
 
+/// Whether make counts what this process runs, with its jobserver.
+pub(crate) fn are_counted(jobs: Jobs) -> bool {
+    let flags = || Session::env(session::MAKEFLAGS).is_some_and(|flags| flags.to_string_lossy().contains("--jobserver"));
+    !matches!(jobs, Jobs::N(_)) && flags()
+}
+
 impl JobSlots {
     /// The limit that `--wrapper-jobs=` (`jobs`) and `MAKEFLAGS` set.
     pub(crate) fn new(jobs: Jobs, session: &Session) -> Self {

@@ -17,6 +17,8 @@ pub(crate) const OFFLD_CLANG: &str = "OFFLD_CLANG";
 pub(crate) const OFFLD_LLVM: &str = "OFFLD_LLVM";
 /// How long that program may take for one request, in seconds.
 pub(crate) const OFFLD_LLVM_TIMEOUT: &str = "OFFLD_LLVM_TIMEOUT";
+/// Whether images are put into a program after its host link: `auto`, `on` or `off`.
+pub(crate) const OFFLD_LATE_IMAGES: &str = "OFFLD_LATE_IMAGES";
 /// The real host linker of `ld.offld`, as a path or a name to look up.
 pub(crate) const OFFLD_LINKER: &str = "OFFLD_LINKER";
 /// A folder in which a reproduction of every link with device code is written.

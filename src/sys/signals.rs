@@ -3,11 +3,12 @@
 //! started (`nohup`) stays ignored. No thread is needed for this: the handlers write to a pipe, and whoever waits for a child waits
 //! for that pipe, too.
 
+use std::collections::BTreeSet;
 use std::io::{self, PipeReader};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -53,6 +54,15 @@ pub struct Signals {
     /// Where the handlers write a byte for each signal, once they are installed. It is never read, so that everybody sees how many
     /// came.
     arrivals: OnceLock<Option<PipeReader>>,
+    children: Mutex<Children>,
+}
+
+/// The children that are being waited for.
+#[derive(Debug, Default)]
+struct Children {
+    running: BTreeSet<i32>,
+    /// Whether another step of the link has failed: then no child may run any longer.
+    stopped: bool,
 }
 
 impl Signals {
@@ -66,8 +76,16 @@ impl Signals {
         self.arrivals.get_or_init(|| None);
     }
 
-    /// An error if a signal has been received; every stage calls this to stop early.
+    /// An error if a signal has been received, or another step of the link has failed; every stage calls this to stop early.
     pub fn check(&self) -> Result<()> {
+        if self.children().stopped {
+            return Err(StepFailed { report: "stopped because another step of the link has failed".to_owned(), status: 1 }.into());
+        }
+        self.check_received()
+    }
+
+    /// An error if a signal has been received.
+    pub(crate) fn check_received(&self) -> Result<()> {
         match self.received.load(Ordering::SeqCst) {
             0 => Ok(()),
             signal => {
@@ -77,10 +95,24 @@ impl Signals {
         }
     }
 
+    /// Ends the children that are running, and every step at its next [`Signals::check`], since a step that runs beside others has
+    /// failed.
+    pub(crate) fn stop(&self) {
+        let mut children = self.children();
+        children.stopped = true;
+        children.running.iter().filter_map(|pid| Pid::from_raw(*pid)).for_each(end);
+    }
+
+    fn children(&self) -> std::sync::MutexGuard<'_, Children> {
+        self.children.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Waits for a child, which leads its own process group, and passes signals on to it meanwhile.
     pub fn wait(&self, child: &mut Child) -> io::Result<(ExitStatus, Usage)> {
         let mut relay = Relay::new(self, child.id());
         relay.until_exit();
+        // Once it is reaped, its number may be another's.
+        drop(relay);
         let used = child.wait4()?;
         Ok((used.status, Usage { peak_memory: used.rusage.maxrss, cpu: used.rusage.utime + used.rusage.stime }))
     }
@@ -151,7 +183,15 @@ pub(crate) struct Relay<'s> {
 impl<'s> Relay<'s> {
     /// For the child `pid`, which has not been reaped yet: until then its number cannot be another's.
     pub(crate) fn new(signals: &'s Signals, pid: u32) -> Self {
-        Relay { signals, child: i32::try_from(pid).ok().and_then(Pid::from_raw), passed: 0 }
+        let child = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        if let Some(pid) = child {
+            let mut children = signals.children();
+            children.running.insert(pid.as_raw_pid());
+            if children.stopped {
+                end(pid);
+            }
+        }
+        Relay { signals, child, passed: 0 }
     }
 
     /// Waits until one of `fds` is ready or for `limit`, and passes on what arrives meanwhile; a signal may end the wait early.
@@ -182,7 +222,7 @@ impl<'s> Relay<'s> {
 
     /// Waits until the child has ended; it stays a zombie, whose number no other process can get.
     fn until_exit(&mut self) {
-        let Some(pid) = self.child.filter(|_| self.signals.arrivals().is_some()) else { return };
+        let Some(pid) = self.child else { return };
         // Linux has these since 5.3, and some sandboxes refuse them.
         let descriptor = pidfd_open(pid, PidfdFlags::empty()).ok();
         loop {
@@ -226,6 +266,20 @@ impl<'s> Relay<'s> {
     }
 }
 
+impl Drop for Relay<'_> {
+    fn drop(&mut self) {
+        if let Some(pid) = self.child {
+            self.signals.children().running.remove(&pid.as_raw_pid());
+        }
+    }
+}
+
+/// Ends a child with all that it has started.
+fn end(pid: Pid) {
+    // This fails if it has ended already, which is fine.
+    let _ = rustix::process::kill_process_group(pid, Signal::TERM);
+}
+
 /// Waits until one of `fds` is ready, or for `limit`. What came of it does not matter: the caller looks.
 fn wait_for(fds: &mut [PollFd<'_>], limit: Option<Duration>) {
     let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
@@ -239,4 +293,31 @@ fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_types, reason = "a child to wait for")]
+    fn a_stop_ends_children_that_run_and_those_that_come() {
+        let signals = Signals::default();
+        let sleep = || Command::new("sleep").arg("60").process_group(0).spawn().unwrap();
+        let began = Instant::now();
+        let ended = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| signals.wait(&mut sleep()).unwrap().0);
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(signals.check().is_ok());
+            signals.stop();
+            waiting.join().unwrap()
+        });
+        assert!(!ended.success());
+        assert!(signals.check().is_err() && signals.check_received().is_ok());
+        assert!(!signals.wait(&mut sleep()).unwrap().0.success());
+        assert!(began.elapsed() < Duration::from_secs(30));
+    }
 }

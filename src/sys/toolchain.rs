@@ -229,6 +229,8 @@ pub(crate) enum LinkerFamily {
     Gold,
     /// ld.lld.
     Lld,
+    /// mold.
+    Mold,
     /// Any other, or one that is not known.
     Other,
 }
@@ -250,6 +252,7 @@ pub(crate) fn linker_family(path: &Path) -> LinkerFamily {
         "ld" | "ld.bfd" => LinkerFamily::Gnu,
         "ld.gold" | "gold" => LinkerFamily::Gold,
         "lld" | "ld.lld" => LinkerFamily::Lld,
+        "mold" | "ld.mold" => LinkerFamily::Mold,
         _ if name.starts_with("lld-") && !name.starts_with("lld-link") => LinkerFamily::Lld,
         _ => LinkerFamily::Other,
     }

@@ -28,6 +28,8 @@ pub(crate) mod span {
     pub(crate) const WRAP: &str = "Wrap bundled images";
     /// The host linker.
     pub(crate) const HOST: &str = "Execute host linker";
+    /// Images are put into the program.
+    pub(crate) const FILL: &str = "Put images into the program";
 }
 
 /// Resources that a child process used, as `wait4` reports them.

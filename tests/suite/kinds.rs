@@ -49,6 +49,8 @@ pub(crate) struct Case {
 pub(crate) enum Wrapper {
     /// offld.
     Ours,
+    /// offld, which puts the images into the program after its link.
+    Late,
     /// LLVM's own, of the release that compiles.
     Theirs,
 }
@@ -124,7 +126,7 @@ impl Case {
         for (_, name, words) in self.steps(true) {
             let mut command = tools.command(work, "clang");
             command.args(["-O2", "-fPIC"]).args(self.language(words[0], tools)).arg("-c").arg(folder().join(words[1]));
-            if wrapper == Wrapper::Ours {
+            if wrapper != Wrapper::Theirs {
                 command.arg("-B").arg(&made().links);
             }
             let extra = extra.iter().filter(|_| words[0] != "c").map(|word| word.replace("@name@", name));
@@ -166,8 +168,11 @@ impl Case {
             }
             let mut command = tools.command(work, "clang++");
             command.args(["-O2", "--offload-link"]);
-            if wrapper == Wrapper::Ours {
+            if wrapper != Wrapper::Theirs {
                 command.arg("-B").arg(&made().links);
+            }
+            if wrapper == Wrapper::Late {
+                command.env("OFFLD_LATE_IMAGES", "on");
             }
             match kind {
                 "shared" => command.args(["-shared", "-L."]),
@@ -248,16 +253,16 @@ fn check(case: &Case) -> Outcome {
     };
     let work = Work::new();
     let reference_fails = case.all("reference").any(|value| value.starts_with("fails"));
-    for wrapper in [Wrapper::Ours, Wrapper::Theirs] {
+    for wrapper in [Wrapper::Ours, Wrapper::Late, Wrapper::Theirs] {
         if wrapper == Wrapper::Theirs && reference_fails {
             continue;
         }
         let told = |failed: Failed| Failed::from(format!("{wrapper:?}: {}", failed.message().unwrap_or_default()));
-        if wrapper == Wrapper::Ours || case.is_linked_when_compiled() {
+        if wrapper != Wrapper::Late && (wrapper == Wrapper::Ours || case.is_linked_when_compiled()) {
             case.compile(&work, &tools, wrapper).map_err(told)?;
         }
         case.link(&work, &tools, wrapper, &[]).map_err(told)?;
-        if wrapper == Wrapper::Ours {
+        if wrapper != Wrapper::Theirs {
             work.expect_no_temps()?;
         }
         let (printed, ledger) = case.run(&work).map_err(told)?;

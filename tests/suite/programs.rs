@@ -51,6 +51,8 @@ pub(crate) struct Program {
 pub(crate) enum Linked {
     /// offld, as `clang-linker-wrapper`.
     Wrapper,
+    /// offld, as `clang-linker-wrapper`, which puts the images into the program after its link.
+    Late,
     /// offld, as `ld.offld`: the compiler is told nothing of offloading.
     Linker,
     /// LLVM's wrapper.
@@ -177,6 +179,9 @@ impl Program {
             Linked::Wrapper => {
                 command.arg(format!("-fuse-ld={linker}")).arg("-B").arg(&made().links);
             }
+            Linked::Late => {
+                command.arg(format!("-fuse-ld={linker}")).arg("-B").arg(&made().links).env("OFFLD_LATE_IMAGES", "on");
+            }
             Linked::Linker if plain => {
                 command.arg(format!("-fuse-ld={linker}"));
             }
@@ -269,7 +274,7 @@ fn check(program: &Program, linker: &str) -> Outcome {
     let release = Release::newest();
     program.compile(&compiled, &release)?;
     let mut ledgers = BTreeMap::new();
-    for linked in [Linked::Wrapper, Linked::Linker, Linked::Reference] {
+    for linked in [Linked::Wrapper, Linked::Late, Linked::Linker, Linked::Reference] {
         let reference_fails = program.fails_with_reference(linker);
         if linked == Linked::Reference && reference_fails {
             continue;
@@ -280,7 +285,7 @@ fn check(program: &Program, linker: &str) -> Outcome {
         let printed = run_offloaded(&mut program.start(&compiled)).map_err(told)?;
         expect_equal(&format!("{linked:?}: stdout of the program"), &program.expected(), &printed)?;
         compiled.expect_no_temps().or_else(|failed| if linked == Linked::Reference { Ok(()) } else { Err(failed) })?;
-        if linked == Linked::Wrapper {
+        if matches!(linked, Linked::Wrapper | Linked::Late) {
             same_with_cache(program, &compiled, &way)?;
         }
         let ledger = program.ledger(&compiled, &release).map_err(told)?;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStringExt;
 
-use super::super::request::{BitcodeLibrary, Jobs, LlvmOption};
+use super::super::request::{BitcodeLibrary, Jobs, LateImages, LlvmOption};
 use super::super::{Id, Route, own_rows};
 use super::*;
 
@@ -73,6 +73,9 @@ const CASES: &[(&str, Check)] = &[
     ("--wrapper-cache=/c --wrapper-cache=off", |r| r.cache.as_deref() == Some(OsStr::new("off"))),
     ("--wrapper-jobs=4", |r| r.jobs == Jobs::N(4)),
     ("--wrapper-jobs=4 --wrapper-jobs=JobServer", |r| r.jobs == Jobs::Jobserver),
+    ("--wrapper-late-images=auto", |r| r.late_images == Some(LateImages::Auto)),
+    ("--wrapper-late-images=on", |r| r.late_images == Some(LateImages::On)),
+    ("--wrapper-late-images=on --wrapper-late-images=off", |r| r.late_images == Some(LateImages::Off)),
     ("--wrapper-time-trace=t --wrapper-time-trace-granularity=10", |r| {
         r.time_trace == Some("t".into()) && r.time_trace_granularity == 10
     }),
@@ -176,6 +179,7 @@ fn wrong_values_name_the_option() {
     assert_eq!(error("--wrapper-jobs=0"), "--wrapper-jobs=0: expected a positive integer or 'jobserver', got '0'");
     assert_eq!(error("--wrapper-jobs=-1"), "--wrapper-jobs=-1: expected a positive integer or 'jobserver', got '-1'");
     assert_eq!(error("--wrapper-jobs="), "--wrapper-jobs=: expected a positive integer or 'jobserver', got ''");
+    assert_eq!(error("--wrapper-late-images=yes"), "--wrapper-late-images=yes: expected auto, on or off");
     assert_eq!(error("--override-image=openmp"), "--override-image=openmp: expected <kind>=<file>");
     assert_eq!(error("--override-image=openmp="), "--override-image=openmp=: expected <kind>=<file>");
     assert_eq!(

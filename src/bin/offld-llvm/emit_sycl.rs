@@ -86,7 +86,10 @@ impl<'ctx> Sycl<'ctx, '_> {
             bytes.set_unnamed_addr(true);
         }
         let bytes = bytes.as_pointer_value();
-        let end = emitter.offset(bytes, &image.place, image.place.size(), false);
+        let end = match &image.place {
+            ImagePlace::Between { stop, .. } => emitter.elsewhere(stop, emitter.byte_array(0)).as_pointer_value(),
+            place => emitter.offset(bytes, place, place.size(), false),
+        };
         let [first, last] = self.entries(&image.symbols)?;
 
         let byte = |value: u64| emitter.context.i8_type().const_int(value, false).into();

@@ -47,7 +47,7 @@ impl Write for HashWriter<'_> {
 }
 
 /// Where the build id of the ELF file `data` is, and how long it is.
-fn place(data: &[u8]) -> Option<(u64, usize)> {
+pub(in crate::edit) fn place(data: &[u8]) -> Option<(u64, usize)> {
     let of = |id: &[u8]| (id.as_ptr().addr().wrapping_sub(data.as_ptr().addr()) as u64, id.len());
     match object::FileKind::parse(data).ok()? {
         object::FileKind::Elf64 => build_id::<elf::FileHeader64<Endianness>>(data).map(of),

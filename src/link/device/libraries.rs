@@ -98,7 +98,7 @@ fn folders_of(linker: &Path, request: &LinkRequest) -> Option<Vec<PathBuf>> {
     }
     let told = match toolchain::linker_family(linker) {
         LinkerFamily::Gnu | LinkerFamily::Gold => memo::builtin_folders(linker, request.emulation.as_deref()),
-        LinkerFamily::Lld | LinkerFamily::Other => Vec::new(),
+        LinkerFamily::Lld | LinkerFamily::Mold | LinkerFamily::Other => Vec::new(),
     };
     let root = request.sysroot.as_deref().unwrap_or(Path::new("/"));
     // The sysroot stands for `=`.

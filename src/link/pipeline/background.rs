@@ -110,7 +110,7 @@ impl<'s> Background<'s> {
     /// Waits for pending writes to the cache, unless a signal has arrived.
     pub(super) fn finish(&self) {
         if let Ok(cache) = &self.cache {
-            cache.finish_unless(&|| self.session.signals.check().is_err());
+            cache.finish_unless(&|| self.session.signals.check_received().is_err());
         }
     }
 }

@@ -16,7 +16,7 @@ pub(super) fn reading(linker: &Path) -> (Reading, bool) {
         LinkerFamily::Gnu => (Reading::InTurn, true),
         LinkerFamily::Gold => (Reading::InTurn, false),
         LinkerFamily::Lld => (Reading::Remembering, false),
-        LinkerFamily::Other => (Reading::AnyOrder, false),
+        LinkerFamily::Mold | LinkerFamily::Other => (Reading::AnyOrder, false),
     }
 }
 

@@ -59,6 +59,10 @@ pub(super) fn of(payload: &Payload, context: &RegisterContext<'_>) -> Result<(Pl
     }
     let mut sycl = Vec::new();
     let contents = contents(payload, context, &mut sycl)?;
+    if context.late {
+        let tag = tag(payload.kind, payload.generation).digest();
+        return between(payload, context, (contents, sycl), tag);
+    }
     let inline = contents.iter().map(Rope::size).sum::<u64>() <= INLINE_LIMIT;
     let tag = if inline { 0 } else { tag_of_contents(payload, context)? };
     let (mut places, mut streamed) = (Vec::new(), Vec::new());
@@ -78,6 +82,27 @@ pub(super) fn of(payload: &Payload, context: &RegisterContext<'_>) -> Result<(Pl
         relocatable: context.relocatable,
     };
     Ok((plan, streamed))
+}
+
+/// The plan for SYCL's images, of which only symbols and kernels are known, and those images.
+fn between(
+    payload: &Payload,
+    context: &RegisterContext<'_>,
+    (contents, facts): (Vec<Rope>, Vec<SyclFacts>),
+    tag: u64,
+) -> Result<(Plan, Vec<StreamedImage>)> {
+    let (mut places, mut streamed) = (Vec::new(), Vec::new());
+    for (index, contents) in contents.into_iter().enumerate() {
+        let start = symbol(payload.kind, tag, index);
+        let (stop, size) = (format!("{start}.end"), contents.size());
+        let symbols = [(&start, 0, size), (&stop, size, 0)];
+        let symbols = symbols.map(|(name, at, size)| ImageSymbol { name: name.clone(), at, size }).to_vec();
+        streamed.push(StreamedImage { symbols, contents });
+        places.push(ImagePlace::Between { start, stop });
+    }
+    let (host_triple, generation) = (context.host_triple.to_owned(), payload.generation);
+    let images = images(payload, context, places, facts)?;
+    Ok((Plan { host_triple, generation, images, relocatable: false }, streamed))
 }
 
 /// The images of `payload` with the symbols that `plan` refers to.

@@ -43,6 +43,7 @@ fn in_context<T>(output: &str, relocatable: bool, work: impl FnOnce(&RegisterCon
         offld_clang: None,
         keep_bitcode: false,
         dry_run: false,
+        late: false,
         sycl: sycl::Registration::Llvm22,
         verbose: false,
         note: true,

@@ -1,0 +1,153 @@
+//! A late link gives the same bytes whatever the cache holds and however many jobs run; `auto` decides by line and inputs alone.
+
+use std::process::Command;
+
+use libtest_mimic::{Failed, Trial};
+
+use super::{LINKERS, link, object};
+use crate::kit::Image;
+use crate::support::{
+    Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, llvm, made, passed, run, stderr_of, with_llvm,
+};
+
+pub(super) fn trials() -> Vec<Trial> {
+    let mut trials = vec![
+        with_llvm("late::auto_is_late_from_a_size_on", by_size),
+        with_llvm("late::what_cannot_be_late_is_early_and_says_why", obstacles),
+        with_llvm("late::a_wrong_setting_is_an_error", wrong_setting),
+        with_llvm("late::build_ids_are_of_the_images_too", build_ids),
+    ];
+    trials.extend(LINKERS.map(|linker| with_llvm(&format!("late::same_bytes::{linker}"), move || same_bytes(linker))));
+    trials
+}
+
+fn bytes(work: &Work, name: &str) -> Result<Vec<u8>, Failed> {
+    Ok(std::fs::read(work.path().join(name))?)
+}
+
+fn same_bytes(linker: &str) -> Outcome {
+    let work = Work::new();
+    object(&work)?;
+    // gold writes the name of the temporary file into what it links for the CPU.
+    let link = |work: &Work, name: &str, linker: &str| {
+        let mut link = link(work, name, linker);
+        if linker == "gold" {
+            link.arg("-Xoffload-linker-x86_64-pc-linux-gnu").arg("-soname=image");
+        }
+        link
+    };
+    run(link(&work, "program", linker).env("OFFLD_CACHE", "off"))?;
+    let first = bytes(&work, "program")?;
+    for (which, words) in
+        [("cold", &[][..]), ("warm", &[]), ("one job", &["1", "off"]), ("two", &["2", "off"]), ("eight", &["8"])]
+    {
+        let mut again = link(&work, "program", linker);
+        again.env("OFFLD_CACHE", if words.get(1).is_some() { "off".into() } else { work.path().join("cache").into_os_string() });
+        if let Some(jobs) = words.first() {
+            again.arg(format!("-Wl,--wrapper-jobs={jobs}"));
+        }
+        run(&mut again)?;
+        ensure(bytes(&work, "program")? == first, || format!("{which}: other bytes"))?;
+    }
+    // Under make, one after the other.
+    let mut make = work.command("make");
+    let line = link(&work, "program", linker);
+    let words: Vec<String> = line.get_args().map(|word| format!("'{}'", word.to_string_lossy())).collect();
+    work.file("Makefile", format!("program:\n\t+OFFLD_LATE_IMAGES=on {} {}\n", llvm("clang").display(), words.join(" ")));
+    run(make.args(["-B", "-j2", "program"]))?;
+    ensure(bytes(&work, "program")? == first, || "under make: other bytes")?;
+    work.expect_no_temps()?;
+    passed()
+}
+
+/// The link of `main.o`, by a device compiler that makes `image` of everything.
+fn stand_in(work: &Work, image: &str) -> Command {
+    let compiler = "#!/bin/sh\n[ \"$1\" = -dumpversion ] && { echo 22.1.8; exit; }\n\
+        case \" $* \" in *\" -### \"*) exit 1 ;; esac\n\
+        for word; do case $last in -o) out=$word ;; esac; last=$word; done\necho 'IMAGE' > $out\n";
+    let mut link = work.command(llvm("clang"));
+    link.args(["--offload-link", "-fuse-ld=lld", "-B"]).arg(&made().links).args(["main.o", "-o", "program"]);
+    link.args(["-Wl,--no-as-needed", "-lomptarget", "-L/usr/lib/llvm-22/lib"]);
+    link.env("OFFLD_CLANG", work.tool("tools/clang", &compiler.replace("IMAGE", image)));
+    link
+}
+
+/// Whether the link of `main.o`, with these words more, is late, and what is said.
+fn is_late(work: &Work, words: &[&str]) -> Result<(bool, String), Failed> {
+    let told = stderr_of(stand_in(work, "image").arg("-Wl,--wrapper-verbose").args(words))?;
+    Ok((told.contains("/.offld-") || told.contains(" .offld-") || told.contains("\".offld-"), told))
+}
+
+fn by_size() -> Outcome {
+    let work = Work::new();
+    let large = "x".repeat(9 << 20);
+    for (image, late) in [("small", false), (&large, true)] {
+        work.fat_with("main.o", &[Image::amd("gfx90a", image)], "int main(void) { return 0; }\n")?;
+        let (is, told) = is_late(&work, &[])?;
+        ensure(is == late, || format!("late: {is}, of {} bytes: {told}", image.len()))?;
+        let (is, told) = is_late(&work, &["-Wl,--wrapper-late-images=off"])?;
+        ensure(!is, || format!("late although it is off: {told}"))?;
+        let (is, told) = is_late(&work, &["-Wl,--wrapper-late-images=on"])?;
+        ensure(is, || format!("not late although it is on: {told}"))?;
+    }
+    passed()
+}
+
+fn obstacles() -> Outcome {
+    let work = Work::new();
+    work.fat_with("main.o", &[Image::amd("gfx90a", "A")], "int main(void) { return 0; }\n")?;
+    work.file("script.ld", "SECTIONS { } INSERT AFTER .data;\n");
+    let on = "-Wl,--wrapper-late-images=on";
+    for words in [
+        "-Wl,-Map=map",
+        "-Wl,--emit-relocs",
+        "-Wl,-q",
+        "-Wl,-M",
+        "-Wl,--print-map",
+        "-Wl,-T,script.ld",
+        "-Wl,--dependency-file=d",
+    ] {
+        let (is, told) = is_late(&work, &[on, words])?;
+        ensure(!is, || format!("{words}: late: {told}"))?;
+        expect_in(&told, "images are not put into the program after its link: ")?;
+    }
+    let mut partial = work.command(llvm("clang"));
+    partial.args(["--offload-link", "-fuse-ld=lld", "-r", on, "-B"]).arg(&made().links).args(["main.o", "-o", "partial.o"]);
+    run(partial.env("OFFLD_CLANG", work.path().join("tools/clang")))?;
+    let (is, told) = is_late(&work, &[on, "-Wl,-z,now"])?;
+    ensure(is, || format!("not late: {told}"))?;
+    expect_not_in(&told, "not put into")?;
+    passed()
+}
+
+fn wrong_setting() -> Outcome {
+    let work = Work::new();
+    object(&work)?;
+    let told = crate::support::run_failing(link(&work, "program", "lld").env("OFFLD_LATE_IMAGES", "maybe"))?;
+    expect_in(&told, "OFFLD_LATE_IMAGES=maybe: expected auto, on or off")?;
+    let told = crate::support::run_failing(link(&work, "program", "lld").arg("-Wl,--wrapper-late-images=2"))?;
+    expect_in(&told, "--wrapper-late-images=2: expected auto, on or off")?;
+    passed()
+}
+
+/// The build id of `program`, linked late with `image` in it and with these words more.
+fn build_id(work: &Work, image: &str, words: &[&str]) -> Result<String, Failed> {
+    run(stand_in(work, image).args(words).env("OFFLD_LATE_IMAGES", "on"))?;
+    let notes = work.run("readelf", ["-nW", "program"])?;
+    Ok(notes.lines().find_map(|line| Some(line.split_once("Build ID: ")?.1)).unwrap_or_default().trim().to_owned())
+}
+
+fn build_ids() -> Outcome {
+    let work = Work::new();
+    work.fat_with("main.o", &[Image::amd("gfx90a", "A")], "int main(void) { return 0; }\n")?;
+    let (one, other) = ("one image", "another one");
+    for style in ["sha1", "md5", "fast"] {
+        let style = format!("-Wl,--build-id={style}");
+        let (first, second) = (build_id(&work, one, &[&style])?, build_id(&work, other, &[&style])?);
+        ensure(!first.is_empty() && first != second, || format!("{style}: {first} for both"))?;
+        expect_equal(&style, &first, &build_id(&work, one, &[&style])?)?;
+    }
+    expect_equal("a given id", "0123456789abcdef", &build_id(&work, one, &["-Wl,--build-id=0x0123456789abcdef"])?)?;
+    expect_equal("no id", "", &build_id(&work, one, &["-Wl,--build-id=none"])?)?;
+    passed()
+}
