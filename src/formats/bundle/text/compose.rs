@@ -33,12 +33,12 @@ pub fn compose(comment: &str, data: &[u8], items: &[Item<NewObject<'_>>]) -> Res
     if is_same(items, spans.len()) {
         return Ok(vec![Part::Old(0..size)]);
     }
-    let end = marker(comment, "END").into_bytes();
+    let marker_of_end = marker(comment, "END").into_bytes();
     let mut starts = Vec::with_capacity(spans.len());
     let mut ends_before = 0;
     for span in &spans {
         starts.push(marker_start(data, span.start).max(ends_before));
-        ends_before = marker_end(data, span, &end);
+        ends_before = marker_end(data, span, &marker_of_end);
     }
     let next = |entry: usize| starts.get(entry + 1).copied().unwrap_or(size);
     let crlf = spans.first().is_some_and(|span| Ending::of(before(data, span.start)) == Ending::CrLf);
@@ -62,6 +62,12 @@ pub fn compose(comment: &str, data: &[u8], items: &[Item<NewObject<'_>>]) -> Res
             (_, Some((start, span, end))) => {
                 push_old(&mut parts, start..span.start);
                 parts.push(Part::New(place));
+                // Before the marker of an empty object there may be no line end of its own.
+                let is_empty = matches!(item, Item::Changed { size: 0, .. });
+                if !is_empty && after(data, end_of(data, span)).starts_with(&marker_of_end) {
+                    let own = Ending::of(before(data, span.start));
+                    parts.push(Part::Bytes(if own == Ending::CrLf { b"\r\n".to_vec() } else { b"\n".to_vec() }));
+                }
                 push_old(&mut parts, end_of(data, span)..end);
             }
             (Item::New(new), None) => {

@@ -71,7 +71,7 @@ proptest! {
     #[test]
     fn what_is_kept_is_read_again(
         lines in proptest::collection::vec((0..6usize, "[ab\r]{0,3}", any::<bool>()), 0..14),
-        keep in proptest::collection::vec(any::<bool>(), 14),
+        fates in proptest::collection::vec(0..4u8, 14),
     ) {
         let mut data = String::new();
         for (what, text, crlf) in lines {
@@ -88,10 +88,15 @@ proptest! {
             Ok(scan("//", data)?.into_iter().map(of).collect())
         };
         if let Ok(old) = contents(data) {
-            let kept: Vec<usize> = (0..old.len()).filter(|place| keep[*place]).collect();
-            let items: Vec<_> = kept.iter().map(|place| Item::Old(*place)).collect();
-            let new = join(data, &compose("//", data, &items)?, &[])?;
-            let expected: Vec<_> = kept.iter().map(|place| old[*place].clone()).collect();
+            let kept: Vec<usize> = (0..old.len()).filter(|place| fates[*place] > 0).collect();
+            let item = |place: &usize| match fates[*place] {
+                1 => Item::Changed { entry: *place, size: 3 },
+                _ => Item::Old(*place),
+            };
+            let items: Vec<_> = kept.iter().map(item).collect();
+            let new = join(data, &compose("//", data, &items)?, &vec![&b"NEW"[..]; items.len()])?;
+            let text = |place: &usize| if fates[*place] == 1 { b"NEW".to_vec() } else { old[*place].1.clone() };
+            let expected: Vec<_> = kept.iter().map(|place| (old[*place].0.clone(), text(place))).collect();
             prop_assert_eq!(contents(&new)?, expected, "{:?}", String::from_utf8_lossy(data));
         } else {
             prop_assert!(compose("//", data, &[]).is_err());
