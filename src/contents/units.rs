@@ -236,6 +236,7 @@ fn is_between(table: &Table, bounds: &Bounds) -> bool {
     match bounds {
         Bounds::Place { start, end } => table.offset >= *start && table.offset < *end,
         Bounds::Symbols { start, .. } => start.strip_prefix("__start_") == Some(&table.section),
+        Bounds::Nowhere { .. } => false,
     }
 }
 

@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::files::build_id;
+use super::objects::targets;
 use super::pointers::{self, NewSection};
 use super::{Changed, Moved, room};
 use crate::io::piece::{Piece, Spool};
@@ -19,15 +20,18 @@ use crate::io::rope::Rope;
 use crate::registration::read;
 use crate::sys::threads;
 
+/// The size of a placeholder in bytes.
+const PLACEHOLDER: u64 = 48;
+
 /// What stands for an image. Its second third stands for what the runtime is given of the image.
-pub(crate) type Placeholder = [u8; 48];
+pub(crate) type Placeholder = [u8; PLACEHOLDER as usize];
 
 /// The part of a placeholder that stands for what the runtime is given.
 pub(crate) const REGISTERED: Range<u64> = 16..32;
 
 /// The placeholder of the image whose start has this symbol in the program's registration code.
 pub(crate) fn placeholder(symbol: &str) -> Placeholder {
-    let mut bytes = [0; 48];
+    let mut bytes = [0; PLACEHOLDER as usize];
     for (number, part) in (0u8..).zip(bytes.chunks_exact_mut(16)) {
         let mut hash = Xxh3::new();
         hash.update(b"placeholder of a device image");
@@ -58,7 +62,7 @@ pub(crate) struct Filling {
 /// The program is damaged or not of a kind that can be changed; a placeholder is not there, or is not registered; an image cannot be
 /// read.
 pub(crate) fn fill(file: &Piece, fillings: &[Filling], new_build_id: bool, spool: &mut Spool) -> Result<Rope> {
-    let mut new = sections(file, fillings)?;
+    let (mut new, places) = sections(file, fillings)?;
     // All that points to a placeholder is known: nobody else has seen it.
     let movable: Vec<usize> = new.iter().map(|section| section.index).collect();
     let placed = room::place(file, &mut new, 0, &movable, spool)?;
@@ -69,6 +73,16 @@ pub(crate) fn fill(file: &Piece, fillings: &[Filling], new_build_id: bool, spool
     if let Some(what) = emptied.first() {
         bail!("{what} has lost its images");
     }
+    // Whatever it is that has these pointers, and in whatever form.
+    let ranges: Vec<Range<u64>> = places.iter().map(|start| start + REGISTERED.start..start + REGISTERED.end + 1).collect();
+    let pointers = read::pointers_to(file.bytes(), &ranges)?;
+    if ranges.iter().any(|range| !pointers.iter().any(|(_, target)| *target == range.start)) {
+        bail!("nothing points to the place of an image");
+    }
+    let is_end = |target: u64| places.iter().any(|start| target == start + REGISTERED.end);
+    let mut more = pointers::moved(file.bytes(), &pointers, &new, &is_end)?;
+    more.retain(|patch| !patches.iter().any(|known| known.offset == patch.offset));
+    patches.append(&mut more);
     if new_build_id {
         patches.extend(build_id_of(file, fillings)?);
     }
@@ -76,11 +90,11 @@ pub(crate) fn fill(file: &Piece, fillings: &[Filling], new_build_id: bool, spool
     Ok(resize_with(file, new.into_iter().map(replacement).collect(), patches, &[], &movable)?)
 }
 
-/// The sections with placeholders, with images in their places.
-fn sections(file: &Piece, fillings: &[Filling]) -> Result<Vec<NewSection>> {
+/// The sections with placeholders, with images in their places, and the addresses of the placeholders.
+fn sections(file: &Piece, fillings: &[Filling]) -> Result<(Vec<NewSection>, Vec<u64>)> {
     let parsed = File::parse(file.bytes())?;
     let mut found = vec![false; fillings.len()];
-    let mut new = Vec::new();
+    let (mut new, mut addresses) = (Vec::new(), Vec::new());
     for section in parsed.sections() {
         let SectionFlags::Elf { sh_flags, .. } = section.flags() else { continue };
         let Some((offset, size)) = section.file_range().filter(|_| holds_images(sh_flags)) else { continue };
@@ -97,13 +111,28 @@ fn sections(file: &Piece, fillings: &[Filling]) -> Result<Vec<NewSection>> {
                 bail!("an image has two places");
             }
         }
-        let changed = with_images(&piece, &places, fillings, section.align());
+        addresses.extend(places.iter().map(|(at, _)| section.address().saturating_add(*at)));
+        let (changed, others) = with_images(&piece, &places, fillings, section.align());
+        let others: Vec<Range<u64>> = others.iter().map(|other| offset + other.start..offset + other.end).collect();
+        check_others(file, &others).with_context(|| section.name().unwrap_or_default().to_owned())?;
         new.push(NewSection { index: section.index().0, offset, size, address: 0, changed });
     }
     if found.contains(&false) {
         bail!("the host linker has left out the place of an image");
     }
-    Ok(new)
+    Ok((new, addresses))
+}
+
+/// That what else is in a section, at these offsets of the file, may move with it: something known points to it.
+fn check_others(file: &Piece, others: &[Range<u64>]) -> Result<()> {
+    if others.is_empty() {
+        return Ok(());
+    }
+    let targets = targets(&read::read(file.bytes())?);
+    match others.iter().find(|other| !targets.iter().any(|target| other.contains(target))) {
+        Some(other) => bail!("nothing known points to what is at {:#x}, beside images", other.start),
+        None => Ok(()),
+    }
 }
 
 /// Whether a section of these flags may be one of images: loaded, and neither code nor writable.
@@ -122,16 +151,19 @@ fn places(data: &[u8], fillings: &[Filling]) -> Vec<(u64, usize)> {
     places
 }
 
-/// The section `piece`, which is aligned to `align`, with images at `places`. What else is in it stays as far behind a multiple of its
-/// alignment as it was.
-fn with_images(piece: &Piece, places: &[(u64, usize)], fillings: &[Filling], align: u64) -> Changed {
-    let (mut bytes, mut moved, mut at) = (Rope::default(), Vec::new(), 0);
+/// The section `piece`, which is aligned to `align`, with images at `places`; and where in it something else is. That stays as far
+/// behind a multiple of the section's alignment as it was.
+fn with_images(piece: &Piece, places: &[(u64, usize)], fillings: &[Filling], align: u64) -> (Changed, Vec<Range<u64>>) {
+    let (mut bytes, mut moved, mut others, mut at) = (Rope::default(), Vec::new(), Vec::new(), 0);
     let align = align.max(1);
-    let keep = |old: Range<u64>, bytes: &mut Rope, moved: &mut Vec<Moved>| {
-        let Some(rest) = piece.slice(old.start, old.end.saturating_sub(old.start)).filter(|rest| rest.size() > 0) else { return };
+    let mut keep = |old: Range<u64>, bytes: &mut Rope, moved: &mut Vec<Moved>| {
+        let rest = piece.slice(old.start, old.end.saturating_sub(old.start));
+        // Zeros are there for the alignment of what follows.
+        let Some(rest) = rest.filter(|rest| rest.bytes().iter().any(|byte| *byte != 0)) else { return };
         let start = bytes.size() + (old.start.wrapping_sub(bytes.size()) % align);
         bytes.pad_to(start);
         bytes.push_piece(rest);
+        others.push(old.clone());
         moved.push(Moved { new: start..bytes.size(), old });
     };
     for (place, filling) in places {
@@ -140,13 +172,13 @@ fn with_images(piece: &Piece, places: &[(u64, usize)], fillings: &[Filling], ali
         let start = bytes.size().next_multiple_of(filling.align.max(1));
         bytes.pad_to(start);
         bytes.append(filling.contents.clone());
-        at = place + filling.placeholder.len() as u64;
+        at = place + PLACEHOLDER;
         let of = |range: &Range<u64>, from: u64| from + range.start..from + range.end;
         moved.push(Moved { old: of(&REGISTERED, *place), new: of(&filling.registered, start) });
         moved.push(Moved { old: *place..at, new: start..bytes.size() });
     }
     keep(at..piece.size(), &mut bytes, &mut moved);
-    Changed { bytes, moved }
+    (Changed { bytes, moved }, others)
 }
 
 /// The build id of the program with these images.

@@ -266,7 +266,7 @@ fn section_piece(spot: &Spot, section: &DeviceSection) -> Result<Piece> {
 }
 
 /// The offsets in the file to which what registers images points.
-fn targets(registered: &Registered) -> Vec<u64> {
+pub(super) fn targets(registered: &Registered) -> Vec<u64> {
     let rows = registered.descriptors.iter().flat_map(|descriptor| descriptor.images.iter().map(|row| row.start));
     let sycl = registered.sycl.iter().flat_map(|descriptor| descriptor.images.iter().map(|row| row.start));
     rows.chain(sycl).chain(registered.wrappers.iter().filter_map(|wrapper| wrapper.container)).collect()

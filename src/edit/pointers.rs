@@ -66,6 +66,32 @@ pub(super) fn patches(
     Ok(writer.patches)
 }
 
+/// The changes of bytes by which `pointers`, each with the address that it stands for in the program `data`, stand for where that is in
+/// `sections` now. `is_end` tells of an address whether it is that of what ends there.
+///
+/// # Errors
+/// A pointer has no place where its value is kept, or what it points to is gone.
+pub(super) fn moved(
+    data: &[u8],
+    pointers: &[(Slot, u64)],
+    sections: &[NewSection],
+    is_end: &dyn Fn(u64) -> bool,
+) -> Result<Vec<Patch>> {
+    let file = File::parse(data)?;
+    let mut writer = Writer::new(data, &file);
+    for (slot, target) in pointers {
+        for section in sections {
+            let start = file.section_by_index(SectionIndex(section.index))?.address();
+            let Some(within) = target.checked_sub(start).filter(|within| *within <= section.size) else { continue };
+            match now_in(section, within, is_end(*target)) {
+                Now::At(address) => writer.pointer(slot, address)?,
+                Now::Gone => bail!("what the pointer at {:#x} stands for is gone", slot.offset),
+            }
+        }
+    }
+    Ok(writer.patches)
+}
+
 /// The symbols of a section: what moved in it keeps its name. Those of what is gone name no bytes any more.
 fn symbols(file: &File<'_>, section: &NewSection, writer: &mut Writer<'_>) -> Result<()> {
     let old = file.section_by_index(SectionIndex(section.index))?.address();
@@ -201,10 +227,15 @@ pub(super) fn new_table(data: &[u8], descriptor: &Descriptor, ends: &[[u64; 2]],
     writer.patches.retain(|patch| patch.offset != descriptor.offset);
     writer.number(descriptor.offset, u32::try_from(ends.len())?);
     writer.pointer(&descriptor.rows_pointer, table)?;
-    let Bounds::Place { start, end } = descriptor.entries else { bail!("a program names its entries by symbols") };
     let places = Places { file: &file, sections: &[] };
-    let first = places.address(start, false).or_else(|_| places.address(start, true))?;
-    let last = first.wrapping_add(end.saturating_sub(start));
+    let (first, last) = match descriptor.entries {
+        Bounds::Place { start, end } => {
+            let first = places.address(start, false).or_else(|_| places.address(start, true))?;
+            (first, first.wrapping_add(end.saturating_sub(start)))
+        }
+        Bounds::Nowhere { address } => (address, address),
+        Bounds::Symbols { .. } => bail!("a program names its entries by symbols"),
+    };
     Ok((writer.patches, ends.iter().flat_map(|[start, end]| [*start, *end, first, last]).collect()))
 }
 

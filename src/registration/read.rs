@@ -16,6 +16,8 @@ mod sycl_descriptors;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
+
 use anyhow::Result;
 use serde::Serialize;
 
@@ -137,6 +139,11 @@ pub(crate) enum Bounds {
         /// After the last one.
         end: u64,
     },
+    /// In a program: an empty table where there is no section.
+    Nowhere {
+        /// Its address.
+        address: u64,
+    },
     /// In an object: the symbols that the linker defines.
     Symbols {
         /// Of the first entry.
@@ -224,4 +231,15 @@ pub(crate) fn read(data: &[u8]) -> Result<Registered> {
         wrappers: fatbin_wrappers::read(&space),
         sycl: sycl_descriptors::find(&space),
     })
+}
+
+/// Every pointer of a program to one of `addresses`, and what it points to.
+///
+/// # Errors
+/// The file is damaged.
+pub(crate) fn pointers_to(data: &[u8], addresses: &[Range<u64>]) -> Result<Vec<(Slot, u64)>> {
+    let Some(space) = AddressSpace::of(data, |_| true)? else { return Ok(Vec::new()) };
+    let is_meant = |target: &u64| addresses.iter().any(|range| range.contains(target));
+    let pointers = space.pointers().filter(|(_, target)| is_meant(target));
+    Ok(pointers.filter_map(|(at, target)| Some((space.slot(at)?, target))).collect())
 }

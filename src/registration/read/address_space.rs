@@ -112,6 +112,18 @@ impl<'d> AddressSpace<'d> {
         self.linked
     }
 
+    /// Whether words without relocations may be pointers.
+    pub(super) fn is_fixed(&self) -> bool {
+        self.fixed
+    }
+
+    /// Whether an address is between sections, or a few bytes behind the last.
+    pub(super) fn is_near(&self, address: u64) -> bool {
+        const BEHIND: u64 = 1 << 16;
+        let [Some(first), Some(last)] = [self.sections.first(), self.sections.last()] else { return false };
+        address >= first.address && address - first.address <= (last.address - first.address).saturating_add(last.size + BEHIND)
+    }
+
     /// Whether there is a section for images.
     pub(super) fn holds_images(&self) -> bool {
         self.sections.iter().any(|section| section.images)

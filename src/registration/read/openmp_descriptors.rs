@@ -42,11 +42,16 @@ fn descriptor(space: &AddressSpace<'_>, start: u64, rows: u64, left: &mut u64) -
         return None;
     }
     let pair = |at: u64| Some([space.pointer(at), space.pointer(at.checked_add(word)?)]);
-    let table = pair(start.checked_add(2 * word)?)?;
-    let entries = bounds(space, table)?;
+    let words = |at: u64| Some([space.size_at(at)?, space.size_at(at.checked_add(word)?)?]);
+    let table_at = start.checked_add(2 * word)?;
+    let table = pair(table_at)?;
+    let table_words = words(table_at)?;
+    let entries = bounds(space, table, table_words)?;
+    let is_unknown = table.contains(&Pointer::Unknown);
     let image_row = |index: u64| {
         let row = rows.checked_add(index.checked_mul(4 * word)?)?;
-        if pair(row.checked_add(2 * word)?)? != table {
+        let own_table = row.checked_add(2 * word)?;
+        if pair(own_table)? != table || (is_unknown && words(own_table)? != table_words) {
             return None;
         }
         let [Pointer::To(first), Pointer::To(last)] = pair(row)? else { return None };
@@ -81,12 +86,17 @@ fn descriptor(space: &AddressSpace<'_>, start: u64, rows: u64, left: &mut u64) -
 }
 
 /// The bounds of a table, if both pointers can be that.
-fn bounds(space: &AddressSpace<'_>, table: [Pointer<'_>; 2]) -> Option<Bounds> {
+fn bounds(space: &AddressSpace<'_>, table: [Pointer<'_>; 2], words: [u64; 2]) -> Option<Bounds> {
     match table {
-        [Pointer::To(first), Pointer::To(last)] if first <= last => {
-            let start = space.end_offset(first)?;
-            Some(Bounds::Place { start, end: start.checked_add(last - first)? })
+        // The same in a program with fixed addresses.
+        [Pointer::Unknown, Pointer::Unknown] if space.is_fixed() => {
+            (words[0] == words[1] && space.is_near(words[0])).then_some(Bounds::Nowhere { address: words[0] })
         }
+        [Pointer::To(first), Pointer::To(last)] if first <= last => match space.end_offset(first) {
+            Some(start) => Some(Bounds::Place { start, end: start.checked_add(last - first)? }),
+            // Linkers leave out sections without bytes, and their bounds are then somewhere near.
+            None => (first == last).then_some(Bounds::Nowhere { address: first }),
+        },
         [Pointer::Symbol(start), Pointer::Symbol(end)] if start.starts_with("__start_") && end.starts_with("__stop_") => {
             Some(Bounds::Symbols { start: start.to_owned(), end: end.to_owned() })
         }

@@ -2,6 +2,7 @@
 //! programs run as others do, `programs` and `kinds` show, which link each of theirs late as well.
 
 mod bytes;
+mod everywhere;
 mod failures;
 mod layout;
 
@@ -13,7 +14,7 @@ use libtest_mimic::{Failed, Trial};
 use super::support::{Work, llvm, made, run, run_offloaded};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    [bytes::trials(), failures::trials(), layout::trials()].into_iter().flatten().collect()
+    [bytes::trials(), everywhere::trials(), failures::trials(), layout::trials()].into_iter().flatten().collect()
 }
 
 /// The host linkers, as clang's `-fuse-ld=` names them.
