@@ -13,7 +13,7 @@ use crate::formats::compose::{Item, Part, is_same, push_old};
 /// first object stays, and what stands between two objects belongs to the one before it.
 ///
 /// # Errors
-/// The bundle is damaged, or an item is of an entry that it does not have.
+/// The bundle is damaged, its markers do not go together, or an item is of an entry that it does not have.
 ///
 /// ```
 /// use offld::formats::bundle::text::{compose, end_marker, start_marker};
@@ -34,6 +34,10 @@ pub fn compose(comment: &str, data: &[u8], items: &[Item<NewObject<'_>>]) -> Res
         return Ok(vec![Part::Old(0..size)]);
     }
     let marker_of_end = marker(comment, "END").into_bytes();
+    if let Some(span) = spans.iter().find(|span| !ends_by_its_name(data, span, &marker_of_end)) {
+        // Without one of its objects, readers could match its markers in another way.
+        return Err(Malformed::new("the marker at the end of a code object names another one", end_of(data, span)));
+    }
     let mut starts = Vec::with_capacity(spans.len());
     let mut ends_before = 0;
     for span in &spans {
@@ -113,6 +117,15 @@ fn marker_start(data: &[u8], end: u64) -> u64 {
 /// Where the bytes of an object end. Before the marker of an empty one there may be no line end of its own.
 fn end_of(data: &[u8], span: &Span) -> u64 {
     span.start.saturating_add(span.size).min(data.len() as u64)
+}
+
+/// Whether the end marker of an object has its id.
+fn ends_by_its_name(data: &[u8], span: &Span, marker: &[u8]) -> bool {
+    let rest = after(data, end_of(data, span));
+    let line = if rest.starts_with(marker) { rest } else { memchr::memchr(b'\n', rest).map_or(rest, |at| &rest[at + 1..]) };
+    let line = line.get(..memchr::memchr(b'\n', line).unwrap_or(line.len())).unwrap_or_default();
+    let id = line.strip_prefix(marker).unwrap_or_default();
+    id.strip_suffix(b"\r").unwrap_or(id) == span.id.as_bytes().strip_suffix(b"\r").unwrap_or(span.id.as_bytes())
 }
 
 /// Where the end marker of an object ends, with its line end.
