@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # offld against the installed LLVM 22 tools and against what the work costs at least, as a Markdown table.
 # usage: compare.sh [--check] [--write[=FILE]] [GROUP...]
-#   groups: plain zaxpy many members amdgcn images huge containers size edit; all of them when none is named
+#   groups: plain zaxpy many members amdgcn images late huge containers size edit; all of them when none is named
 #   --check: fail when a row is beyond its bound (bounds.txt)
 #   --write: the table, the machine and notes.md into FILE, or, of all groups, into benches/RESULTS.md
 # RUNS: how often (default 15); PAIRED_RUNS: the same for rows whose bound is one of milliseconds over the floor (default 60); LARGE_RUNS: the same for what takes seconds (default 5); OFFLD: the binary (default target/release/offld)
@@ -11,7 +11,7 @@ from=$PWD benches=$(cd "$(dirname "$0")" && pwd)
 cd "$benches/.."
 
 command_line="benches/compare.sh${*:+ $*}"
-all=(plain zaxpy many members amdgcn images huge containers size edit)
+all=(plain zaxpy many members amdgcn images late huge containers size edit)
 check='' write='' groups=()
 usage() {
     sed -n 's/^# \(usage\|  \)/\1/p' "$0" >&2

@@ -39,9 +39,9 @@ const ARROWS: &[(&str, &str)] = &[
     ("link::payload", "args formats io link::device model registration sys"),
     (
         "link::pipeline",
-        "args error formats io link::device link::host link::inputs link::payload link::register link::reproduce link::scan link::select llvm model registration store sys target",
+        "args edit error formats io link::device link::host link::inputs link::payload link::register link::reproduce link::scan link::select llvm model registration store sys target",
     ),
-    ("link::register", "args formats io link::device link::payload llvm model registration store sys"),
+    ("link::register", "args edit formats io link::device link::payload llvm model registration store sys"),
     ("link::reproduce", "args formats io link::host link::inputs link::scan sys target"),
     ("link::scan", "args formats link::inputs model sys"),
     ("link::select", "link::scan model target"),

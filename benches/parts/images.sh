@@ -15,11 +15,25 @@ settled() {
 # KEY TITLE LINE [NAME=VALUE...]: memory is the wrapper's own.
 image_row() {
     local floor own
+    local late=--wrapper-late-images=on word rest=()
+    for word in "${@:4}"; do
+        case $word in ours_more=*) late=${word#ours_more=} ;; *) rest+=("$word") ;; esac
+    done
     floor=$(host_line "$ours $(line_for floor "$3")") || exit 1
+    # A linker that does nothing leaves no program to put images into: this one has the program ready.
     own=$(stubbed "$3")
+    if [ "$late" = --wrapper-late-images=on ]; then
+        ready_linker fake/ld.bfd
+        rm -f fake/program
+        own="env SAVED=$work/fake/program $ours $(line_for ours "${3//--linker-path=*ld.lld\"/--linker-path=$work/fake/ld.bfd\"}") $late"
+        eval "$own" || fail 'no late link'
+    else
+        own="$ours $(line_for ours "$own") $late"
+    fi
     row "$1" "$2" runs="$LARGE_RUNS" before=settled floor_is='ld.lld alone' floor="$floor" \
-        theirs="fake/clang-linker-wrapper $(line_for theirs "$3")" ours="$ours $(line_for ours "$3")" \
-        memory_theirs="fake/clang-linker-wrapper $(line_for theirs "$own")" memory_ours="$ours $(line_for ours "$own")" "${@:4}"
+        theirs="fake/clang-linker-wrapper $(line_for theirs "$3")" ours="$ours $(line_for ours "$3") $late" \
+        memory_theirs="fake/clang-linker-wrapper $(line_for theirs "$(stubbed "$3")")" \
+        memory_ours="$own" "${rest[@]}"
     # The images and objects that the floor linked.
     rm -f out.*
 }
@@ -34,6 +48,7 @@ group_images() {
     fat_object openmp.o openmp "$large_main" gfx906 gfx90a
     line=$(wrapper_argv openmp.o -Wl,--no-as-needed "-L$llvm/lib" -lomptarget -o OUT)
     image_row images-openmp "$mib MiB of OpenMP images §" "$line" after=registers
+    image_row images-openmp-early "$mib MiB of OpenMP images, not late §" "$line" after=registers ours_more=--wrapper-late-images=off
     cc -std=c11 -shared -fPIC "$benches/../runtime-stubs/hip.c" -o libamdhip64.so
     fat_object hip.o hip "$large_main" gfx906 gfx90a
     line=$(wrapper_argv hip.o -Wl,--no-as-needed -L. -lamdhip64 -o OUT)
@@ -59,6 +74,65 @@ no_larger() {
 registers_no_larger() {
     registers
     no_larger
+}
+
+# A host linker, FILE, that takes as long as $SECONDS_TAKEN says, and then has what it has made before, in $SAVED, or else links.
+ready_linker() {
+    cat > ready.c <<'EOF'
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static int copy(const char *from, const char *to) {
+    static char buffer[1 << 16];
+    FILE *in = fopen(from, "rb"), *out = in ? fopen(to, "wb") : NULL;
+    if (!out) return 1;
+    for (size_t n; (n = fread(buffer, 1, sizeof buffer, in)) > 0;) if (fwrite(buffer, 1, n, out) != n) return 1;
+    return fclose(out) || chmod(to, 0755);
+}
+int main(int argc, char **argv) {
+    const char *saved = getenv("SAVED"), *seconds = getenv("SECONDS_TAKEN");
+    sleep(seconds ? atoi(seconds) : 0);
+    /* What is asked for last is the output of a late link. */
+    if (saved && access(saved, R_OK) == 0) return copy(saved, argv[argc - 1]);
+    pid_t child = fork();
+    if (child == 0) { argv[0] = "/usr/bin/ld.bfd"; return execv(argv[0], argv); }
+    int status = 1;
+    if (waitpid(child, &status, 0) < 0 || status != 0) return 1;
+    return saved ? copy(argv[argc - 1], saved) : 0;
+}
+EOF
+    cc -O1 ready.c -o "$1"
+}
+
+# A device link of one second and a host link of one second.
+group_late() {
+    local line
+    mkdir -p slow
+    ready_linker slow/ld.bfd
+    cat > slow/clang <<'EOF'
+#!/bin/sh
+[ "$1" = -dumpversion ] && { echo 22.1.8; exit; }
+case " $* " in *" -### "*) exit 1 ;; esac
+for word; do
+    case $last in -o) out=$word ;; esac
+    last=$word
+done
+sleep 1
+head -c 10M /dev/zero > "$out"
+EOF
+    chmod +x slow/clang
+    cp "$theirs" slow/clang-linker-wrapper
+    export OFFLD_CLANG=$work/slow/clang
+    fat_object late.o openmp "$large_main" gfx90a
+    line=$(wrapper_argv late.o -Wl,--no-as-needed "-L$llvm/lib" -lomptarget -o OUT)
+    line=${line//--linker-path=*ld.lld\"/--linker-path=$work/slow/ld.bfd\"}
+    SAVED=$work/slow/program SECONDS_TAKEN=0 eval "$ours $(line_for ours "$line") --wrapper-late-images=on" || fail 'no late link'
+    row late 'a device link and a host link of 1 s each' over_floor=1 runs="$LARGE_RUNS" floor_is='sleep 1' floor='sleep 1' \
+        theirs="env SECONDS_TAKEN=1 slow/clang-linker-wrapper $(line_for theirs "$line")" \
+        ours="env SECONDS_TAKEN=1 SAVED=$work/slow/program $ours $(line_for ours "$line") --wrapper-late-images=on" after=registers
+    export OFFLD_CLANG=$llvm/bin/clang
 }
 
 # LLVM's wrapper does not link this: relocations are out of range.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use super::state::{State, Walk};
-pub use super::values::Defsym;
+pub use super::values::{Defsym, LateImages};
 use super::values::{granularity, jobs, late_images, pair, sycl_release, text};
 use super::{Arg, ArgKind, Dialect, Id, Ledger, Role, TargetArg};
 use crate::error::Error;
@@ -22,18 +22,6 @@ pub enum Jobs {
     N(usize),
     /// `--wrapper-jobs=jobserver`: as many as make's jobserver, found through the environment, allows.
     Jobserver,
-}
-
-/// Whether images are put into a program after its host link ([`late`](crate::link::late)).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum LateImages {
-    /// Where it pays, as far as the command line and the inputs tell.
-    #[default]
-    Auto,
-    /// Wherever it can be done.
-    On,
-    /// Never.
-    Off,
 }
 
 /// An argument for LLVM. Both kinds reach the LTO of the device link, in the order in which they were given.

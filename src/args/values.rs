@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 use super::Arg;
-use super::request::{Jobs, LateImages};
+use super::request::Jobs;
 
 /// A value as text. Invalid UTF-8 is replaced, which is harmless as such values are only compared with ASCII text or parsed.
 pub(super) fn text(value: &OsStr) -> String {
@@ -25,7 +25,19 @@ pub(super) fn jobs(value: &OsStr) -> Result<Jobs> {
     }
 }
 
-/// Whether images are put into a program after its host link. `option`: what was given this value.
+/// Whether images are put into a program after its host link (docs/late-images.md).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LateImages {
+    /// Where it pays, as far as the command line and the inputs tell.
+    #[default]
+    Auto,
+    /// Wherever it can be done.
+    On,
+    /// Never.
+    Off,
+}
+
+/// The value of `option`, which says whether images are put into a program after its host link.
 pub(crate) fn late_images(option: &str, value: &OsStr) -> Result<LateImages> {
     match text(value).as_str() {
         "auto" => Ok(LateImages::Auto),

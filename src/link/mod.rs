@@ -4,7 +4,6 @@
 pub(crate) mod device;
 pub(crate) mod host;
 pub(crate) mod inputs;
-pub(crate) mod late;
 pub(crate) mod payload;
 pub(crate) mod pipeline;
 pub(crate) mod register;

@@ -2,6 +2,7 @@
 //! not changed afterwards. Work in parallel with the stages is in `background`; steps that need more than one call are in `steps`.
 
 mod background;
+mod late;
 mod line_inputs;
 mod reading_order;
 mod steps;
@@ -17,7 +18,6 @@ use crate::args::{Ledger, Role};
 use crate::link::device::{self, DeviceContext, Linked};
 use crate::link::host;
 use crate::link::inputs::{self, Inputs};
-use crate::link::late::{self, Asked, HostLink, Unfilled};
 use crate::link::payload::{self, BundleContext};
 use crate::link::register::{self, RegisterContext};
 use crate::link::scan::{self, DeviceImage, HostFacts};
@@ -28,6 +28,7 @@ use crate::sys::shell::Shell;
 use crate::sys::trace::span;
 use crate::target::Target;
 use background::Background;
+use late::{Asked, HostLink, Unfilled};
 use line_inputs::{input_specs, out_base, out_name, search};
 
 /// Does the link that `ledger` describes, in a session of its own. `ld_first`: look for `ld` as the real host linker before

@@ -1,12 +1,22 @@
 //! Fault F33: more than 2 GiB of device images in one program, and more than 3.
 
+use std::sync::{Mutex, PoisonError};
+
 use libtest_mimic::{Failed, Trial};
 
+use crate::effort::rounds;
 use crate::kit::Image;
 use crate::support::{LLVM, Outcome, Work, ensure, expect_equal, expect_in, llvm, made, missing, passed, run, with_llvm};
 
 pub(super) fn trials() -> Vec<Trial> {
-    vec![with_llvm("faults::f33_more_than_3_gib_of_images", f33)]
+    let mut trials = vec![with_llvm("faults::f33_more_than_3_gib_of_images", || f33("lld", &["-pie"], "off"))];
+    for linker in ["lld", "bfd", "gold", "mold"] {
+        for kind in ["-pie", "-no-pie"] {
+            let name = format!("faults::f33_late_{linker}{kind}");
+            trials.push(with_llvm(&name, move || late(linker, kind)));
+        }
+    }
+    trials
 }
 
 /// The size of each of three images.
@@ -37,7 +47,19 @@ fn free_bytes(work: &Work) -> Result<u64, Failed> {
 /// Host code with data of its own, which stays in reach.
 const MAIN: &str = "#include <stdio.h>\nint table[1 << 20];\nint main(void) { puts(\"runs\"); return table[12345]; }\n";
 
-fn f33() -> Outcome {
+/// Late links of images of that size, one in a short run.
+fn late(linker: &'static str, kind: &'static str) -> Outcome {
+    let all = rounds("late: links of 3 GiB by each host linker, PIE and not", 2u32, 1) == 2;
+    if !all && (linker, kind) != ("bfd", "-no-pie") {
+        return passed();
+    }
+    // They need much of the disk, so they are not done at the same time.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    f33(linker, &[kind], "on")
+}
+
+fn f33(linker: &str, words: &[&str], late: &str) -> Outcome {
     let work = Work::new();
     if free_bytes(&work)? < ROOM {
         return missing(format!("{} GiB of free disk in {}", ROOM >> 30, work.path().display()));
@@ -46,7 +68,8 @@ fn f33() -> Outcome {
     work.fat_with("a.o", &archs.map(|arch| Image::amd(arch, "A")), MAIN)?;
     let compiler = work.tool("tools/clang", &HOLES.replace("SIZE", &(IMAGE - 4).to_string()));
     let mut link = work.command(llvm("clang"));
-    link.env("OFFLD_CLANG", compiler).args(["--offload-link", "-pie", "-fuse-ld=lld", "-B"]).arg(&made().links);
+    link.env("OFFLD_CLANG", compiler).env("OFFLD_LATE_IMAGES", late);
+    link.args(["--offload-link", &format!("-fuse-ld={linker}"), "-B"]).arg(&made().links).args(words);
     run(link.args(["a.o", "-Wl,--no-as-needed", "-lomptarget", "-o", "program"]).arg(format!("-L{LLVM}/../lib")))?;
     work.expect_no_temps()?;
     let size = std::fs::metadata(work.path().join("program"))?.len();

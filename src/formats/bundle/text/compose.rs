@@ -122,7 +122,8 @@ fn end_of(data: &[u8], span: &Span) -> u64 {
 /// Whether the end marker of an object has its id.
 fn ends_by_its_name(data: &[u8], span: &Span, marker: &[u8]) -> bool {
     let rest = after(data, end_of(data, span));
-    let line = if rest.starts_with(marker) { rest } else { memchr::memchr(b'\n', rest).map_or(rest, |at| &rest[at + 1..]) };
+    let behind_line = |rest: &'_ [u8]| memchr::memchr(b'\n', rest).map_or(0, |at| at + 1);
+    let line = rest.get(if rest.starts_with(marker) { 0 } else { behind_line(rest) }..).unwrap_or_default();
     let line = line.get(..memchr::memchr(b'\n', line).unwrap_or(line.len())).unwrap_or_default();
     let id = line.strip_prefix(marker).unwrap_or_default();
     id.strip_suffix(b"\r").unwrap_or(id) == span.id.as_bytes().strip_suffix(b"\r").unwrap_or(span.id.as_bytes())

@@ -12,7 +12,7 @@ use crate::sys::threads;
 ///
 /// # Errors
 /// That of the part which failed first. Everything else that runs for this link is ended then.
-pub(crate) fn beside<A: Send, B>(
+pub(in crate::link::pipeline) fn beside<A: Send, B>(
     session: &Session,
     one: impl FnOnce() -> Result<A> + Send,
     other: impl FnOnce() -> Result<B>,

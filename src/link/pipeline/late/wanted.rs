@@ -15,10 +15,10 @@ use crate::sys::toolchain::{self, LinkerFamily};
 
 /// With so many bytes of device code in the inputs, a late link is faster than another one also where all images are in the cache
 /// (docs/late-images.md).
-const PAYS_FROM: u64 = 8 << 20;
+const PAYS_FROM: u64 = 4 << 20;
 
 /// A link of which is asked whether it is late.
-pub(crate) struct Asked<'a> {
+pub(in crate::link::pipeline) struct Asked<'a> {
     /// The command line.
     pub ledger: &'a Ledger,
     /// Its settings.
@@ -41,7 +41,7 @@ pub(crate) struct Asked<'a> {
 ///
 /// # Errors
 /// A setting is none.
-pub(crate) fn wanted(asked: &Asked<'_>, session: &Session) -> Result<bool> {
+pub(in crate::link::pipeline) fn wanted(asked: &Asked<'_>, session: &Session) -> Result<bool> {
     let setting = match asked.request.late_images {
         Some(setting) => setting,
         None => match Session::env(session::OFFLD_LATE_IMAGES).filter(|text| !text.is_empty()) {

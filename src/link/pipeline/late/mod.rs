@@ -29,17 +29,17 @@ use crate::sys::run::{Cmd, PreloadedLinker};
 use crate::sys::session::Session;
 use crate::sys::trace::{Usage, span};
 
-pub(crate) use beside::beside;
-pub(crate) use wanted::{Asked, wanted};
+pub(in crate::link::pipeline) use beside::beside;
+pub(in crate::link::pipeline) use wanted::{Asked, wanted};
 
 /// A program with placeholders of images, in a temporary file beside the place of the output.
 #[derive(Debug)]
-pub(crate) struct Unfilled {
+pub(in crate::link::pipeline) struct Unfilled {
     program: TempPath,
 }
 
 /// What the host link of a late link is made of.
-pub(crate) struct HostLink<'a> {
+pub(in crate::link::pipeline) struct HostLink<'a> {
     /// The command line.
     pub ledger: &'a Ledger,
     /// Its settings.
@@ -60,12 +60,12 @@ pub(crate) struct HostLink<'a> {
 
 /// Whether the host link can be done before there are images: what SYCL's runtime is told of them is part of it. Where make counts what
 /// is run, it has one token for this link.
-pub(crate) fn can_be_beside(request: &LinkRequest, groups: &[Group]) -> bool {
+pub(in crate::link::pipeline) fn can_be_beside(request: &LinkRequest, groups: &[Group]) -> bool {
     !groups.iter().any(|group| group.kind == OffloadKind::Sycl) && !jobs::are_counted(request.jobs)
 }
 
 /// Payloads like those that the images of `groups` will be, without what is in them. Not for SYCL.
-pub(crate) fn payloads_of(groups: &[Group]) -> Vec<Payload> {
+pub(in crate::link::pipeline) fn payloads_of(groups: &[Group]) -> Vec<Payload> {
     let of_group = |group: &Group| {
         // CUDA's and HIP's runtimes get one file for all devices.
         let count = if group.kind == OffloadKind::OpenMp { group.members.len() } else { 1 };
@@ -80,7 +80,7 @@ impl HostLink<'_> {
     ///
     /// # Errors
     /// The link has failed; nothing of it is left.
-    pub(crate) fn run(
+    pub(in crate::link::pipeline) fn run(
         &self,
         payloads: &[Payload],
         preloaded: impl FnOnce() -> Option<PreloadedLinker>,
@@ -116,7 +116,12 @@ impl HostLink<'_> {
 ///
 /// # Errors
 /// An image cannot be read, the output not be written, or the host linker has made something that cannot be changed.
-pub(crate) fn finish(unfilled: &Unfilled, payloads: &[Payload], link: &HostLink<'_>, session: &Session) -> Result<()> {
+pub(in crate::link::pipeline) fn finish(
+    unfilled: &Unfilled,
+    payloads: &[Payload],
+    link: &HostLink<'_>,
+    session: &Session,
+) -> Result<()> {
     let _filling = session.trace.span(span::FILL, 0);
     let output = link.output;
     let fillings = register::fillings(payloads, &link.context)?;
