@@ -24,6 +24,8 @@ tests=(
     mold
     # tools that change or check finished programs
     patchelf elfutils gdb
+    # another kind of host: what links programs for it, and what runs them
+    gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
     # the browser that the page of `offld size --html` is tested in
     chromium fonts-dejavu-core
     # the build systems that there are recipes for (docs/recipes.md), and what fetches a newer CMake
