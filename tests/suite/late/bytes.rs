@@ -114,6 +114,13 @@ fn obstacles() -> Outcome {
     let mut partial = work.command(llvm("clang"));
     partial.args(["--offload-link", "-fuse-ld=lld", "-r", on, "-B"]).arg(&made().links).args(["main.o", "-o", "partial.o"]);
     run(partial.env("OFFLD_CLANG", work.path().join("tools/clang")))?;
+    // ld.lld writes the path of its output where it has no other name for it.
+    work.file("versions", "V1 { global: main; };\n");
+    let versions = "-Wl,--version-script=versions";
+    let (is, told) = is_late(&work, &[on, versions])?;
+    ensure(!is, || format!("a version script without -soname: late: {told}"))?;
+    let (is, told) = is_late(&work, &[on, versions, "-Wl,-soname=name"])?;
+    ensure(is, || format!("a version script with -soname: not late: {told}"))?;
     let (is, told) = is_late(&work, &[on, "-Wl,-z,now"])?;
     ensure(is, || format!("not late: {told}"))?;
     expect_not_in(&told, "not put into")?;

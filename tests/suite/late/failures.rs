@@ -85,8 +85,8 @@ fn at_once() -> Outcome {
     let work = Work::new();
     work.fat_with("main.o", &[Image::amd("gfx90a", "A")], "int main(void) { return 0; }\n")?;
     // The device link ends when the host link has, and would wait for ever if that waited for it.
-    let end = "for i in $(seq 300); do ls -a | grep -q '^[.]offld-' && [ -s \"$(ls -a | grep '^[.]offld-' | head -n 1)\" ] && break; sleep 0.1; done; \
-        [ $i -lt 300 ] || exit 1; echo image > $out";
+    let end =
+        "for i in $(seq 300); do [ -s .offld-*/program ] && break; sleep 0.1; done; [ $i -lt 300 ] || exit 1; echo image > $out";
     run(&mut stand_in(&work, end))?;
     passed()
 }
@@ -157,7 +157,9 @@ fn killed() -> Outcome {
             // Nobody takes these away then, and children may still be ending.
             std::thread::sleep(Duration::from_millis(500));
             for name in names(&work)?.into_iter().filter(|name| name.starts_with(".offld-")) {
-                fs::remove_file(work.path().join(name))?;
+                // One is of the output, the other of the host link.
+                let path = work.path().join(name);
+                if path.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }
             }
             let _ = fs::remove_dir_all(work.path().join("tmp"));
         } else {

@@ -1,5 +1,7 @@
 //! What a program is like that was linked late: as another one, for tools as well.
 
+use std::os::unix::fs::PermissionsExt;
+
 use libtest_mimic::{Failed, Trial};
 
 use super::{LINKERS, link, object, ran};
@@ -45,6 +47,9 @@ fn programs(linker: &str, kind: &str) -> Outcome {
     };
     run(link(&work, "late", linker).args(words))?;
     run(link(&work, "early", linker).args(words).env("OFFLD_LATE_IMAGES", "off"))?;
+    let modes =
+        ["late", "early"].map(|name| std::fs::metadata(work.path().join(name)).map_or(0, |meta| meta.permissions().mode()));
+    expect_equal("mode", &format!("{:o}", modes[1]), &format!("{:o}", modes[0]))?;
     let expected = "4950 device\n";
     expect_equal("late", expected, &ran(&work, work.path().join("late"))?)?;
     expect_equal("early", expected, &ran(&work, work.path().join("early"))?)?;

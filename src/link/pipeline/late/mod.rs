@@ -8,11 +8,10 @@
 mod beside;
 mod wanted;
 
-use std::path::Path;
-use std::time::SystemTime;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use tempfile::TempPath;
+use tempfile::TempDir;
 
 use crate::args::Ledger;
 use crate::args::request::LinkRequest;
@@ -32,10 +31,11 @@ use crate::sys::trace::{Usage, span};
 pub(in crate::link::pipeline) use beside::beside;
 pub(in crate::link::pipeline) use wanted::{Asked, wanted};
 
-/// A program with placeholders of images, in a temporary file beside the place of the output.
+/// A program with placeholders of images, in a temporary folder beside the place of the output.
 #[derive(Debug)]
 pub(in crate::link::pipeline) struct Unfilled {
-    program: TempPath,
+    program: PathBuf,
+    _folder: TempDir,
 }
 
 /// What the host link of a late link is made of.
@@ -88,20 +88,18 @@ impl HostLink<'_> {
     ) -> Result<Unfilled> {
         let objects = register::make(payloads, &self.context, session)?;
         self.context.llvm.dismiss();
-        let folder = self.output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let program = tempfile::Builder::new().prefix(".offld-").tempfile_in(folder);
-        let program = program.with_context(|| format!("cannot write `{}`", self.output.display()))?.into_temp_path();
+        let beside = self.output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        // A folder, since linkers keep the mode of a file that is there. In it the program has its own name.
+        let folder = tempfile::Builder::new().prefix(".offld-").tempdir_in(beside);
+        let folder = folder.with_context(|| format!("cannot write `{}`", self.output.display()))?;
+        let program = folder.path().join(self.output.file_name().unwrap_or("program".as_ref()));
         let additions = host::additions(self.request, self.linker, self.context.host_triple, &objects);
         let endings = host::endings(self.request, self.runtime.clone());
         let mut line = host::command_to(self.ledger, self.linker, &program, &additions, &endings);
         line.inputs.clone_from(&self.inputs);
-        let started = SystemTime::now();
         let linked = self.link(&line, preloaded(), session);
-        if linked.is_err() {
-            host::remove_linker_temps(&program, started);
-        }
         objects.iter().for_each(|object| session.scratch.discard(object));
-        linked.map(|()| Unfilled { program })
+        linked.map(|()| Unfilled { program, _folder: folder })
     }
 
     fn link(&self, line: &Cmd, preloaded: Option<PreloadedLinker>, session: &Session) -> Result<()> {

@@ -89,16 +89,30 @@ fn obstacle(asked: &Asked<'_>) -> Option<String> {
         let token = asked.ledger.tokens().get(arg.tokens.start).map(|token| token.to_string_lossy().into_owned());
         return Some(format!("{} tells of, or decides on, the file that the linker writes", token.unwrap_or_default()));
     }
+    if names_versions_by_output(asked) {
+        return Some("without -soname the linker names versions of symbols by the file that it writes".to_owned());
+    }
     if atomic_file::is_special(asked.output) {
         return Some(format!("`{}` is no file", asked.output.display()));
     }
     None
 }
 
+/// Whether the linker would write the path of its output into it: as the name of the file of which symbols are a version. GNU ld writes
+/// the name without the folder, which is the same.
+fn names_versions_by_output(asked: &Asked<'_>) -> bool {
+    let has = |names: &[&str]| {
+        let mut args = asked.ledger.args().iter();
+        args.any(|arg| matches!(arg.kind, ArgKind::Known(row) if names.contains(&row.name)))
+    };
+    let has_versions = has(&["version-script"]) || asked.ledger.tokens().iter().any(|token| token == "--default-symver");
+    has_versions && !has(&["soname", "h"]) && toolchain::linker_family(asked.linker) != LinkerFamily::Gnu
+}
+
 /// Whether an argument asks the host linker for a layout of its own, for another output than a program, or for something that tells
 /// of the output as the linker made it.
 fn sees_the_output(arg: &Arg, ledger: &Ledger) -> bool {
-    const OPTIONS: [&str; 17] = [
+    const OPTIONS: [&str; 18] = [
         "M",
         "Map",
         "N",
@@ -113,6 +127,7 @@ fn sees_the_output(arg: &Arg, ledger: &Ledger) -> bool {
         "omagic",
         "print-map",
         "q",
+        "repro",
         "save-temps",
         "thinlto-index-only",
         "time-trace",
