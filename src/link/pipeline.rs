@@ -102,19 +102,17 @@ fn stages(ledger: &Ledger, request: &LinkRequest, background: &Background<'_>, s
     // Host objects that hold the images and register them when the program starts. LLVM is not needed after that.
     let registering = session.trace.span(span::WRAP, 0);
     let (triple, sycl, compiler) = (&images.host_triple, images.sycl, images.device_compiler);
-    let context = RegisterContext::new(request, out_name(request), triple, sycl, compiler, &background.llvm, &background.cache);
+    let context =
+        || RegisterContext::new(request, out_name(request), triple, sycl, compiler, &background.llvm, &background.cache);
     if images.late {
-        drop(registering);
-        let context = RegisterContext { late: true, ..context };
-        let (runtime, inputs, output) = (images.runtime, images.host_inputs, out_name(request));
+        let context = RegisterContext { late: true, ..context() };
+        let (runtime, inputs, output) = (images.runtime.clone(), images.host_inputs.clone(), out_name(request));
         let link = HostLink { ledger, request, linker: &linker, output, context, runtime, inputs, trace_line: 0 };
-        let program = match images.unfilled {
-            Some(program) => program,
-            None => link.run(&payloads, || background.take_linker(), session)?,
-        };
-        return late::finish(&program, &payloads, &link, session);
+        if link.finish(images.unfilled, &payloads, || background.take_linker(), session)? {
+            return Ok(());
+        }
     }
-    let objects = register::make(&payloads, &context, session)?;
+    let objects = register::make(&payloads, &context(), session)?;
     background.llvm.dismiss();
     drop(registering);
 

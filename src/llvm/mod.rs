@@ -101,9 +101,9 @@ impl<'s> Llvm<'s> {
         Ok(String::from_utf8(self.ask(&Request::DefaultTriple.encode()?, &purpose)?)?)
     }
 
-    /// Ends the program early, because there will be no further request.
+    /// Ends the program early, because there will hardly be a further request. One starts it again.
     pub(crate) fn dismiss(&self) {
-        if let Some(running) = self.lock().as_mut() {
+        if let Some(mut running) = self.lock().take() {
             running.service.stop();
         }
     }

@@ -78,10 +78,11 @@ impl Signals {
 
     /// An error if a signal has been received, or another step of the link has failed; every stage calls this to stop early.
     pub fn check(&self) -> Result<()> {
+        self.check_received()?;
         if self.children().stopped {
             return Err(StepFailed { report: "stopped because another step of the link has failed".to_owned(), status: 1 }.into());
         }
-        self.check_received()
+        Ok(())
     }
 
     /// An error if a signal has been received.

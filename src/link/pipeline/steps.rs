@@ -144,7 +144,7 @@ pub(super) fn host_link(
 }
 
 /// The report of a host linker that has told of a fault in its line: without the command and its inputs, hundreds of words.
-fn one_line(error: anyhow::Error) -> anyhow::Error {
+pub(super) fn one_line(error: anyhow::Error) -> anyhow::Error {
     match error.downcast_ref::<StepFailed>() {
         Some(StepFailed { report, status }) if *status < 128 && ended_itself(report) => match report.split_once('\n') {
             Some((first, _)) => {

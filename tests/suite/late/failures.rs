@@ -12,7 +12,7 @@ use crate::effort::rounds;
 use crate::kit::Image;
 use crate::support::{
     Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, expect_not_in, llvm, made, passed, run, run_failing,
-    with_llvm,
+    stderr_of, with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -21,6 +21,7 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("late::failures::of_a_device_link_end_the_host_link", device_fails),
         with_llvm("late::failures::of_the_disk_leave_nothing", disk_is_full),
         with_llvm("late::failures::a_killed_link_leaves_no_output_or_a_whole_one", killed),
+        with_llvm("late::failures::of_the_engine_are_told_and_the_link_is_done_again", unfit),
         with_llvm("late::host_and_device_links_run_at_the_same_time", at_once),
     ]
 }
@@ -77,6 +78,46 @@ fn device_fails() -> Outcome {
     expect_in(&told, "device link for amdgcn-amd-amdhsa (gfx90a)")?;
     expect_in(&told, "no such device")?;
     expect_not_in(&told, "host link")?;
+    nothing_left(&work)?;
+    passed()
+}
+
+/// A linker that leaves no section headers, so that nobody finds a section of images.
+const BARE: &str = r#"#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+  pid_t child = fork();
+  if (child == 0) { argv[0] = "/usr/bin/ld.bfd"; return execv(argv[0], argv); }
+  int status = 1;
+  if (waitpid(child, &status, 0) < 0 || status != 0) return 1;
+  const char *output = NULL;
+  for (int i = 1; i + 1 < argc; i++) if (!strcmp(argv[i], "-o")) output = argv[i + 1];
+  FILE *file = fopen(output, "r+b");
+  char none[8] = {0};
+  /* e_shoff; e_shentsize, e_shnum and e_shstrndx. */
+  return !file || fseek(file, 40, SEEK_SET) || fwrite(none, 8, 1, file) != 1 || fseek(file, 60, SEEK_SET)
+    || fwrite(none, 4, 1, file) != 1 || fclose(file);
+}
+"#;
+
+fn unfit() -> Outcome {
+    let work = Work::new();
+    object(&work)?;
+    work.file("bare.c", BARE);
+    fs::create_dir_all(work.path().join("tools"))?;
+    run(work.command("cc").args(["-O1", "bare.c", "-o", "tools/ld.bfd"]))?;
+    let linker = work.path().join("tools/ld.bfd");
+    for cache in ["off".into(), work.path().join("cache").into_os_string()] {
+        let mut link = link(&work, "program", "bfd");
+        link.arg(format!("-Wl,--offld-linker={}", linker.display())).env("OFFLD_CACHE", cache);
+        let told = stderr_of(&mut link)?;
+        expect_in(&told, "warning: device images cannot be put into the program that")?;
+        expect_in(&told, "; it is linked once more, with them")?;
+        expect_equal("output", "4950 device\n", &ran(&work, work.path().join("program"))?)?;
+        fs::remove_file(work.path().join("program"))?;
+    }
     nothing_left(&work)?;
     passed()
 }

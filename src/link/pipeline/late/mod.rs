@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
+use super::steps::one_line;
 use crate::args::Ledger;
 use crate::args::request::LinkRequest;
 use crate::edit::files::copy_with_attributes;
@@ -102,41 +103,52 @@ impl HostLink<'_> {
         linked.map(|()| Unfilled { program, _folder: folder })
     }
 
+    /// Puts the images of `payloads` into the program, which becomes the output: all of it, or nothing. The program is `unfilled`, or
+    /// else linked now. False, and a warning, where the host linker has made something that cannot be changed: then the link is
+    /// to be done in the usual way.
+    ///
+    /// # Errors
+    /// The host link has failed, an image cannot be read, or the output not be written.
+    pub(in crate::link::pipeline) fn finish(
+        &self,
+        unfilled: Option<Unfilled>,
+        payloads: &[Payload],
+        preloaded: impl FnOnce() -> Option<PreloadedLinker>,
+        session: &Session,
+    ) -> Result<bool> {
+        let unfilled = match unfilled {
+            Some(unfilled) => unfilled,
+            None => self.run(payloads, preloaded, session)?,
+        };
+        let _filling = session.trace.span(span::FILL, 0);
+        let fillings = register::fillings(payloads, &self.context)?;
+        let program = Piece::try_open(&unfilled.program)
+            .with_context(|| format!("`{}` ended well but wrote no program", self.linker.display()))?;
+        let mut spool = Spool::new(session);
+        let filled = match fill(&program, &fillings, wanted::build_id_is_hashed(self.ledger), &mut spool) {
+            Ok(filled) => filled,
+            Err(error) => {
+                session.signals.check()?;
+                session.shell.warn(&format!(
+                    "device images cannot be put into the program that `{}` made: {error:#}; it is linked once more, with them",
+                    self.linker.display()
+                ));
+                return Ok(false);
+            }
+        };
+        let opened = std::fs::OpenOptions::new().write(true).open(self.output);
+        if opened.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied) {
+            // Linkers replace what they may not write.
+            host::remove_partial(self.output);
+        }
+        copy_with_attributes(&unfilled.program, &filled, self.output, session).map(|()| true)
+    }
+
     fn link(&self, line: &Cmd, preloaded: Option<PreloadedLinker>, session: &Session) -> Result<()> {
         let mut trace = session.trace.span(span::HOST, self.trace_line);
-        let (usage, _): (Usage, _) = session.runner.run_preloaded(preloaded, line, &|| ())?;
+        let ran = session.runner.run_preloaded(preloaded, line, &|| ());
+        let (usage, _): (Usage, _) = ran.map_err(|error| if self.request.verbose { error } else { one_line(error) })?;
         trace.record_usage(usage);
         session.signals.check()
     }
-}
-
-/// Puts the images of `payloads` into the program, which becomes the output: all of it, or nothing.
-///
-/// # Errors
-/// An image cannot be read, the output not be written, or the host linker has made something that cannot be changed.
-pub(in crate::link::pipeline) fn finish(
-    unfilled: &Unfilled,
-    payloads: &[Payload],
-    link: &HostLink<'_>,
-    session: &Session,
-) -> Result<()> {
-    let _filling = session.trace.span(span::FILL, 0);
-    let output = link.output;
-    let fillings = register::fillings(payloads, &link.context)?;
-    let program = Piece::try_open(&unfilled.program)
-        .with_context(|| format!("`{}` ended well but wrote no program", link.linker.display()))?;
-    let mut spool = Spool::new(session);
-    let filled = fill(&program, &fillings, wanted::build_id_is_hashed(link.ledger), &mut spool);
-    let filled = filled.with_context(|| {
-        format!("cannot put device images into the program that `{}` made (--wrapper-late-images=off)", link.linker.display())
-    })?;
-    if std::fs::OpenOptions::new()
-        .write(true)
-        .open(output)
-        .is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
-    {
-        // Linkers replace what they may not write.
-        host::remove_partial(output);
-    }
-    copy_with_attributes(&unfilled.program, &filled, output, session)
 }
