@@ -51,7 +51,7 @@ const CASES: &[Case] = &[
     Case { name: "verbose", clang: "HOST -v p.o q.o -o x", rules: &[&RUNTIME, &LOADER, &AS_NEEDED] },
     Case { name: "two_outputs", clang: "HOST -nostdlib p.o q.o -o x -Wl,-o,y", rules: &[&LAST_OUTPUT, &LOADER] },
     Case { name: "relocatable", clang: "HOST -r p.o q.o -o x.o", rules: &[&UNDEFINED] },
-    Case { name: "aarch64", clang: "--target=aarch64-linux-gnu -fopenmp -fopenmp-targets=aarch64-linux-gnu -nostdlib arm.o -o x", rules: &[] },
+    Case { name: "aarch64", clang: "--target=aarch64-linux-gnu -fuse-ld=lld -fopenmp -fopenmp-targets=aarch64-linux-gnu -nostdlib arm.o -o x", rules: &[&LINKER] },
     Case { name: "windows", clang: "--target=x86_64-pc-windows-msvc -fopenmp -fopenmp-targets=x86_64-pc-linux-gnu win.o -o x.exe", rules: &[] },
     Case { name: "amdgcn", clang: "AMD amd-p.o -o x", rules: &[&ORDER] },
     Case { name: "amdgcn_two_units_for_real", clang: "AMD -O2 real-amd-p.o real-amd-q.o -o x", rules: &[&ORDER] },
