@@ -76,8 +76,8 @@ pub(crate) fn fill(file: &Piece, fillings: &[Filling], new_build_id: bool, spool
     // Whatever it is that has these pointers, and in whatever form.
     let ranges: Vec<Range<u64>> = places.iter().map(|start| start + REGISTERED.start..start + REGISTERED.end + 1).collect();
     let pointers = read::pointers_to(file.bytes(), &ranges)?;
-    if ranges.iter().any(|range| !pointers.iter().any(|(_, target)| *target == range.start)) {
-        bail!("nothing points to the place of an image");
+    if let Some(range) = ranges.iter().find(|range| !pointers.iter().any(|(_, target)| *target == range.start)) {
+        bail!("nothing points to the place of an image, which is at address {:#x}", range.start);
     }
     let is_end = |target: u64| places.iter().any(|start| target == start + REGISTERED.end);
     let mut more = pointers::moved(file.bytes(), &pointers, &new, &is_end)?;
@@ -108,7 +108,7 @@ fn sections(file: &Piece, fillings: &[Filling]) -> Result<(Vec<NewSection>, Vec<
             if let Some(found) = found.get_mut(*filling)
                 && std::mem::replace(found, true)
             {
-                bail!("an image has two places");
+                bail!("section {}: an image has a second place here", section.name().unwrap_or_default());
             }
         }
         addresses.extend(places.iter().map(|(at, _)| section.address().saturating_add(*at)));

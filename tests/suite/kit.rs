@@ -78,6 +78,20 @@ cat $inputs > "$out"
 cp "$out" images
 "#;
 
+/// A device compiler that makes a file of holes, and of its first and last bytes: SIZE bytes, and four.
+pub(crate) const HOLES: &str = r#"#!/bin/sh
+[ "$1" = -dumpversion ] && { echo 22.1.8; exit; }
+case " $* " in *" -### "*) exit 1 ;; esac
+for word; do
+  case $last in -o) out=$word ;; esac
+  case $word in -mcpu=*) cpu=${word#-mcpu=} ;; esac
+  last=$word
+done
+printf 'first of %s' "$cpu" > "$out"
+truncate -s SIZE "$out"
+printf 'last' >> "$out"
+"#;
+
 /// The stand-in for the host linker: leaves its arguments in `host-line`, and copies of the objects made for it in `made`.
 const LINKER: &str = r#"#!/bin/sh
 printf '%s\n' "$@" > host-line

@@ -48,7 +48,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// A program that says where its target region ran.
-const SOURCE: &str = "#include <stdio.h>\n#include <omp.h>\nint main(void) {\n  int host = 1, sum = 0;\n\
+pub(crate) const SOURCE: &str = "#include <stdio.h>\n#include <omp.h>\nint main(void) {\n  int host = 1, sum = 0;\n\
     #pragma omp target map(tofrom : host, sum)\n  { host = omp_is_initial_device(); for (int i = 0; i < 100; i++) sum += i; }\n  \
     printf(\"%d %s\\n\", sum, host ? \"host\" : \"device\");\n  return sum != 4950;\n}\n";
 

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use libtest_mimic::{Failed, Trial};
 
 use crate::effort::rounds;
-use crate::kit::Image;
+use crate::kit::{HOLES, Image};
 use crate::support::{LLVM, Outcome, Work, ensure, expect_equal, expect_in, llvm, made, missing, passed, run, with_llvm};
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -24,20 +24,6 @@ const IMAGE: u64 = 1_080_000_000;
 
 /// What the link and the program need on disk: 6 GiB at the most, and room for others.
 const ROOM: u64 = 8 << 30;
-
-/// A device compiler that makes a file of holes, and of its first and last bytes.
-const HOLES: &str = r#"#!/bin/sh
-[ "$1" = -dumpversion ] && { echo 22.1.8; exit; }
-case " $* " in *" -### "*) exit 1 ;; esac
-for word; do
-  case $last in -o) out=$word ;; esac
-  case $word in -mcpu=*) cpu=${word#-mcpu=} ;; esac
-  last=$word
-done
-printf 'first of %s' "$cpu" > "$out"
-truncate -s SIZE "$out"
-printf 'last' >> "$out"
-"#;
 
 fn free_bytes(work: &Work) -> Result<u64, Failed> {
     let told = work.run("df", ["--output=avail", "-B1", "."])?;

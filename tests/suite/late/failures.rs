@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use libtest_mimic::{Failed, Trial};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{link, object, ran};
+use super::{link, object, ran, stand_in};
 use crate::effort::rounds;
 use crate::kit::Image;
 use crate::support::{
-    Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, expect_not_in, llvm, made, passed, run, run_failing,
-    stderr_of, with_llvm,
+    Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, expect_not_in, llvm, passed, run, run_failing, stderr_of,
+    with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -24,24 +24,6 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("late::failures::of_the_engine_are_told_and_the_link_is_done_again", unfit),
         with_llvm("late::host_and_device_links_run_at_the_same_time", at_once),
     ]
-}
-
-/// A device compiler that takes its time, and says so when it is ended.
-const SLOW: &str = r#"#!/bin/sh
-[ "$1" = -dumpversion ] && { echo 22.1.8; exit; }
-case " $* " in *" -### "*) exit 1 ;; esac
-for word; do case $last in -o) out=$word ;; esac; last=$word; done
-END
-"#;
-
-/// The link of `main.o`, with `end` as the last line of its device compiler.
-fn stand_in(work: &Work, end: &str) -> std::process::Command {
-    let compiler = work.tool("tools/clang", &SLOW.replace("END", end));
-    let mut link = work.command(llvm("clang"));
-    link.args(["--offload-link", "-fuse-ld=lld", "-B"]).arg(&made().links).args(["main.o", "-o", "program"]);
-    link.args(["-Wl,--no-as-needed", "-lomptarget", "-L/usr/lib/llvm-22/lib"]);
-    link.env("OFFLD_CLANG", compiler).env("OFFLD_LATE_IMAGES", "on");
-    link
 }
 
 fn names(work: &Work) -> Result<Vec<String>, Failed> {

@@ -11,6 +11,7 @@ use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
 
+use super::edit::SOURCE;
 use super::support::{Work, llvm, made, run, run_offloaded};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -19,11 +20,6 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 /// The host linkers, as clang's `-fuse-ld=` names them.
 const LINKERS: [&str; 4] = ["lld", "bfd", "gold", "mold"];
-
-/// A program that says where its target region ran.
-const SOURCE: &str = "#include <stdio.h>\n#include <omp.h>\nint main(void) {\n  int host = 1, sum = 0;\n\
-    #pragma omp target map(tofrom : host, sum)\n  { host = omp_is_initial_device(); for (int i = 0; i < 100; i++) sum += i; }\n  \
-    printf(\"%d %s\\n\", sum, host ? \"host\" : \"device\");\n  return sum != 4950;\n}\n";
 
 /// What makes clang compile and link for the CPU and for an AMD GPU.
 const TWO: [&str; 10] = [
@@ -57,4 +53,17 @@ fn link(work: &Work, name: &str, linker: &str) -> Command {
 /// What a program with an OpenMP device says; it must have one.
 fn ran(work: &Work, program: PathBuf) -> Result<String, Failed> {
     run_offloaded(work.command(program).env("LD_LIBRARY_PATH", "/usr/lib/llvm-22/lib"))
+}
+
+/// The late link of `main.o` by a stand-in for the device compiler: the shell commands `end` make its image, `$out`.
+fn stand_in(work: &Work, end: &str) -> Command {
+    let compiler = "#!/bin/sh\n[ \"$1\" = -dumpversion ] && { echo 22.1.8; exit; }\n\
+        case \" $* \" in *\" -### \"*) exit 1 ;; esac\n\
+        for word; do case $last in -o) out=$word ;; esac; last=$word; done\nEND\n";
+    let compiler = work.tool("tools/clang", &compiler.replace("END", end));
+    let mut link = work.command(llvm("clang"));
+    link.args(["--offload-link", "-fuse-ld=lld", "-B"]).arg(&made().links).args(["main.o", "-o", "program"]);
+    link.args(["-Wl,--no-as-needed", "-lomptarget", "-L/usr/lib/llvm-22/lib"]);
+    link.env("OFFLD_CLANG", compiler).env("OFFLD_LATE_IMAGES", "on");
+    link
 }
