@@ -43,6 +43,7 @@
 compile_error!("offld runs on Linux only. A port to another system changes src/sys and src/io (ARCHITECTURE.md)");
 
 pub mod args;
+mod build_log;
 mod cli;
 mod contents;
 mod edit;
@@ -75,7 +76,7 @@ pub mod programs {
     pub use crate::io::resize::{Patch, Replacement, resize};
     pub use crate::io::rope::Rope;
     pub use crate::llvm::protocol;
-    pub use crate::store::{Cache, Digest, Event, RemoteSettings, Store};
+    pub use crate::store::{BlobName, Cache, Digest, Event, Key, Naming, RemoteSettings, SecretKey, Store};
     pub use crate::sys::service::LARGEST_FRAME;
 
     /// Registration plans and each runtime's contract, which `offld-llvm` makes modules of.

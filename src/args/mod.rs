@@ -7,6 +7,7 @@ pub mod link_exe;
 mod parse;
 pub mod request;
 pub mod response;
+pub(crate) mod size;
 mod state;
 mod table;
 mod table_ld;

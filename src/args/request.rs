@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use super::state::{State, Walk};
-pub use super::values::{Defsym, LateImages};
-use super::values::{granularity, jobs, late_images, pair, sycl_release, text};
+pub use super::values::{Defsym, LateImages, LtoPartitions, MemoryLimit};
+use super::values::{granularity, jobs, late_images, lto_partitions, memory_limit, pair, sycl_release, text};
 use super::{Arg, ArgKind, Dialect, Id, Ledger, Role, TargetArg};
 use crate::error::Error;
 
@@ -151,8 +151,12 @@ pub struct LinkRequest {
     pub time_trace_granularity: u32,
     /// `--wrapper-jobs`, the last one.
     pub jobs: Jobs,
+    /// `--wrapper-memory`, the last one; none if it is not given.
+    pub memory: Option<MemoryLimit>,
     /// `--wrapper-late-images`, the last one; none if it is not given.
     pub late_images: Option<LateImages>,
+    /// `--wrapper-lto-partitions`, the last one; none if it is not given.
+    pub lto_partitions: Option<LtoPartitions>,
     /// `--wrapper-cache`, the last one: a folder, or a word that turns the cache off or on.
     pub cache: Option<OsString>,
     /// `--override-image`: kind and file.
@@ -304,8 +308,10 @@ impl LinkRequest {
             Id::DeviceLinker => self.device_linker.push(TargetArg::new(value.to_owned())),
             Id::HostTriple => self.host_triple = Some(text(value)),
             Id::Jobs => self.jobs = jobs(value)?,
+            Id::Memory => self.memory = Some(memory_limit("--wrapper-memory", value)?),
             Id::LateImages => self.late_images = Some(late_images("--wrapper-late-images", value)?),
             Id::LinkerPath => self.linker_path = path(),
+            Id::LtoPartitions => self.lto_partitions = Some(lto_partitions("--wrapper-lto-partitions", value)?),
             Id::Mllvm => self.llvm_options.push(LlvmOption::Mllvm(value.to_owned())),
             Id::OffldClang => self.offld_clang = path(),
             Id::OffldSyclRegistration => self.sycl_release = Some(sycl_release(value)?),

@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 
 use super::Arg;
 use super::request::Jobs;
+use super::size::parse_size;
 
 /// A value as text. Invalid UTF-8 is replaced, which is harmless as such values are only compared with ASCII text or parsed.
 pub(super) fn text(value: &OsStr) -> String {
@@ -22,6 +23,30 @@ pub(super) fn jobs(value: &OsStr) -> Result<Jobs> {
     match given.parse() {
         Ok(count) if count > 0 => Ok(Jobs::N(count)),
         _ => bail!("--wrapper-jobs={given}: expected a positive integer or 'jobserver', got '{given}'"),
+    }
+}
+
+/// How much memory all device links may take together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MemoryLimit {
+    /// What is free.
+    #[default]
+    Free,
+    /// So many bytes, and no more than is free.
+    Bytes(u64),
+    /// They are not counted.
+    Off,
+}
+
+/// The value of `option`, which says how much memory device links may take.
+pub(crate) fn memory_limit(option: &str, value: &OsStr) -> Result<MemoryLimit> {
+    match text(value).as_str() {
+        "auto" => Ok(MemoryLimit::Free),
+        "off" => Ok(MemoryLimit::Off),
+        given => match parse_size(value) {
+            Ok(bytes) if bytes > 0 => Ok(MemoryLimit::Bytes(bytes)),
+            _ => bail!("{option}={given}: expected auto, off or a size such as 8G"),
+        },
     }
 }
 
@@ -44,6 +69,30 @@ pub(crate) fn late_images(option: &str, value: &OsStr) -> Result<LateImages> {
         "on" => Ok(LateImages::On),
         "off" => Ok(LateImages::Off),
         given => bail!("{option}={given}: expected auto, on or off"),
+    }
+}
+
+/// Into how many parts the code of a full LTO link for AMD's GPUs is divided when it is generated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LtoPartitions {
+    /// As many as the size of the bitcode is worth.
+    Auto,
+    /// So many.
+    N(u32),
+}
+
+/// Each part is a module of its own that LLVM writes and reads, so that very many only cost time.
+const MOST_PARTITIONS: u32 = 256;
+
+/// The value of `option`, which says into how many parts code is divided.
+pub(crate) fn lto_partitions(option: &str, value: &OsStr) -> Result<LtoPartitions> {
+    let given = text(value);
+    match given.parse() {
+        _ if given == "auto" => Ok(LtoPartitions::Auto),
+        Ok(count) if (1..=MOST_PARTITIONS).contains(&count) && given.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Ok(LtoPartitions::N(count))
+        }
+        _ => bail!("{option}={given}: expected auto or a number from 1 to {MOST_PARTITIONS}, got '{given}'"),
     }
 }
 

@@ -1,23 +1,31 @@
 //! `offld cache …`: shows, locates, trims and empties the cache of device links. It works on the cache that a link in the same
 //! environment would use.
 
+mod build;
+mod since;
+
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
+use crate::args::size::parse_size;
 use crate::store::local::{Collected, EVENTS, Store};
 use crate::store::settings::{self, Setting};
 use crate::store::{Event, Stats, remote};
+use crate::sys::session::{OFFLD_CACHE_KEY, Session};
+use crate::sys::shell::Shell;
 use crate::sys::table::{self, Style};
 
 /// The text below the options in the help.
 pub(super) const AFTER_HELP: &str = "The cache is where a link would have it: in the folder OFFLD_CACHE, else in XDG_CACHE_HOME/offld, \
-    else in ~/.cache/offld.\nOFFLD_CACHE=off or --wrapper-cache=off turns it off, OFFLD_CACHE_SIZE says how large it may be.";
+    else in ~/.cache/offld.\nOFFLD_CACHE=off or --wrapper-cache=off turns it off, OFFLD_CACHE_SIZE says how large it may be.\n\
+    OFFLD_CACHE_LOG=FILE: each device link appends a line of JSON to FILE, for `offld cache stats --since=TIME` and `offld explain`.";
 
 /// How long to wait for another process that is removing files from the cache. That takes long only for very large caches.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -36,6 +44,13 @@ enum Command {
         /// Write it as JSON
         #[arg(long)]
         json: bool,
+        /// Show what became of the device links since then instead, from the log: a length of time such as 90s, 15m, 2h or 1d, a time
+        /// such as 14:30 or 2026-11-23T14:30, or @SECONDS since 1970
+        #[arg(long, value_name = "TIME")]
+        since: Option<String>,
+        /// The log to read; without it the one that OFFLD_CACHE_LOG names
+        #[arg(long, value_name = "FILE")]
+        log: Option<PathBuf>,
     },
     /// Remove everything from the cache, and forget the counts
     Clear,
@@ -50,14 +65,20 @@ enum Command {
 }
 
 /// Runs `offld cache`.
-pub(super) fn run(options: &Options) -> Result<()> {
+pub(super) fn run(options: &Options, shell: &Shell) -> Result<()> {
+    if let Command::Stats { json, since, log } = &options.command
+        && (since.is_some() || log.is_some())
+    {
+        print(build::stats(log.as_deref(), since.as_deref(), *json, shell)?.as_bytes());
+        return Ok(());
+    }
     let setting = settings::resolve(None);
     let Setting { root, limit, why_off, .. } = &setting;
     let root = root.as_deref().ok_or_else(|| anyhow!("the cache is off: {}", why_off.as_deref().unwrap_or_default()))?;
     let store = Store::of(&setting, root)?;
     match &options.command {
-        Command::Stats { json: false } => print(text(&store).as_bytes()),
-        Command::Stats { json: true } => print(json(&store)?.as_bytes()),
+        Command::Stats { json: false, .. } => print(text(&store).as_bytes()),
+        Command::Stats { json: true, .. } => print(json(&store)?.as_bytes()),
         Command::Path => {
             print(root.as_os_str().as_bytes());
             print(b"\n");
@@ -72,7 +93,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
 }
 
 fn parse_max_size(size: &OsStr) -> Result<u64> {
-    settings::parse_size(size).context("--max-size")
+    parse_size(size).context("--max-size")
 }
 
 /// Writes to stdout. A reader that has closed the pipe is not an error.
@@ -130,6 +151,11 @@ fn text(store: &Store) -> String {
     // Most caches have no remote side, and then there is nothing to show.
     if let Some(shared) = remote::shown_of_environment() {
         lines.insert(1, ("shared at", shared));
+        let signed = Session::env(OFFLD_CACHE_KEY).map(|key| ("signed with", key.display().to_string()));
+        signed.into_iter().for_each(|line| lines.insert(2, line));
+    }
+    if contents.earlier > 0 {
+        lines.push(("earlier", format!("{} of earlier releases", size(contents.earlier))));
     }
     if remote.iter().any(|(event, _)| stats.get(*event) > 0) {
         lines.extend(remote.iter().map(counted));
@@ -153,6 +179,7 @@ fn json(store: &Store) -> Result<String> {
         "folder": store.root().to_string_lossy(),
         "limit": store.limit(),
         "size": contents.size,
+        "earlier": contents.earlier,
         "blobs": contents.blobs,
         "records": contents.records,
     });

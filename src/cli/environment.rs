@@ -36,9 +36,24 @@ pub(super) const VARIABLES: &[Variable] = &[
     ),
     row("LD_RUN_PATH", LINK, "Folders that GNU ld writes into its output as run path, and searches."),
     row("LIB", LINK, "Folders, separated by semicolons, in which Microsoft's linkers and lld-link search for libraries."),
+    row(
+        "LIBRARY_PATH",
+        LINK,
+        "Folders of libraries, which NVIDIA's linker searches as well; device links for its GPUs are not cached where it is set.",
+    ),
     row("MAKEFLAGS", LINK, "Set by make: its jobserver says how many device links may run at once, and -j1 means one."),
     row("NO_COLOR", ALL, "Set: no colours in messages."),
     row("OFFLD_CACHE", LINK, "The folder of the cache of device links, or off."),
+    row(
+        "OFFLD_CACHE_KEY",
+        LINK,
+        "The file of the key that what is shared is signed with: 32 bytes or more, which nobody but its owner can read.",
+    ),
+    row(
+        "OFFLD_CACHE_LOG",
+        LINK,
+        "A file to which each device link appends a line of JSON: whether it was in the cache, why not, and what it cost.",
+    ),
     row("OFFLD_CACHE_REMOTE", LINK, "The URL of a cache that is shared with other machines: redis://, s3://, https://, file://."),
     row("OFFLD_CACHE_REMOTE_READONLY", LINK, "1: nothing is written to the shared cache."),
     row("OFFLD_CACHE_REMOTE_TIMEOUT", LINK, "How many seconds one request to the shared cache may take."),
@@ -61,6 +76,21 @@ pub(super) const VARIABLES: &[Variable] = &[
     ),
     row("OFFLD_LLVM_TIMEOUT", LLVM, "How many seconds offld-llvm may take for one request (120)."),
     row(
+        "OFFLD_LTO_PARTITIONS",
+        LINK,
+        "auto or a number: in how many parts at once full LTO generates code for AMD's GPUs; --wrapper-lto-partitions= wins.",
+    ),
+    row(
+        "OFFLD_MEMORY",
+        LINK,
+        "How much memory all device links of this user may take together: a size such as 8G, auto (what is free) or off; --wrapper-memory= wins.",
+    ),
+    row(
+        "OFFLD_MEMORY_ROOT",
+        LINK,
+        "The folder below which proc and sys are read for the memory that is free, instead of /: for tests.",
+    ),
+    row(
         "OFFLD_NATIVE_ROOT",
         NATIVE,
         "The folder below which offld check --for native, and native in the budgets of offld size, read sys and proc, instead of /: for tests, and for a container that is looked at from outside.",
@@ -69,6 +99,11 @@ pub(super) const VARIABLES: &[Variable] = &[
         "OFFLD_REPRODUCE",
         LINK,
         "A folder in which a reproduction of every link with device code is written, as by --reproduce=.",
+    ),
+    row(
+        "OFFLD_WITHIN",
+        LINK,
+        "Set by offld for the programs that it starts: what they link does not wait for the link that they are part of.",
     ),
     row("OFFLOAD_BUNDLER_COMPRESS", BUNDLER, "1: compress, as by -compress."),
     row("OFFLOAD_BUNDLER_COMPRESSION_LEVEL", BUNDLER, "zstd's level, as by -compression-level=."),
@@ -79,6 +114,11 @@ pub(super) const VARIABLES: &[Variable] = &[
     row("TMPDIR", ALL, "The folder for temporary files; if it is not set TMP, TEMP or TEMPDIR, else /tmp."),
     row("VIRTUAL_ENV", LINK, "A Python environment, in whose packages NVIDIA's tools are searched for."),
     row("XDG_CACHE_HOME", LINK, "The user's folder for caches: the cache is in offld below it."),
+    row(
+        "XDG_RUNTIME_DIR",
+        LINK,
+        "The folder of the user's session: offld's processes see each other's device links in offld below it.",
+    ),
 ];
 
 #[cfg(test)]
@@ -88,7 +128,7 @@ mod tests {
     #[test]
     fn the_table_has_every_variable_that_is_read() {
         // What only compilers and linkers read is part of a link's cache key, and nothing of ours.
-        const OF_TOOLS: [&str; 3] = ["LD_PRELOAD", "LLD_REPRODUCE", "TMPDIR"];
+        const OF_TOOLS: [&str; 4] = ["LD_AUDIT", "LD_PRELOAD", "LLD_REPRODUCE", "TMPDIR"];
         let source = include_str!("../sys/session.rs");
         let read = source
             .lines()

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clap::Args;
 
+use crate::args::size::parse_size;
 use crate::contents;
 use crate::contents::report::Report;
 use crate::error::{self, Silent, StepFailed};
-use crate::store::settings;
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::{self, Shell};
 use crate::sys::table::Style;
@@ -65,7 +65,7 @@ pub(super) struct Options {
 pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
     let Options { files, kernels, no_demangle, json, extract, headers_only, max_unpacked, bytes, summary } = options;
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
-    let size = max_unpacked.map(|size| settings::parse_size(&size).context("--max-unpacked")).transpose().map_err(with_status)?;
+    let size = max_unpacked.map(|size| parse_size(&size).context("--max-unpacked")).transpose().map_err(with_status)?;
     let max_unpacked = size.unwrap_or(contents::Options::default().max_unpacked);
     let options = contents::Options { kernels, headers_only, max_unpacked, ..contents::Options::default() };
     let request = Request { files, options, extract };

@@ -6,6 +6,7 @@ mod cache;
 mod check;
 mod edits;
 mod environment;
+mod explain;
 mod help;
 mod inspect;
 mod link;

@@ -10,7 +10,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::{
-    PERSONALITIES, by_word, cache, check, inspect, links, manual, merge, prune, recompress, replace, size, split, strip_device,
+    PERSONALITIES, by_word, cache, check, explain, inspect, links, manual, merge, prune, recompress, replace, size, split,
+    strip_device,
 };
 use crate::model::printable;
 use crate::sys::shell::Shell;
@@ -67,6 +68,9 @@ enum Command {
     /// Show, trim or empty the cache of device links
     #[command(after_help = cache::AFTER_HELP)]
     Cache(cache::Options),
+    /// Show where the time of a build went, from time traces and logs of device links
+    #[command(after_help = explain::AFTER_HELP)]
+    Explain(explain::Options),
     /// Write completions for a shell to stdout
     Completions {
         /// The shell
@@ -98,7 +102,7 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
             // The exit status of these is an answer: 1 is "no device code" of `offld inspect` and "no" of `offld check`. A command line
             // that is wrong has 2, like a file that cannot be read.
             let inspects = argv.get(1).is_some_and(|word| {
-                ["inspect", "size", "check", "prune", "split", "merge", "replace", "recompress", "strip-device"]
+                ["inspect", "size", "check", "prune", "split", "merge", "replace", "recompress", "strip-device", "explain"]
                     .iter()
                     .any(|own| word == own)
             });
@@ -126,7 +130,8 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
         Command::Replace(options) => replace::run(&options, shell),
         Command::Recompress(options) => recompress::run(&options, shell),
         Command::StripDevice(options) => strip_device::run(&options, shell),
-        Command::Cache(options) => cache::run(&options),
+        Command::Cache(options) => cache::run(&options, shell),
+        Command::Explain(options) => explain::run(&options, shell),
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut command(), "offld", &mut text);

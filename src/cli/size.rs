@@ -12,10 +12,10 @@ use regex::RegexBuilder;
 
 use super::check::native_root;
 use super::inspect::with_status;
+use crate::args::size::parse_size;
 use crate::contents::{self, layout::Names};
 use crate::error::Silent;
 use crate::model::OffloadKind;
-use crate::store::settings::parse_size;
 use crate::sys::native::Machine;
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::{self, Shell};

@@ -17,11 +17,20 @@ mod tests;
 
 /// The list that ldconfig makes of the libraries in the configured folders.
 pub(crate) const CACHE: &str = "/etc/ld.so.cache";
+/// The list of libraries that the loader loads before all others.
+pub(crate) const PRELOAD: &str = "/etc/ld.so.preload";
 const CONF: &str = "/etc/ld.so.conf";
 /// Where loaders look when nothing else says: glibc's folders, then musl's. Debian's multiarch folders are in its ld.so.conf.
 const DEFAULT: [&str; 6] = ["/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib", "/usr/local/lib64"];
 /// The subfolder in which glibc looks first, in a folder for each level of processors that this one reaches.
 const FOR_PROCESSORS: &str = "glibc-hwcaps";
+/// The folders in it, for every processor that has any.
+const LEVELS: [&str; 11] =
+    ["x86-64-v2", "x86-64-v3", "x86-64-v4", "power9", "power10", "z13", "z14", "z15", "z16", "z17", "loongarch64-v1"];
+/// The subfolders in which glibc before 2.37 looks first, also in one another, and which exist almost nowhere.
+const OLD: [&str; 7] = ["tls", "haswell", "xeon_phi", "avx512_1", "x86_64", "atomics", "aarch64"];
+/// How deep those are in one another.
+const DEEPEST_OLD: usize = 4;
 
 /// The folders that a file names for the libraries that it needs, `$ORIGIN` replaced.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,13 +73,26 @@ pub(crate) struct Loader {
     searched: Mutex<HashMap<PathBuf, SearchedFolder>>,
 }
 
+/// Where a loader looks for a library.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Candidates {
+    /// Every file that it could take.
+    pub(crate) files: BTreeSet<PathBuf>,
+    /// Where it would have taken a file if there were one.
+    pub(crate) missing: BTreeSet<PathBuf>,
+    /// Where it would have looked, too, if there were a folder.
+    pub(crate) missing_folders: BTreeSet<PathBuf>,
+}
+
 /// A folder in which libraries have been looked for.
 #[derive(Debug)]
 struct SearchedFolder {
-    /// The folder and its variants for processors; none if there is no such folder.
+    /// The folder and its variants for processors.
     places: Vec<PathBuf>,
-    /// The files of each name that has been looked for.
-    files: HashMap<OsString, Vec<PathBuf>>,
+    /// The variants that do not exist.
+    missing: Vec<PathBuf>,
+    /// What has been found for each name that has been looked for.
+    found: HashMap<OsString, Candidates>,
 }
 
 impl Loader {
@@ -97,28 +119,40 @@ impl Loader {
         paths.into_iter()
     }
 
-    /// Every file that a loader could take for the library `name`, on any processor. A folder is looked into once for each name: what
-    /// changes there later is not seen by this [`Loader`].
-    pub(crate) fn every_candidate(&self, name: &OsStr, run_paths: &RunPaths) -> BTreeSet<PathBuf> {
-        let mut paths: BTreeSet<PathBuf> = BTreeSet::new();
+    /// Every file that a loader could take for the library `name`, on any processor, and every place at which it could take another.
+    /// A folder is looked into once for each name: what changes there later is not seen by this [`Loader`].
+    pub(crate) fn every_candidate(&self, name: &OsStr, run_paths: &RunPaths) -> Candidates {
+        let mut candidates = Candidates::default();
         if is_path(name) {
-            paths.extend(Some(PathBuf::from(name)).filter(|path| path.is_file()));
+            candidates.look_at(PathBuf::from(name));
         } else {
             let [first, then] = self.before_system(run_paths);
-            first.iter().chain(then).chain(&self.system).for_each(|folder| paths.extend(self.in_folder(folder, name)));
-            let unseen = self.listed(name).into_iter().filter(|path| !paths.contains(path) && path.is_file());
-            paths.extend(unseen.collect::<Vec<_>>());
+            first.iter().chain(then).chain(&self.system).for_each(|folder| candidates.add(self.in_folder(folder, name)));
+            self.listed(name).into_iter().for_each(|path| candidates.look_at(path));
         }
-        paths
+        candidates
     }
 
-    /// The files called `name` in `folder` and in its variants for processors.
-    fn in_folder(&self, folder: &Path, name: &OsStr) -> Vec<PathBuf> {
+    /// The name or folder that leads to the library `name` which a file with `run_paths` needs, if it has a word of the loader's in it
+    /// (`$LIB`, `$PLATFORM`, `$ORIGIN` but in run paths): what that stands for depends on how the loader was built, on the processor
+    /// and on which file asks, so which library it is cannot be told from here.
+    pub(crate) fn word(&self, name: &OsStr, run_paths: &RunPaths) -> Option<OsString> {
+        let has_word = |name: &OsStr| name.as_bytes().contains(&b'$');
+        if has_word(name) {
+            return Some(name.to_owned());
+        }
+        let searched = if is_path(name) { [&[][..]; 2] } else { self.before_system(run_paths) };
+        let mut folders = searched.into_iter().flatten().map(|folder| folder.as_os_str());
+        folders.find(|folder| has_word(folder)).map(OsStr::to_owned)
+    }
+
+    /// What is called `name` in `folder` and in its variants for processors.
+    fn in_folder(&self, folder: &Path, name: &OsStr) -> Candidates {
         let mut searched = self.searched.lock().unwrap_or_else(PoisonError::into_inner);
         if !searched.contains_key(folder) {
             searched.insert(folder.to_owned(), SearchedFolder::new(folder));
         }
-        searched.get_mut(folder).map(|searched| searched.files(name)).unwrap_or_default()
+        searched.get_mut(folder).map(|searched| searched.find(name)).unwrap_or_default()
     }
 
     /// The folders that come before the system's.
@@ -143,24 +177,61 @@ impl Loader {
     }
 }
 
-impl SearchedFolder {
-    fn new(folder: &Path) -> SearchedFolder {
-        let mut places = Vec::new();
-        if folder.is_dir() {
-            places.push(folder.to_owned());
-            let variants = fs::read_dir(folder.join(FOR_PROCESSORS)).into_iter().flatten().flatten();
-            places.extend(variants.map(|variant| variant.path()));
+impl Candidates {
+    /// Adds the file at `path`, or that there is none.
+    fn look_at(&mut self, path: PathBuf) {
+        if path.is_file() {
+            self.files.insert(path);
+        } else {
+            self.missing.insert(path);
         }
-        SearchedFolder { places, files: HashMap::new() }
     }
 
-    fn files(&mut self, name: &OsStr) -> Vec<PathBuf> {
-        if let Some(known) = self.files.get(name) {
+    fn add(&mut self, other: Candidates) {
+        self.files.extend(other.files);
+        self.missing.extend(other.missing);
+        self.missing_folders.extend(other.missing_folders);
+    }
+}
+
+impl SearchedFolder {
+    fn new(folder: &Path) -> SearchedFolder {
+        let mut searched = SearchedFolder { places: vec![folder.to_owned()], missing: Vec::new(), found: HashMap::new() };
+        searched.add_levels(&folder.join(FOR_PROCESSORS));
+        searched.add_old(folder, DEEPEST_OLD);
+        searched
+    }
+
+    fn add_levels(&mut self, folder: &Path) {
+        if !folder.is_dir() {
+            return self.missing.push(folder.to_owned());
+        }
+        let there = fs::read_dir(folder).into_iter().flatten().flatten().map(|level| level.path());
+        self.places.extend(there);
+        let missing = LEVELS.iter().map(|level| folder.join(level)).filter(|level| !self.places.contains(level));
+        self.missing.extend(missing.collect::<Vec<_>>());
+    }
+
+    fn add_old(&mut self, folder: &Path, deepest: usize) {
+        for path in OLD.iter().map(|name| folder.join(name)) {
+            if !path.is_dir() {
+                self.missing.push(path);
+            } else if deepest > 0 {
+                self.add_old(&path, deepest - 1);
+                self.places.push(path);
+            }
+        }
+    }
+
+    fn find(&mut self, name: &OsStr) -> Candidates {
+        if let Some(known) = self.found.get(name) {
             return known.clone();
         }
-        let files: Vec<PathBuf> = self.places.iter().map(|place| place.join(name)).filter(|path| path.is_file()).collect();
-        self.files.insert(name.to_owned(), files.clone());
-        files
+        let missing_folders = self.missing.iter().cloned().collect();
+        let mut found = Candidates { missing_folders, ..Candidates::default() };
+        self.places.iter().for_each(|place| found.look_at(place.join(name)));
+        self.found.insert(name.to_owned(), found.clone());
+        found
     }
 }
 

@@ -92,8 +92,8 @@ fn stages(ledger: &Ledger, request: &LinkRequest, background: &Background<'_>, s
 
     // The images in the containers that their runtimes read.
     let bundling = session.trace.span(span::BUNDLE, 0);
-    let payloads =
-        payload::bundle(&images.linked, &BundleContext::new(request, &out_base(request), &images.host_triple), session)?;
+    let bundle = BundleContext::new(request, &out_base(request), &images.host_triple, &background.cache);
+    let payloads = payload::bundle(&images.linked, &bundle, session)?;
     drop(bundling);
     if request.emit_fatbin_only {
         return payload::emit(&payloads, out_name(request), session);
@@ -228,7 +228,7 @@ fn device_images(
     if jobs.is_empty() {
         return Ok(DeviceCode::None(Vec::new()));
     }
-    background.warn_of_setting();
+    background.check_setting()?;
     let host_triple = host::triple(request, &facts)?;
     steps::check_host(request, &host_triple)?;
     drop(extract);

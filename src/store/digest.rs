@@ -1,31 +1,207 @@
-//! 128-bit digests: names of blobs, keys of records. They protect against accidents, not against an attacker (XXH3 is no
-//! cryptographic hash): whoever can write to a cache can put any image there anyway.
+//! Digests, each meaning a type of its own: [`Digest`] of contents and of what something is made of, [`Key`] of a record, and
+//! [`BlobName`] of a blob. All but some names of blobs are BLAKE3, 256 bits: whoever supplies device code or a library could make
+//! two of them that a weaker digest does not tell apart. Where nothing is shared, blobs are named by XXH3, 128 bits, since each is
+//! read whole whenever it is used: against accidents, in a folder to which whoever can write may put any image anyway.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 
+use rayon::prelude::*;
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
-/// The 128-bit XXH3 of some bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Digest(pub u128);
+/// What keys are derived for, so that none is the digest of any contents.
+const KEYS: &str = "offld cache: keys of records 3";
+/// Contents of at least this size are divided among threads.
+const DIVIDED: usize = 1 << 20;
+
+/// The BLAKE3 of some bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Digest([u8; 32]);
 
 impl Digest {
     /// The digest of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
-        Digest(xxh3_128(bytes))
+        Digest(blake3::hash(bytes).into())
     }
 
-    /// Parses what [`Digest`] is displayed as, 32 lowercase hexadecimal digits; `None` for anything else.
+    /// The digests of all of `contents`, computed by all threads. To be called within [`crate::sys::threads::in_parallel`].
+    pub(crate) fn of_all(contents: &[&[u8]]) -> Vec<Digest> {
+        let of = |bytes: &&[u8]| match bytes.len() {
+            DIVIDED.. => Digest(blake3::Hasher::new().update_rayon(bytes).finalize().into()),
+            _ => Digest::of(bytes),
+        };
+        contents.par_iter().map(of).collect()
+    }
+
+    /// The digest of all bytes that come from `from`.
+    pub(crate) fn of_stream(from: &mut impl Read) -> io::Result<Digest> {
+        let mut hash = blake3::Hasher::new();
+        each_chunk(from, &mut |bytes| {
+            hash.update(bytes);
+            Ok(())
+        })?;
+        Ok(Digest(hash.finalize().into()))
+    }
+
+    /// What `purpose` makes of the secret `bytes`: it does not tell them, and is used for nothing else.
+    pub(crate) fn derived(purpose: &str, bytes: &[u8]) -> Self {
+        Digest(blake3::derive_key(purpose, bytes))
+    }
+
+    /// Its bytes.
+    pub(crate) fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// Whether these are its bytes, in a time that does not tell how many of them are right.
+    #[cfg(feature = "remote-cache")]
+    pub(crate) fn is(&self, bytes: &[u8]) -> bool {
+        bytes.try_into().is_ok_and(|bytes: [u8; 32]| blake3::Hash::from_bytes(self.0) == bytes)
+    }
+
+    /// Parses what it is displayed as, 64 lowercase hexadecimal digits; `None` for anything else.
     pub fn parse(text: &str) -> Option<Self> {
-        let plain = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
-        if plain { u128::from_str_radix(text, 16).ok().map(Digest) } else { None }
+        let mut digest = Digest([0; 32]);
+        if text.len() != 2 * digest.0.len() {
+            return None;
+        }
+        for (byte, digits) in digest.0.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+            let value = |digit: u8| match digit {
+                b'0'..=b'9' => Some(digit - b'0'),
+                b'a'..=b'f' => Some(digit - b'a' + 10),
+                _ => None,
+            };
+            *byte = value(*digits.first()?)? << 4 | value(*digits.get(1)?)?;
+        }
+        Some(digest)
     }
 }
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Digest({self})")
+    }
+}
+
+/// What a record is found by: the digest of all that decides on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(Digest);
+
+impl Key {
+    /// The key that is made of one part.
+    pub fn of(part: impl AsRef<[u8]>) -> Self {
+        KeyBuilder::default().add(part).key()
+    }
+
+    /// Its bytes.
+    pub(crate) fn bytes(&self) -> &[u8; 32] {
+        self.0.bytes()
+    }
+
+    /// Parses what it is displayed as; `None` for anything else.
+    pub fn parse(text: &str) -> Option<Self> {
+        Digest::parse(text).map(Key)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Which digest names a blob.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Naming {
+    /// XXH3: where the blob stays on this machine.
+    Quick,
+    /// BLAKE3: where blobs are shared.
+    Sure,
+}
+
+/// The name of a blob: a digest of its contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BlobName {
+    /// By [`Naming::Quick`].
+    Quick(u128),
+    /// By [`Naming::Sure`].
+    Sure(Digest),
+}
+
+impl BlobName {
+    /// The name of the blob `bytes`.
+    pub fn of(bytes: &[u8], naming: Naming) -> Self {
+        match naming {
+            Naming::Quick => BlobName::Quick(xxh3_128(bytes)),
+            Naming::Sure => BlobName::Sure(Digest::of(bytes)),
+        }
+    }
+
+    /// Which digest it is.
+    pub fn naming(&self) -> Naming {
+        match self {
+            BlobName::Quick(_) => Naming::Quick,
+            BlobName::Sure(_) => Naming::Sure,
+        }
+    }
+
+    /// Parses what it is displayed as, 32 or 64 lowercase hexadecimal digits; `None` for anything else.
+    pub fn parse(text: &str) -> Option<Self> {
+        if text.len() != 32 {
+            return Digest::parse(text).map(BlobName::Sure);
+        }
+        let plain = text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+        if plain { u128::from_str_radix(text, 16).ok().map(BlobName::Quick) } else { None }
+    }
+}
+
+impl fmt::Display for BlobName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BlobName::Quick(digest) => write!(f, "{digest:032x}"),
+            BlobName::Sure(digest) => digest.fmt(f),
+        }
+    }
+}
+
+/// Computes the name of a blob as its bytes arrive.
+pub(crate) struct Namer(State);
+
+/// The state of one or the other digest.
+enum State {
+    Quick(Box<Xxh3>),
+    Sure(Box<blake3::Hasher>),
+}
+
+impl Namer {
+    /// Nothing yet.
+    pub(crate) fn new(naming: Naming) -> Self {
+        Namer(match naming {
+            Naming::Quick => State::Quick(Box::default()),
+            Naming::Sure => State::Sure(Box::default()),
+        })
+    }
+
+    /// Adds the next bytes.
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        match &mut self.0 {
+            State::Quick(hash) => hash.update(bytes),
+            State::Sure(hash) => drop(hash.update(bytes)),
+        }
+    }
+
+    /// The name of a blob of all bytes so far.
+    pub(crate) fn name(&self) -> BlobName {
+        match &self.0 {
+            State::Quick(hash) => BlobName::Quick(hash.digest128()),
+            State::Sure(hash) => BlobName::Sure(Digest(hash.finalize().into())),
+        }
     }
 }
 
@@ -33,31 +209,45 @@ impl fmt::Display for Digest {
 /// reading a file that the system has in memory takes half as long again.
 const CHUNK: usize = 64 << 10;
 
-/// Copies all of `from` to `to`; returns the digest of the bytes, and how many they were.
-pub(crate) fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<(Digest, u64)> {
+/// Copies all of `from` to `to`; returns the name of the bytes as a blob.
+pub(crate) fn copy(from: &mut impl Read, to: &mut impl Write, naming: Naming) -> io::Result<BlobName> {
+    let mut namer = Namer::new(naming);
+    each_chunk(from, &mut |bytes| {
+        namer.update(bytes);
+        to.write_all(bytes)
+    })?;
+    Ok(namer.name())
+}
+
+fn each_chunk(from: &mut impl Read, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
     let mut buffer = vec![0; CHUNK];
-    let (mut hash, mut len) = (Xxh3::new(), 0);
     loop {
         match from.read(&mut buffer) {
-            Ok(0) => return Ok((Digest(hash.digest128()), len)),
-            Ok(read) => {
-                let bytes = buffer.get(..read).unwrap_or_default();
-                hash.update(bytes);
-                to.write_all(bytes)?;
-                len += read as u64;
-            }
+            Ok(0) => return Ok(()),
+            Ok(read) => take(buffer.get(..read).unwrap_or_default())?,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Makes a digest of several parts. The length of each is hashed as well, so that different lists of parts whose bytes are the same
-/// when put together have different digests.
-#[derive(Default)]
-pub(crate) struct KeyBuilder(Xxh3);
+/// Makes a key or a digest of several parts. The length of each is hashed as well, so that different lists of parts whose bytes are
+/// the same when put together differ.
+pub(crate) struct KeyBuilder(blake3::Hasher);
+
+impl Default for KeyBuilder {
+    fn default() -> Self {
+        KeyBuilder(blake3::Hasher::new_derive_key(KEYS))
+    }
+}
 
 impl KeyBuilder {
+    /// For a digest that only who has `secret` can make.
+    #[cfg(any(test, feature = "remote-cache"))]
+    pub(crate) fn keyed(secret: &[u8; 32]) -> Self {
+        KeyBuilder(blake3::Hasher::new_keyed(secret))
+    }
+
     /// Adds a part.
     pub(crate) fn add(&mut self, part: impl AsRef<[u8]>) -> &mut Self {
         let part = part.as_ref();
@@ -66,9 +256,14 @@ impl KeyBuilder {
         self
     }
 
+    /// The key of what is made of all parts so far.
+    pub(crate) fn key(&self) -> Key {
+        Key(self.digest())
+    }
+
     /// The digest of all parts so far.
     pub(crate) fn digest(&self) -> Digest {
-        Digest(self.0.digest128())
+        Digest(self.0.finalize().into())
     }
 }
 
@@ -80,30 +275,67 @@ mod tests {
     fn shown_and_parsed() {
         let digest = Digest::of(b"image");
         assert_eq!(Digest::parse(&digest.to_string()), Some(digest));
-        assert_eq!(Digest::parse("../../../../../../../../etc/passw"), None);
-        assert_eq!(Digest::parse(&"F".repeat(32)), None);
+        assert_eq!(Key::parse(&Key::of("x").to_string()), Some(Key::of("x")));
+        for naming in [Naming::Quick, Naming::Sure] {
+            let name = BlobName::of(b"image", naming);
+            assert_eq!(BlobName::parse(&name.to_string()), Some(name));
+            assert_eq!(name.naming(), naming);
+        }
+        for wrong in
+            ["../../../../../../../../etc/passw".to_owned(), "F".repeat(32), "F".repeat(64), "é".repeat(32), "0".repeat(63)]
+        {
+            assert_eq!((BlobName::parse(&wrong), Digest::parse(&wrong)), (None, None), "{wrong}");
+        }
+    }
+
+    /// The digests of BLAKE3's and XXH3's own test vectors: what is kept is found by later releases, too.
+    #[test]
+    fn they_are_the_digests_that_they_are_called() {
+        let empty = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262";
+        assert_eq!(Digest::of(b"").to_string(), empty);
+        assert_eq!(BlobName::of(b"", Naming::Sure).to_string(), empty);
+        assert_eq!(BlobName::of(b"", Naming::Quick).to_string(), "99aa06d3014798d86001c324468d497f");
     }
 
     #[test]
     fn a_stream_has_the_digest_of_its_bytes() {
         for len in [0, 1, 1000, CHUNK, 3 * CHUNK + 17] {
             let bytes: Vec<u8> = (0..len).map(|at| (at * 7 % 251) as u8).collect();
-            let mut copied = Vec::new();
-            assert_eq!(copy(&mut bytes.as_slice(), &mut copied).unwrap(), (Digest::of(&bytes), len as u64));
-            assert_eq!(copied, bytes);
+            for naming in [Naming::Quick, Naming::Sure] {
+                let mut copied = Vec::new();
+                assert_eq!(copy(&mut bytes.as_slice(), &mut copied, naming).unwrap(), BlobName::of(&bytes, naming));
+                assert_eq!(copied, bytes);
+            }
+            assert_eq!(Digest::of_stream(&mut bytes.as_slice()).unwrap(), Digest::of(&bytes));
         }
     }
 
     #[test]
+    fn many_have_the_digests_of_each() {
+        let large: Vec<u8> = (0..3 * DIVIDED + 5).map(|at| (at * 7 % 251) as u8).collect();
+        let all: Vec<&[u8]> = vec![b"", b"one", &large, &large[1..]];
+        let each: Vec<Digest> = all.iter().map(|bytes| Digest::of(bytes)).collect();
+        assert_eq!(crate::sys::threads::in_parallel(|| Digest::of_all(&all)), each);
+    }
+
+    #[test]
     fn the_same_bytes_cut_otherwise_are_another_key() {
-        let digest = |parts: &[&str]| {
+        let key = |parts: &[&str]| {
             let mut all = KeyBuilder::default();
             parts.iter().for_each(|part| {
                 all.add(part);
             });
-            all.digest()
+            all.key()
         };
-        assert_ne!(digest(&["ab", "c"]), digest(&["a", "bc"]));
-        assert_ne!(digest(&["a", ""]), digest(&["a"]));
+        assert_ne!(key(&["ab", "c"]), key(&["a", "bc"]));
+        assert_ne!(key(&["a", ""]), key(&["a"]));
+    }
+
+    #[test]
+    fn only_who_has_the_secret_makes_the_same() {
+        let tag = |secret: u8| KeyBuilder::keyed(&[secret; 32]).add("name").digest();
+        assert_eq!(tag(1), tag(1));
+        assert_ne!(tag(1), tag(2));
+        assert_ne!(tag(0), KeyBuilder::default().add("name").digest());
     }
 }

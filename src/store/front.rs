@@ -11,7 +11,7 @@ use anyhow::Result;
 
 use super::remote::WarnFn;
 use super::settings::Setting;
-use super::{Digest, Event, Remote, RemoteSettings, Store};
+use super::{BlobName, Digest, Event, Key, KeyBuilder, Naming, Remote, RemoteSettings, SecretKey, Store};
 use crate::sys::clock::Clock;
 use crate::sys::threads;
 
@@ -20,8 +20,10 @@ use crate::sys::threads;
 pub struct Cache {
     store: Store,
     far: Option<RemoteSlot>,
-    asked: Mutex<HashMap<Digest, Option<Vec<u8>>>>,
-    shared: Mutex<HashSet<Digest>>,
+    /// The fingerprint of the key that what is shared must be signed with; none where anything is taken.
+    trust: Option<Digest>,
+    asked: Mutex<HashMap<Key, Option<Vec<u8>>>>,
+    shared: Mutex<HashSet<BlobName>>,
     beside: Mutex<Vec<JoinHandle<()>>>,
     waiting: Mutex<Vec<Work>>,
 }
@@ -48,6 +50,7 @@ impl Cache {
         Cache {
             store,
             far: None,
+            trust: None,
             asked: Mutex::default(),
             shared: Mutex::default(),
             beside: Mutex::default(),
@@ -55,23 +58,51 @@ impl Cache {
         }
     }
 
-    /// The cache below `root`, as `setting` asks for it, with the remote that the environment names, if it names one. Warnings
-    /// about the remote go to `tell`.
+    /// The cache below `root`, as `setting` asks for it, with the remote that the environment names, if it names one. What goes
+    /// there is signed with `key`. Warnings about the remote go to `tell`.
     ///
     /// # Errors
     /// See [`Store::open`].
-    pub(crate) fn open(setting: &Setting, root: &Path, tell: WarnFn) -> Result<Self> {
+    pub(crate) fn open(setting: &Setting, root: &Path, key: Option<SecretKey>, tell: WarnFn) -> Result<Self> {
         let store = Store::of(setting, root)?;
-        Ok(match RemoteSettings::from_environment() {
-            Some(settings) => Cache::shared(store, settings, tell),
-            None => Cache::new(store),
+        Ok(match (RemoteSettings::from_environment(), key) {
+            (Some(settings), key) => Cache::shared(store, RemoteSettings { key, ..settings }, tell),
+            (None, Some(key)) => Cache { trust: Some(key.fingerprint()), ..Cache::new(store.with_naming(Naming::Sure)) },
+            (None, None) => Cache::new(store),
         })
     }
 
     /// A cache of `store` and the remote that `settings` name. A remote that cannot be used costs one call of `tell` when it is
     /// first needed; then the store is used alone.
     pub fn shared(store: Store, settings: RemoteSettings, tell: WarnFn) -> Self {
-        Cache { far: Some(RemoteSlot { settings, tell, remote: OnceLock::new() }), ..Cache::new(store) }
+        let trust = settings.key.as_ref().map(SecretKey::fingerprint);
+        let far = Some(RemoteSlot { settings, tell, remote: OnceLock::new() });
+        Cache { far, trust, ..Cache::new(store.with_naming(Naming::Sure)) }
+    }
+
+    /// Whether a blob of this name may be used: where blobs are shared or there is a key, only one with a digest that nobody can make
+    /// another file for.
+    pub(crate) fn accepts(&self, name: BlobName) -> bool {
+        name.naming() == Naming::Sure || self.store.naming() == Naming::Quick
+    }
+
+    /// Whether what is on the remote is signed with a key, and so can be trusted as far as those who have the key.
+    pub(crate) fn is_signed(&self) -> bool {
+        self.far.as_ref().is_some_and(|far| far.settings.key.is_some())
+    }
+
+    /// What the key of a record begins with that may come from a remote, or go there: `kind`, and the key that vouches for it. This
+    /// machine's own folder is not signed, so what was taken from a remote while there was no key, or another one, must not be found
+    /// under the same key later, nor be signed then.
+    pub(crate) fn shared_key(&self, kind: &str) -> KeyBuilder {
+        let mut key = KeyBuilder::default();
+        key.add(kind).add(self.trust.as_ref().map_or(&[][..], |trust| trust.bytes().as_slice()));
+        key
+    }
+
+    /// What tells the key from another that what is shared must be signed with; none without a key.
+    pub(crate) fn trust(&self) -> Option<Digest> {
+        self.trust
     }
 
     /// Whether nothing was ever kept on this machine: there is no folder yet.
@@ -94,7 +125,7 @@ impl Cache {
     }
 
     /// The record under `key`: the store's, else the remote's, which is then kept in the store.
-    pub fn record(&self, key: Digest) -> Option<Vec<u8>> {
+    pub fn record(&self, key: Key) -> Option<Vec<u8>> {
         self.store.record(key).or_else(|| {
             let bytes = self.shared_record(key)?;
             // Without it in the store, the next link fetches it again.
@@ -104,7 +135,7 @@ impl Cache {
     }
 
     /// The remote's record under `key`, for callers who cannot use what the store has. It is fetched once in a process.
-    pub fn shared_record(&self, key: Digest) -> Option<Vec<u8>> {
+    pub fn shared_record(&self, key: Key) -> Option<Vec<u8>> {
         let remote = self.remote()?;
         if let Some(answer) = lock(&self.asked).get(&key) {
             return answer.clone();
@@ -121,7 +152,7 @@ impl Cache {
     ///
     /// # Errors
     /// The store cannot be written. The remote may have the record all the same.
-    pub fn put_record(&self, key: Digest, bytes: &[u8]) -> Result<()> {
+    pub fn put_record(&self, key: Key, bytes: &[u8]) -> Result<()> {
         if let Some(remote) = self.remote() {
             remote.put_record(key, bytes);
         }
@@ -129,13 +160,28 @@ impl Cache {
     }
 
     /// The record under `key` from this machine's store only: for what holds for this machine's files only.
-    pub fn own_record(&self, key: Digest) -> Option<Vec<u8>> {
+    pub fn own_record(&self, key: Key) -> Option<Vec<u8>> {
         self.store.record(key)
     }
 
     /// Keeps a record in this machine's store only. Where it cannot be kept, later lookups miss.
-    pub fn put_own_record(&self, key: Digest, bytes: &[u8]) {
+    pub fn put_own_record(&self, key: Key, bytes: &[u8]) {
         let _ = self.store.put_record(key, bytes);
+    }
+
+    /// The record under `key` of code that runs on this machine: the store's, or a signed one of the remote's.
+    pub(crate) fn code(&self, key: Key) -> Option<Vec<u8>> {
+        if self.is_signed() { self.record(key) } else { self.own_record(key) }
+    }
+
+    /// Keeps such a record, on the remote only where it is signed. Where it cannot be kept, later lookups miss.
+    pub(crate) fn put_code(&self, key: Key, bytes: &[u8]) {
+        let _ = if self.is_signed() { self.put_record(key, bytes) } else { self.store.put_record(key, bytes) };
+    }
+
+    /// Whether this process has fetched the record under `key` from the remote.
+    pub(crate) fn was_shared_record(&self, key: Key) -> bool {
+        lock(&self.asked).get(&key).is_some_and(Option::is_some)
     }
 
     /// Puts the blob `name` at `to`; returns whether it was found. See [`Store::fetch_blob`]; [`Cache::was_shared`] says where it
@@ -143,11 +189,12 @@ impl Cache {
     ///
     /// # Errors
     /// `to` cannot be written.
-    pub fn fetch_blob(&self, name: Digest, to: &Path) -> Result<bool> {
-        if self.store.fetch_blob(name, to)? {
+    pub fn fetch_blob(&self, name: BlobName, to: &Path) -> Result<bool> {
+        if self.fetch_own_blob(name, to)? {
             return Ok(true);
         }
-        if !self.remote().is_some_and(|remote| remote.fetch_blob(name, to, self.store.limit())) {
+        let BlobName::Sure(digest) = name else { return Ok(false) };
+        if !self.remote().is_some_and(|remote| remote.fetch_blob(digest, to, self.store.limit())) {
             return Ok(false);
         }
         self.store.count(Event::RemoteHit);
@@ -158,7 +205,7 @@ impl Cache {
     }
 
     /// Whether this process has fetched the blob `name` from the remote.
-    pub fn was_shared(&self, name: Digest) -> bool {
+    pub fn was_shared(&self, name: BlobName) -> bool {
         lock(&self.shared).contains(&name)
     }
 
@@ -166,12 +213,28 @@ impl Cache {
     ///
     /// # Errors
     /// The store cannot be written. Then nothing goes to the remote either.
-    pub fn put_blob(&self, file: &Path, name: Option<Digest>) -> Result<Digest> {
+    pub fn put_blob(&self, file: &Path, name: Option<BlobName>) -> Result<BlobName> {
         let name = self.store.put_blob(file, name)?;
-        if let Some(remote) = self.remote() {
-            remote.put_blob(name, File::open(file)?);
+        if let (BlobName::Sure(digest), Some(remote)) = (name, self.remote()) {
+            remote.put_blob(digest, File::open(file)?);
         }
         Ok(name)
+    }
+
+    /// Keeps the contents of `file` in this machine's store only.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub fn put_own_blob(&self, file: &Path) -> Result<BlobName> {
+        self.store.put_blob(file, None)
+    }
+
+    /// Puts the blob `name` of this machine's store at `to`; returns whether it was found. See [`Store::fetch_blob`].
+    ///
+    /// # Errors
+    /// `to` cannot be written.
+    pub fn fetch_own_blob(&self, name: BlobName, to: &Path) -> Result<bool> {
+        Ok(self.accepts(name) && self.store.fetch_blob(name, to)?)
     }
 
     /// Counts `event` in the statistics.
@@ -232,6 +295,29 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+
+    #[test]
+    fn what_one_key_vouches_for_is_not_found_with_another_or_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let key_of = |secret: Option<u8>| {
+            let key = secret.map(|secret| {
+                let file = dir.path().join("key");
+                let _ = std::fs::remove_file(&file);
+                std::fs::write(&file, [secret; 32]).unwrap();
+                std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+                SecretKey::read(&file).unwrap()
+            });
+            let store = Store::open(&dir.path().join("cache"), 1 << 30).unwrap();
+            let settings = RemoteSettings { key, ..RemoteSettings::new("file:///nowhere") };
+            Cache::shared(store, settings, Arc::new(|_: &str| {})).shared_key("image").key()
+        };
+        let keys = [None, Some(1), Some(2)].map(key_of);
+        assert!(keys[0] != keys[1] && keys[0] != keys[2] && keys[1] != keys[2], "{keys:?}");
+        assert_eq!(key_of(Some(1)), keys[1]);
+        // What an unsigned remote gives is as good as what is made here, and found without it.
+        let alone = Cache::new(Store::open(&dir.path().join("cache"), 1 << 30).unwrap());
+        assert_eq!(alone.shared_key("image").key(), keys[0]);
+    }
 
     #[test]
     fn what_waits_is_done_when_that_is_called_for_and_at_the_latest_in_the_end() {

@@ -4,7 +4,7 @@
 
 mod aside;
 mod contents;
-mod folder;
+mod copied;
 mod gc;
 mod layout;
 mod record;
@@ -26,11 +26,11 @@ pub(crate) use gc::Collected;
 pub use stats::Event;
 pub(crate) use stats::{EVENTS, Stats};
 
-use super::digest::{Digest, copy};
+use super::digest::{BlobName, Key, Naming, copy};
 use super::settings::Setting;
 use crate::sys::clock::{Clock, SystemClock};
+use crate::sys::folder::Folder;
 use aside::Aside;
-use folder::Folder;
 use layout::{Layout, Place};
 use stats::StatsFile;
 
@@ -50,6 +50,7 @@ const BLOCK: u64 = 4096;
 pub struct Store {
     layout: Arc<Layout>,
     limit: u64,
+    naming: Naming,
     stats: StatsFile,
     clock: Arc<dyn Clock>,
 }
@@ -82,7 +83,19 @@ impl Store {
     fn with_layout(root: &Path, is_default: bool, limit: u64, clock: Arc<dyn Clock>) -> Result<Store> {
         let root = std::path::absolute(root).with_context(|| format!("`{}` cannot be a cache folder", root.display()))?;
         let layout = Arc::new(if is_default { Layout::of_user(root) } else { Layout::new(root) });
-        Ok(Store { stats: StatsFile::new(Arc::clone(&layout), Arc::clone(&clock)), layout, limit, clock })
+        let stats = StatsFile::new(Arc::clone(&layout), Arc::clone(&clock));
+        Ok(Store { layout, limit, naming: Naming::Quick, stats, clock })
+    }
+
+    /// The same store, where new blobs are named as `naming` says. Those that are there are found by either kind of name.
+    #[must_use]
+    pub fn with_naming(self, naming: Naming) -> Store {
+        Store { naming, ..self }
+    }
+
+    /// How new blobs are named.
+    pub(crate) fn naming(&self) -> Naming {
+        self.naming
     }
 
     /// The folder of the store.
@@ -101,7 +114,7 @@ impl Store {
     }
 
     /// The bytes of a record; `None` where there is no such record. A damaged one is removed and counts as missing.
-    pub fn record(&self, key: Digest) -> Option<Vec<u8>> {
+    pub fn record(&self, key: Key) -> Option<Vec<u8>> {
         let place = Layout::record(key);
         let folder = self.layout.folder(&place.folder).ok()?;
         let file = self.opened(&folder, &place)?;
@@ -121,7 +134,7 @@ impl Store {
     ///
     /// # Errors
     /// There are more bytes than a record or the store may have, or the folder cannot be written.
-    pub fn put_record(&self, key: Digest, bytes: &[u8]) -> Result<()> {
+    pub fn put_record(&self, key: Key, bytes: &[u8]) -> Result<()> {
         let whole = record::write(key, bytes)?;
         let size = on_disk(whole.len() as u64);
         if size > self.limit {
@@ -134,7 +147,7 @@ impl Store {
     }
 
     /// Removes the record under `key`, if there is one.
-    pub fn forget(&self, key: Digest) {
+    pub fn forget(&self, key: Key) {
         let place = Layout::record(key);
         let _ = self.layout.folder(&place.folder).and_then(|folder| folder.remove(OsStr::new(&place.name)));
     }
@@ -145,18 +158,18 @@ impl Store {
     ///
     /// # Errors
     /// `to` cannot be written.
-    pub fn fetch_blob(&self, name: Digest, to: &Path) -> Result<bool> {
+    pub fn fetch_blob(&self, name: BlobName, to: &Path) -> Result<bool> {
         let place = Layout::blob(name);
         let Ok(folder) = self.layout.folder(&place.folder) else { return Ok(false) };
         let Some(mut file) = self.opened(&folder, &place) else { return Ok(false) };
         touch(&file, self.clock.now());
-        let digest = if linked_out(&folder, &place, &file, to)? {
-            copy(&mut file, &mut io::sink()).map(|(digest, _)| digest)
+        let found = if linked_out(&folder, &place, &file, to)? {
+            copy(&mut file, &mut io::sink(), name.naming())
         } else {
             // It is another file system, or one without hard links, or the blob has too many, or another owner.
-            copied(file, to)?
+            copied::to_new_file(file, to, name.naming())?
         };
-        if digest.is_ok_and(|digest| digest == name) {
+        if found.is_ok_and(|found| found == name) {
             return Ok(true);
         }
         let _ = fs::remove_file(to);
@@ -165,19 +178,19 @@ impl Store {
     }
 
     /// Whether there is a blob `name`. It may be damaged, which is noticed when it is fetched.
-    pub fn has_blob(&self, name: Digest) -> bool {
+    pub fn has_blob(&self, name: BlobName) -> bool {
         let place = Layout::blob(name);
         self.layout.folder(&place.folder).is_ok_and(|folder| folder.open(&place.name).is_ok())
     }
 
-    /// Keeps the contents of `file` as a blob; returns its name. Callers that know the digest of the contents pass it as `name`:
+    /// Keeps the contents of `file` as a blob; returns its name. Callers that know the name pass it:
     /// then the contents need not be read where the file system has hard links. Afterwards `file` may be a hard link to the blob
     /// and is read-only; nobody may change it.
     ///
     /// # Errors
-    /// The file is larger than the store may be, or was copied and has not the digest `name`, or the folder cannot be written. Then
+    /// The file is larger than the store may be, or was copied and has not the name `name`, or the folder cannot be written. Then
     /// nothing is kept.
-    pub fn put_blob(&self, file: &Path, name: Option<Digest>) -> Result<Digest> {
+    pub fn put_blob(&self, file: &Path, name: Option<BlobName>) -> Result<BlobName> {
         let context = || format!("cannot read `{}`", file.display());
         let mut from = File::open(file).with_context(context)?;
         let size = on_disk(from.metadata().with_context(context)?.len());
@@ -192,7 +205,7 @@ impl Store {
             Ok((aside, ())) => {
                 let name = match name {
                     Some(name) => name,
-                    None => copy(&mut from, &mut io::sink()).with_context(context)?.0,
+                    None => copy(&mut from, &mut io::sink(), self.naming).with_context(context)?,
                 };
                 seal(&from, self.clock.now())
                     .and_then(|()| sync(&from))
@@ -217,20 +230,20 @@ impl Store {
         self.stats.read()
     }
 
-    /// A temporary copy of `from`, and its digest, which must be `name` if that is given.
-    fn copied_aside(&self, file: &Path, from: &mut File, name: Option<Digest>) -> Result<(Aside, Digest)> {
+    /// A temporary copy of `from`, and its name, which must be `name` if that is given.
+    fn copied_aside(&self, file: &Path, from: &mut File, name: Option<BlobName>) -> Result<(Aside, BlobName)> {
         let (aside, mut to) = self.aside(|folder, name| folder.create(name))?;
-        let (digest, _) = copy(from, &mut to)
+        let found = copy(from, &mut to, name.map_or(self.naming, |name| name.naming()))
             .and_then(|copied| seal(&to, self.clock.now()).and_then(|()| sync(&to)).map(|()| copied))
             .with_context(|| format!("cannot copy `{}` to `{}`", file.display(), self.shown(&aside)))?;
-        if name.is_some_and(|name| name != digest) {
+        if name.is_some_and(|name| name != found) {
             bail!("`{}` has changed while it was put into the cache", file.display());
         }
-        Ok((aside, digest))
+        Ok((aside, found))
     }
 
     /// Whether there is a blob `name` of this size, which then counts as used. Whether its contents are right is not checked.
-    fn holds(&self, name: Digest, size: u64) -> bool {
+    fn holds(&self, name: BlobName, size: u64) -> bool {
         let place = Layout::blob(name);
         let Ok(file) = self.layout.folder(&place.folder).and_then(|folder| folder.open(&place.name)) else { return false };
         let there = file.metadata().is_ok_and(|meta| on_disk(meta.len()) == size);
@@ -360,41 +373,5 @@ fn touch(file: &File, now: SystemTime) {
     if !recent {
         // Errors do not matter: where the store is read-only, nothing is evicted by these times.
         let _ = file.set_modified(now);
-    }
-}
-
-/// Copies `from` to `to` and returns the digest. The outer error is one of writing, the inner one of reading.
-fn copied(mut from: File, to: &Path) -> Result<io::Result<Digest>> {
-    let context = || format!("cannot write `{}`", to.display());
-    let mut out = ErrorKeeper { file: File::create_new(to).with_context(context)?, failed: None };
-    let copied = copy(&mut from, &mut out).map(|(digest, _)| digest);
-    match out.failed {
-        Some(error) => {
-            let _ = fs::remove_file(to);
-            Err(error).with_context(context)
-        }
-        None => Ok(copied),
-    }
-}
-
-/// A file that is written, which keeps its errors, so that they can be told from those of reading.
-struct ErrorKeeper {
-    file: File,
-    failed: Option<io::Error>,
-}
-
-impl Write for ErrorKeeper {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes).map_err(|error| {
-            let kind = error.kind();
-            if kind != ErrorKind::Interrupted {
-                self.failed = Some(error);
-            }
-            kind.into()
-        })
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
     }
 }

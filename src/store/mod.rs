@@ -9,12 +9,14 @@ pub(crate) mod digest;
 pub(crate) mod front;
 pub(crate) mod local;
 pub(crate) mod remote;
+pub(crate) mod secret;
 pub(crate) mod settings;
 
-pub use digest::Digest;
 pub(crate) use digest::KeyBuilder;
+pub use digest::{BlobName, Digest, Key, Naming};
 pub use front::Cache;
 pub(crate) use local::Stats;
 pub use local::{Event, Store};
 pub(crate) use remote::Remote;
 pub use remote::RemoteSettings;
+pub use secret::SecretKey;

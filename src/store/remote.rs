@@ -1,8 +1,8 @@
 //! The remote: the second level of the cache, shared between machines, on Redis, S3, WebDAV or in a folder. This file has its
 //! settings (`OFFLD_CACHE_REMOTE` and its companions); the modules below do the work.
 //!
-//! Data from a remote is checked: every object carries a digest, and a blob's name is the digest of its contents. A remote that is
-//! slow or down costs one bounded wait and one warning, and is then not used for the rest of the process. It never makes a link
+//! Data from a remote is checked: every object carries a digest, keyed where there is a key, and a blob's name is the digest of its
+//! contents. A remote that is slow or down costs one bounded wait and one warning, and is then not used for the rest of the process. It never makes a link
 //! fail.
 //!
 //! Without the feature `remote-cache`, `disabled.rs` has the same functions, and opening a remote is an error that names the
@@ -32,6 +32,7 @@ pub(crate) use disabled::Remote;
 #[cfg(feature = "remote-cache")]
 pub(crate) use shared::Remote;
 
+use super::SecretKey;
 use crate::sys::session::{OFFLD_CACHE_REMOTE, OFFLD_CACHE_REMOTE_READONLY, OFFLD_CACHE_REMOTE_TIMEOUT, Session};
 
 /// Where warnings go.
@@ -58,6 +59,8 @@ pub struct RemoteSettings {
     pub each: Duration,
     /// The time limit of all waiting of a link.
     pub whole: Duration,
+    /// What objects there are signed with; without one they carry plain digests.
+    pub key: Option<SecretKey>,
     /// A warning about a setting that was not understood and is ignored, to be shown when the remote is opened.
     pub doubt: Option<String>,
 }
@@ -65,10 +68,10 @@ pub struct RemoteSettings {
 impl RemoteSettings {
     /// The settings for a remote at `url`, otherwise the default ones.
     pub fn new(url: impl Into<OsString>) -> Self {
-        RemoteSettings { url: url.into(), read_only: false, each: EACH, whole: EACH * WHOLE, doubt: None }
+        RemoteSettings { url: url.into(), read_only: false, each: EACH, whole: EACH * WHOLE, key: None, doubt: None }
     }
 
-    /// The settings in the environment; `None` where it names no remote.
+    /// The settings in the environment but for the key; `None` where it names no remote.
     pub fn from_environment() -> Option<Self> {
         let mut settings = RemoteSettings::new(Session::env(OFFLD_CACHE_REMOTE)?);
         let mut doubts = Vec::new();

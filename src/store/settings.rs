@@ -6,8 +6,9 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 
+use crate::args::size::parse_size;
 use crate::sys::session::{HOME, OFFLD_CACHE, OFFLD_CACHE_SIZE, Session, XDG_CACHE_HOME};
 
 /// The size limit where none is given: 5 GiB.
@@ -144,7 +145,7 @@ fn not_roots(owner: u32, mode: u32, is_link: bool) -> Option<String> {
 }
 
 /// The name of a user, as far as the system's own list has it, and the number.
-fn user_name(user: u32) -> String {
+pub(super) fn user_name(user: u32) -> String {
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let number = user.to_string();
     let name = users.lines().find_map(|line| {
@@ -153,38 +154,6 @@ fn user_name(user: u32) -> String {
         (fields.nth(1)? == number).then(|| name.to_owned())
     });
     name.map_or_else(|| format!("user {user}"), |name| format!("{name} (user {user})"))
-}
-
-/// Parses a size: a number of bytes, or of `K`, `M`, `G` or `T`, which are powers of 1024 (`5G`, `1.5g`, `2GiB`); of `KB`, `MB`,
-/// `GB` or `TB`, which are powers of 1000.
-///
-/// # Errors
-/// Anything else.
-pub(crate) fn parse_size(text: &OsStr) -> Result<u64> {
-    let shown = || format!("`{}` is no size: expected a number of bytes, or something like 500M or 5G", text.display());
-    let all = text.to_str().with_context(shown)?.trim();
-    let digits = all.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(all.len());
-    let (number, unit) = all.split_at_checked(digits).with_context(shown)?;
-    let unit: u64 = match unit.to_ascii_uppercase().as_str() {
-        "" | "B" => 1,
-        "K" | "KIB" => 1 << 10,
-        "M" | "MIB" => 1 << 20,
-        "G" | "GIB" => 1 << 30,
-        "T" | "TIB" => 1 << 40,
-        "KB" => 1000,
-        "MB" => 1_000_000,
-        "GB" => 1_000_000_000,
-        "TB" => 1_000_000_000_000,
-        _ => bail!(shown()),
-    };
-    let bytes = match number.parse::<u64>() {
-        Ok(number) => number.checked_mul(unit),
-        Err(_) => {
-            let bytes = number.parse::<f64>().ok().map(|number| number * unit as f64);
-            bytes.filter(|bytes| *bytes >= 0.0 && *bytes < u64::MAX as f64).map(|bytes| bytes as u64)
-        }
-    };
-    bytes.with_context(shown)
 }
 
 #[cfg(test)]
@@ -272,18 +241,5 @@ mod tests {
         // /tmp is everybody's, also for a folder in it that does not exist.
         let why = distrust(Path::new("/tmp/nowhere/offld"), 0).unwrap();
         assert!(why.starts_with("`/tmp` ") && why.contains("name a folder with OFFLD_CACHE="), "{why}");
-    }
-
-    #[test]
-    fn sizes() {
-        let size = |text: &str| parse_size(OsStr::new(text)).ok();
-        assert_eq!(size("5G"), Some(5 << 30));
-        assert_eq!((size("500MB"), size("500M"), size("1.5gb")), (Some(500_000_000), Some(500 << 20), Some(1_500_000_000)));
-        assert_eq!(size("1.5k"), Some(1536));
-        assert_eq!((size("2TiB"), size("7"), size("7b")), (Some(2 << 40), Some(7), Some(7)));
-        assert_eq!(size("18446744073709551615"), Some(u64::MAX));
-        for wrong in ["", "G", "5X", "-5", "5 G", "1.2.3", "99999999999T", "18446744073709551616", "1e3", "nan", "."] {
-            assert_eq!(size(wrong), None, "{wrong}");
-        }
     }
 }

@@ -5,6 +5,9 @@
 use std::fmt::Debug;
 use std::time::{Duration, Instant, SystemTime};
 
+/// How far the time of day may deviate from the monotonic time. If it was set, timestamps of files cannot be trusted.
+const TOLERANCE: Duration = Duration::from_millis(20);
+
 /// A source of the time.
 pub(crate) trait Clock: Debug + Send + Sync {
     /// The time of day, which file timestamps use. It may be set at any moment, even backwards.
@@ -31,6 +34,17 @@ impl Clock for SystemClock {
     fn sleep(&self, time: Duration) {
         std::thread::sleep(time);
     }
+}
+
+/// An error if the time of day has been set since a moment that was `begun` by the time of day and `running` by the monotonic
+/// clock.
+pub(crate) fn check_not_set(clock: &dyn Clock, begun: SystemTime, running: Instant) -> Result<(), String> {
+    let passed = clock.running() - running;
+    // If it was set back to before `begun`, the difference is the time that has passed, plus how far it is before `begun`.
+    let by_day = clock.now().duration_since(begun);
+    let difference = by_day.map_or_else(|before| before.duration() + passed, |by_day| by_day.abs_diff(passed));
+    // A clock that is being adjusted gradually runs up to 1/2000 faster or slower.
+    if difference > TOLERANCE + passed / 1000 { Err("the system's clock has been set".to_owned()) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -76,5 +90,29 @@ mod set_by_hand {
         fn sleep(&self, time: Duration) {
             self.pass(time);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_set_is_noticed_and_one_that_is_corrected_is_not() {
+        let hour = Duration::from_secs(3600);
+        let clock = TestClock::stopped();
+        let (begun, running) = (clock.now(), clock.running());
+        assert_eq!(check_not_set(&clock, begun, running), Ok(()));
+        clock.pass(hour);
+        assert_eq!(check_not_set(&clock, begun, running), Ok(()));
+        for (set, well) in [(hour + hour / 2000, true), (hour - hour / 2000, true), (hour + hour / 100, false), (hour / 2, false)]
+        {
+            clock.set(begun + set);
+            assert_eq!(check_not_set(&clock, begun, running).is_ok(), well, "{set:?}");
+        }
+        let clock = TestClock::stopped();
+        let (begun, running) = (clock.now(), clock.running());
+        clock.set(begun - Duration::from_millis(50));
+        assert!(check_not_set(&clock, begun, running).is_err(), "set back within the first moment");
     }
 }

@@ -1,35 +1,114 @@
-//! How many device links run at once: one per core by default, and never more than make's jobserver allows. `make -j1` means one.
+//! When a device link may run. It needs a slot: one per core by default, and never more than make's jobserver allows; `make -j1` means
+//! one. And it needs memory: what it will take at most must be free besides what those that run will still take. All offld processes
+//! of a user count together (`table`). A link beside which nothing runs always may.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+mod jobserver;
+pub(crate) mod memory;
+mod table;
+
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use jobserver::Client;
 
-use crate::args::request::Jobs;
+use crate::args::request::{Jobs, MemoryLimit};
 use crate::sys::session::{self, Session};
+use crate::sys::shell::Shell;
+use crate::sys::threads;
+use jobserver::{Jobserver, Token};
+use memory::Machine;
+use table::{Share, Table};
 
-/// The limit on device links that run at once.
+/// How often to look whether other processes have made room.
+const PAUSE: Duration = Duration::from_millis(10);
+/// Kept free besides what device links need: for offld itself, `offld-llvm` and the host linker.
+const SPARE: u64 = 16 << 20;
+
+/// Hands out permission to run device links.
+#[derive(Debug)]
 pub(crate) struct JobSlots {
-    /// The number of threads that run device links; 0 for one per core.
+    /// How many device links may run at once.
+    limit: usize,
+    jobserver: Option<Jobserver>,
+    memory: MemoryLimit,
+    /// None where nothing is run.
+    machine: Option<Machine>,
+    table: OnceLock<Option<Table>>,
+    state: Mutex<State>,
+    ended: Condvar,
+    /// Where it is said that there is no table.
+    notes: Option<Arc<Shell>>,
+}
+
+/// What device links of this link run and use.
+#[derive(Debug, Default)]
+struct State {
+    own: Share,
+    /// How many may still come.
+    expected: usize,
+    /// How many wait until they can run alone.
+    wait_alone: usize,
+    /// When a link that needs so much was last refused. Until something ends here or some time has passed, the others that need as
+    /// much would be, too.
+    refused: Option<(Instant, u64, Refusal)>,
+    /// Since when other processes have kept the table to themselves, if they do.
+    table_busy_since: Option<Instant>,
+}
+
+impl State {
+    /// Whether a table that others keep to themselves is still waited for: where many links compete for it, none may begin unseen. One
+    /// that is kept for longer than that is of no use, and a stopped process may keep it for ever.
+    fn waits_for_table(&mut self) -> bool {
+        const LONGEST: Duration = Duration::from_secs(5);
+        self.table_busy_since.get_or_insert_with(Instant::now).elapsed() < LONGEST
+    }
+
+    /// What other processes are to see.
+    fn shown(&self) -> Share {
+        Share { alone: self.own.alone || self.wait_alone > 0, ..self.own }
+    }
+}
+
+/// What a device link needs to run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Demand {
+    /// How many threads it would like to use.
     pub(crate) threads: usize,
-    shared: Option<Shared>,
+    /// How much memory it will take, in bytes.
+    pub(crate) memory: u64,
+    /// How much must be left besides, for links that are to begin before it.
+    pub(crate) reserved: u64,
+    /// Nothing may run beside it.
+    pub(crate) alone: bool,
 }
 
-/// Make's jobserver, and the one token that every process has from the start.
-struct Shared {
-    client: Client,
-    own_token_taken: AtomicBool,
+impl Demand {
+    /// How much memory must be free for it to begin.
+    fn needs(&self) -> u64 {
+        self.memory.saturating_add(self.reserved)
+    }
 }
 
-/// Permission to run one device link; dropping it gives it back.
-pub(crate) enum JobSlot<'s> {
-    /// There is no jobserver.
-    Free,
-    /// The process's own token.
-    Own(&'s AtomicBool),
-    /// A token of the jobserver, given back by its own `Drop`.
-    Granted { _token: jobserver::Acquired },
+/// Why a device link may not run now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// All slots are taken.
+    Slots,
+    /// Not enough memory is free: so many bytes are, for it.
+    Memory(u64),
+    /// It has to run alone, or another does.
+    Alone,
+}
+
+/// Permission to run one device link with [`JobSlot::granted`] threads; dropping it gives it back.
+#[derive(Debug)]
+pub(crate) struct JobSlot<'s> {
+    slots: &'s JobSlots,
+    /// By which a jobserver counts its threads.
+    _tokens: Vec<Token<'s>>,
+    share: Share,
 }
 
 /// Whether make counts what this process runs, with its jobserver.
@@ -39,60 +118,231 @@ pub(crate) fn are_counted(jobs: Jobs) -> bool {
 }
 
 impl JobSlots {
-    /// The limit that `--wrapper-jobs=` (`jobs`) and `MAKEFLAGS` set.
-    pub(crate) fn new(jobs: Jobs, session: &Session) -> Self {
-        let makeflags = Session::env(session::MAKEFLAGS);
-        let one_at_a_time =
-            makeflags.as_ref().is_some_and(|flags| flags.to_string_lossy().split_whitespace().any(|flag| flag == "-j1"));
-        let under_make = std::env::var_os(session::MAKEFLAGS).is_some();
-        let only = |threads| JobSlots { threads, shared: None };
-        match jobs {
-            Jobs::N(count) => only(count),
-            _ if one_at_a_time => only(1),
-            Jobs::Auto => from_environment().unwrap_or_else(|| only(0)),
-            Jobs::Jobserver => from_environment().unwrap_or_else(|| {
-                if under_make {
-                    // Either make runs one job at a time, or the recipe lacks the `+` that passes the jobserver on to us.
-                    return only(1);
-                }
-                session.shell.warn("--wrapper-jobs=jobserver: there is no jobserver in the environment; all cores are used");
-                only(0)
-            }),
+    /// As `--wrapper-jobs=` (`jobs`), `--wrapper-memory=` (`memory`) and `MAKEFLAGS` say. `verbose`: it is said where other processes
+    /// cannot be seen.
+    pub(crate) fn new(jobs: Jobs, memory: MemoryLimit, verbose: bool, session: &Session) -> Self {
+        let (limit, jobserver) = limit(jobs, session);
+        let root = Session::env(session::OFFLD_MEMORY_ROOT).map_or_else(|| PathBuf::from("/"), PathBuf::from);
+        let machine = (!session.runner.in_order()).then(|| Machine::below(&root));
+        let notes = verbose.then(|| Arc::clone(&session.shell));
+        JobSlots { limit, jobserver, memory, machine, notes, ..Self::without_limits() }
+    }
+
+    fn without_limits() -> Self {
+        JobSlots {
+            limit: 1,
+            jobserver: None,
+            memory: MemoryLimit::Free,
+            machine: None,
+            table: OnceLock::new(),
+            state: Mutex::default(),
+            ended: Condvar::new(),
+            notes: None,
         }
     }
 
-    /// Waits for a slot; an error if a signal arrives first.
-    pub(crate) fn take(&self, session: &Session) -> Result<JobSlot<'_>> {
-        const PAUSE: Duration = Duration::from_millis(5);
-        let Some(shared) = &self.shared else { return Ok(JobSlot::Free) };
-        loop {
-            session.signals.check()?;
-            // Either our own token or one of the jobserver may become free first, so both are polled.
-            if !shared.own_token_taken.swap(true, Ordering::SeqCst) {
-                return Ok(JobSlot::Own(&shared.own_token_taken));
-            }
-            match shared.client.try_acquire() {
-                Ok(Some(token)) => return Ok(JobSlot::Granted { _token: token }),
-                Ok(None) | Err(_) => std::thread::sleep(PAUSE),
-            }
+    /// How many device links may run at once.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Says that `count` device links may come: none of them is kept waiting by more threads for another.
+    pub(crate) fn expect(&self, count: usize) {
+        self.state().expected += count;
+    }
+
+    /// Says that one of the expected ones needs no slot.
+    pub(crate) fn expect_one_less(&self) {
+        let mut state = self.state();
+        state.expected = state.expected.saturating_sub(1);
+    }
+
+    /// A slot for one of the expected device links, if it may run now. Of the threads that it would like it gets one, and of the
+    /// others those that nobody else could use: more threads never delay the start of another link.
+    pub(crate) fn try_take(&self, demand: &Demand) -> std::result::Result<JobSlot<'_>, Refusal> {
+        let mut state = self.state();
+        if let Some((when, memory, refusal)) = state.refused
+            && (demand.needs() >= memory || !matches!(refusal, Refusal::Memory(_)))
+            && when.elapsed() < PAUSE / 2
+        {
+            return Err(refusal);
         }
+        let admitted = self.admit(demand, &mut state);
+        if let Err(refusal) = admitted {
+            state.refused = Some((Instant::now(), demand.needs(), refusal));
+        }
+        admitted
+    }
+
+    /// Waits for a slot for a device link that is not among the expected ones. An error if a signal arrives first.
+    pub(crate) fn take(&self, demand: &Demand, session: &Session) -> Result<JobSlot<'_>> {
+        self.state().wait_alone += usize::from(demand.alone);
+        let taken = loop {
+            if let Err(stopped) = session.signals.check() {
+                break Err(stopped);
+            }
+            self.state().expected += 1;
+            match self.try_take(demand) {
+                Ok(slot) => break Ok(slot),
+                Err(_) => self.expect_one_less(),
+            }
+            self.pause();
+        };
+        self.state().wait_alone -= usize::from(demand.alone);
+        taken
+    }
+
+    /// How much memory is free, in bytes.
+    pub(crate) fn free_memory(&self) -> Option<u64> {
+        self.machine.as_ref()?.free()
+    }
+
+    /// Waits until a device link has ended here, or for a moment in which one may have ended elsewhere.
+    pub(crate) fn pause(&self) {
+        let waited = self.ended.wait_timeout(self.state(), PAUSE);
+        drop(waited);
+    }
+
+    fn admit(&self, demand: &Demand, state: &mut State) -> std::result::Result<JobSlot<'_>, Refusal> {
+        if state.own.alone || (state.wait_alone > 0 && !demand.alone) || (demand.alone && state.own.jobs > 0) {
+            return Err(Refusal::Alone);
+        }
+        if state.own.jobs >= self.limit {
+            return Err(Refusal::Slots);
+        }
+        // Given back at once where memory is lacking: that is never waited for with another's token in the hand.
+        let mut tokens = Vec::new();
+        if let Some(jobserver) = &self.jobserver {
+            tokens.push(jobserver.token().ok_or(Refusal::Slots)?);
+        }
+        let Some(machine) = &self.machine else { return Ok(self.slot(demand, tokens, 0, state)) };
+        let table = self.table.get_or_init(|| self.open_table()).as_ref();
+        let locked = match table.map(Table::lock) {
+            Some(Err(error)) if error.kind() == ErrorKind::WouldBlock && state.waits_for_table() => return Err(Refusal::Slots),
+            locked => locked.and_then(Result::ok),
+        };
+        state.table_busy_since = None;
+        let others = locked.as_ref().map(|locked| locked.others(machine)).unwrap_or_default();
+        if let Err(refusal) = self.fits(demand, state, &others, machine) {
+            if let Some(locked) = locked
+                && demand.alone
+            {
+                // So that the others begin nothing more.
+                let _ = locked.set_own(&state.shown());
+            }
+            return Err(refusal);
+        }
+        // Of the limit those that are not taken here, and of the processors those that nobody has taken.
+        let taken = state.own.threads + state.expected;
+        let free = self.limit.saturating_sub(taken).min(self.limit.max(threads::count()).saturating_sub(taken + others.threads));
+        let extra = free.min(demand.threads.saturating_sub(1));
+        let extra = match &self.jobserver {
+            None => extra,
+            Some(jobserver) => {
+                tokens.extend((0..extra).map_while(|_| jobserver.token()));
+                tokens.len() - 1
+            }
+        };
+        let slot = self.slot(demand, tokens, extra, state);
+        if let Some(locked) = locked {
+            let _ = locked.set_own(&state.shown());
+        }
+        Ok(slot)
+    }
+
+    fn slot<'s>(&'s self, demand: &Demand, tokens: Vec<Token<'s>>, extra: usize, state: &mut State) -> JobSlot<'s> {
+        let share = Share { jobs: 1, threads: 1 + extra, memory: demand.memory, to_come: 0, alone: demand.alone };
+        state.own.add(share);
+        state.expected = state.expected.saturating_sub(1);
+        JobSlot { slots: self, _tokens: tokens, share }
+    }
+
+    /// Whether what `demand` needs is there besides what runs.
+    fn fits(&self, demand: &Demand, state: &State, others: &Share, machine: &Machine) -> std::result::Result<(), Refusal> {
+        if state.own.jobs + others.jobs == 0 && demand.reserved == 0 && (!others.alone || demand.alone) {
+            return Ok(());
+        }
+        if others.alone || demand.alone {
+            return Err(Refusal::Alone);
+        }
+        if self.jobserver.is_none() && state.own.jobs + others.jobs >= self.limit.max(threads::count()) {
+            return Err(Refusal::Slots);
+        }
+        let reserved = state.own.memory.saturating_add(others.memory);
+        let enough = |free: u64| if demand.needs() <= free { Ok(()) } else { Err(Refusal::Memory(free)) };
+        match self.memory {
+            MemoryLimit::Off => return Ok(()),
+            MemoryLimit::Bytes(limit) => enough(limit.saturating_sub(reserved))?,
+            MemoryLimit::Free => {}
+        }
+        // Part of what is reserved is in use already. Looked at before what is free is: what is taken between the two then counts twice,
+        // and not as free and as taken.
+        let in_use = if state.own.jobs > 0 { machine.of_children(std::process::id()).unwrap_or(0) } else { 0 };
+        let to_come = state.own.memory.saturating_sub(in_use).saturating_add(others.to_come);
+        let Some(free) = machine.free() else { return Ok(()) };
+        enough(free.saturating_sub(SPARE).saturating_sub(to_come))
+    }
+
+    fn open_table(&self) -> Option<Table> {
+        if Session::env(session::OFFLD_WITHIN).is_some() {
+            return None;
+        }
+        let table = Table::open();
+        if let (Err(why), Some(notes)) = (&table, &self.notes) {
+            notes.note(&format!("device links of other processes are not counted: {why}"));
+        }
+        table.ok()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How many device links may run at once, and the jobserver that counts them, if one does.
+fn limit(jobs: Jobs, session: &Session) -> (usize, Option<Jobserver>) {
+    let makeflags = Session::env(session::MAKEFLAGS);
+    let one_at_a_time =
+        makeflags.as_ref().is_some_and(|flags| flags.to_string_lossy().split_whitespace().any(|flag| flag == "-j1"));
+    let under_make = std::env::var_os(session::MAKEFLAGS).is_some();
+    let by_jobserver = || Jobserver::from_environment().map(|jobserver| (threads::count(), Some(jobserver)));
+    match jobs {
+        Jobs::N(count) => (count, None),
+        _ if one_at_a_time => (1, None),
+        Jobs::Auto => by_jobserver().unwrap_or_else(|| (threads::count(), None)),
+        Jobs::Jobserver => by_jobserver().unwrap_or_else(|| {
+            if under_make {
+                // Either make runs one job at a time, or the recipe lacks the `+` that passes the jobserver on to us.
+                return (1, None);
+            }
+            session.shell.warn("--wrapper-jobs=jobserver: there is no jobserver in the environment; all cores are used");
+            (threads::count(), None)
+        }),
+    }
+}
+
+impl JobSlot<'_> {
+    /// How many threads the job may use, at least one.
+    pub(crate) fn granted(&self) -> usize {
+        self.share.threads
     }
 }
 
 impl Drop for JobSlot<'_> {
     fn drop(&mut self) {
-        if let JobSlot::Own(taken) = self {
-            taken.store(false, Ordering::SeqCst);
+        let mut state = self.slots.state();
+        state.own.take_away(self.share);
+        state.refused = None;
+        if let Some(table) = self.slots.table.get().and_then(Option::as_ref)
+            && let Ok(locked) = table.lock()
+        {
+            // Where this cannot be written, others see a little more running than does, until this process ends.
+            let _ = locked.set_own(&state.shown());
         }
+        drop(state);
+        self.slots.ended.notify_all();
     }
 }
 
-#[expect(
-    unsafe_code,
-    reason = "a jobserver is inherited as file descriptors; they are checked to be pipes, and nothing here has opened any before"
-)]
-fn from_environment() -> Option<JobSlots> {
-    // SAFETY: the descriptors come from MAKEFLAGS of the make that started us and are checked to be open pipes.
-    let client = unsafe { Client::from_env_ext(true) }.client.ok()?;
-    Some(JobSlots { threads: 0, shared: Some(Shared { client, own_token_taken: AtomicBool::new(false) }) })
-}
+#[cfg(test)]
+mod tests;

@@ -1,12 +1,15 @@
 //! Everything that touches the operating system: other programs, signals, temporary files, messages, environment variables, the
-//! time trace, job slots, clocks. offld runs on Linux only; a port to another system would change this folder and `io`, and nothing
+//! time trace, job slots and memory, clocks. offld runs on Linux only; a port to another system would change this folder and `io`, and nothing
 //! else.
 
 pub(crate) mod atomic_file;
 pub(crate) mod attributes;
 pub(crate) mod clock;
+pub(crate) mod control_groups;
+pub(crate) mod folder;
 pub(crate) mod jobs;
 pub(crate) mod native;
+pub(crate) mod opened;
 pub(crate) mod progress;
 pub(crate) mod run;
 pub(crate) mod scratch;

@@ -49,22 +49,21 @@ impl Progress {
         Progress { shown: watcher.map(|watcher| (bars, Some(watcher))) }
     }
 
-    /// Job `index` begins.
+    /// Job `index` begins, or is from now on at `what`.
     pub(crate) fn begin(&self, index: usize, what: &str) {
         if let Some((bars, _)) = &self.shown {
             let mut state = bars.lock();
             let bar = state.visible.then(|| bars.bar(what));
-            state.running.insert(index, (what.to_owned(), bar));
+            let before = state.running.insert(index, (what.to_owned(), bar));
+            bars.clear(before);
         }
     }
 
     /// Job `index` ends.
     pub(crate) fn end(&self, index: usize) {
-        if let Some((bars, _)) = &self.shown
-            && let Some((_, Some(bar))) = bars.lock().running.remove(&index)
-        {
-            bar.finish_and_clear();
-            bars.bars.remove(&bar);
+        if let Some((bars, _)) = &self.shown {
+            let ended = bars.lock().running.remove(&index);
+            bars.clear(ended);
         }
     }
 }
@@ -109,6 +108,13 @@ impl Bars {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
+    fn clear(&self, job: Option<(String, Option<ProgressBar>)>) {
+        if let Some((_, Some(bar))) = job {
+            bar.finish_and_clear();
+            self.bars.remove(&bar);
+        }
+    }
+
     fn bar(&self, what: &str) -> ProgressBar {
         let bar = self.bars.add(ProgressBar::new_spinner());
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
@@ -130,6 +136,9 @@ mod tests {
         progress.begin(0, "device link for amdgcn-amd-amdhsa (gfx90a)");
         let bars = progress.shown.as_ref().map(|(bars, _)| bars.lock().running.values().filter(|(_, bar)| bar.is_some()).count());
         assert_eq!(bars, Some(0));
+        progress.begin(0, "the same, later");
+        let texts = progress.shown.as_ref().map(|(bars, _)| bars.lock().running.values().map(|(text, _)| text.clone()).collect());
+        assert_eq!(texts, Some(vec!["the same, later".to_owned()]));
         progress.end(0);
         drop(progress);
         assert!(started.elapsed() < SHOW_AFTER);

@@ -5,27 +5,32 @@
 
 mod captured;
 mod dry;
+mod memory;
 mod probe;
+mod report;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use rustix::process::Signal;
 
 pub(crate) use captured::Said;
 pub(crate) use dry::Dry;
+pub(crate) use memory::OutOfMemory;
 pub(crate) use probe::Probe;
+pub(super) use report::how_it_ended;
+pub(crate) use report::no_answer;
+use report::{cannot_start, failure_report};
 
 use crate::args::response::{self, Style};
-use crate::error::StepFailed;
 use crate::sys::scratch::Scratch;
-use crate::sys::service::{Process, Service, ServiceFailure};
+use crate::sys::service::{Process, Service};
+use crate::sys::session;
 use crate::sys::shell::{self, Shell};
 use crate::sys::signals::Signals;
 use crate::sys::threads;
@@ -180,9 +185,11 @@ impl Real {
         let mut command = self.command(cmd)?;
         self.set_up(&mut command);
         let stdout = captured.is_some().then(|| self.capture(&mut command)).flatten();
+        // Where it is not known what the program says, the kernel tells whether it has killed a process.
+        let killed_before = captured.is_none().then(memory::killed_by_kernel);
         let child = spawn(&mut command, cmd, &self.signals)?;
         running();
-        self.end(child, cmd, captured, stdout)
+        self.end(Running { child, stdout, killed_before }, cmd, captured)
     }
 
     fn begin(&self, cmd: &Cmd) -> Result<()> {
@@ -200,24 +207,32 @@ impl Real {
             // Tools put their temporary files into our folder, so that what they leave behind when they crash is removed with it.
             command.env("TMPDIR", folder);
         }
+        command.env(session::OFFLD_WITHIN, "1");
         // In its own process group, so that a forwarded signal also reaches the processes that the child started.
         command.process_group(0);
     }
 
-    /// Waits for `child`. `stdout`: the file that its stdout goes to, if it is captured.
-    fn end(&self, mut child: Child, cmd: &Cmd, mut captured: Option<&mut Said>, stdout: Option<File>) -> Result<Usage> {
+    /// Waits for the end of `running`.
+    fn end(&self, running: Running, cmd: &Cmd, mut captured: Option<&mut Said>) -> Result<Usage> {
+        let Running { mut child, stdout, killed_before } = running;
         if let (Some(captured), Some(stderr)) = (captured.as_deref_mut(), child.stderr.take()) {
             self.forward_stderr(stderr, child.id(), &mut captured.stderr);
         }
         let status = self.signals.wait(&mut child);
-        if let Some(captured) = captured {
+        if let Some(captured) = captured.as_deref_mut() {
             // Where it could not be captured, nothing is known of it.
             captured.printed = stdout.is_none_or(captured::forward_stdout);
         }
         self.signals.check()?;
         let (status, usage) = status.with_context(|| format!("cannot wait for `{}`", cmd.program.display()))?;
         if !status.success() {
-            return Err(failure_report(cmd, status).into());
+            let failed = failure_report(cmd, status);
+            let said = captured.as_deref().map_or(&[][..], |captured| &captured.stderr);
+            let kernel_killed = killed_before.is_some_and(|before| memory::killed_by_kernel() > before);
+            return Err(match memory::ended_for_it(status, said, kernel_killed) {
+                Some(how) => OutOfMemory { failed, how, peak_memory: usage.peak_memory }.into(),
+                None => failed.into(),
+            });
         }
         match &cmd.output {
             Some(output) if std::fs::metadata(output).map_or(0, |meta| meta.len()) == 0 => bail!(
@@ -230,6 +245,15 @@ impl Real {
             _ => Ok(usage),
         }
     }
+}
+
+/// A child that runs.
+struct Running {
+    child: Child,
+    /// The file that its stdout goes to, if it is captured.
+    stdout: Option<File>,
+    /// How many processes the kernel had killed for want of memory before.
+    killed_before: Option<u64>,
 }
 
 impl Run for Real {
@@ -291,7 +315,7 @@ impl Run for Real {
             let _ = stdin.write_all(&response::spill(&cmd.args, cmd.quoting));
         }
         running();
-        Ok((self.end(child, cmd, Some(&mut captured), stdout)?, captured))
+        Ok((self.end(Running { child, stdout, killed_before: None }, cmd, Some(&mut captured))?, captured))
     }
 
     fn can_be_replaced(&self) -> bool {
@@ -332,64 +356,7 @@ fn start_service(cmd: &Cmd, signals: &Arc<Signals>) -> Result<Box<dyn Service>> 
     Ok(Box::new(process))
 }
 
-/// The error report of a service that failed at the step of `cmd`.
-pub(crate) fn no_answer(cmd: &Cmd, failure: &ServiceFailure) -> StepFailed {
-    let name = cmd.program.file_name().unwrap_or(OsStr::new("")).to_string_lossy();
-    let stderr = if failure.stderr_tail.is_empty() { String::new() } else { format!("\n  it said: {}", failure.stderr_tail) };
-    StepFailed {
-        report: format!("{} failed: '{name}' {}{}{stderr}", cmd.step, failure.what, details(cmd)),
-        status: failure.status,
-    }
-}
-
 /// Starts the program of `cmd` as `command` says.
 fn spawn(command: &mut Command, cmd: &Cmd, signals: &Signals) -> Result<Child> {
     Ok(threads::retry(signals, || command.spawn())?.map_err(|error| cannot_start(cmd, &error))?)
-}
-
-fn cannot_start(cmd: &Cmd, error: &std::io::Error) -> StepFailed {
-    let hint = if threads::is_refused(error) {
-        ": too many processes are running (see `ulimit -u`, or the container's limit)"
-    } else {
-        ""
-    };
-    let report = format!("{} failed: cannot run `{}`: {error}{hint}{}", cmd.step, cmd.program.display(), details(cmd));
-    StepFailed { report, status: 1 }
-}
-
-fn failure_report(cmd: &Cmd, status: ExitStatus) -> StepFailed {
-    let (how, code) = how_it_ended(status);
-    let name = cmd.program.file_name().unwrap_or(OsStr::new("")).to_string_lossy();
-    StepFailed { report: format!("{} failed: '{name}' {how}{}", cmd.step, details(cmd)), status: code }
-}
-
-/// How a program ended, worded to follow its name, and the exit status for offld.
-pub(super) fn how_it_ended(status: ExitStatus) -> (String, u8) {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => (format!("exited with status {code}"), u8::try_from(code).unwrap_or(1)),
-        (None, Some(signal)) => {
-            // Linkers map their output into memory; writing to it when the disk is full raises SIGBUS.
-            let hint = if signal == Signal::BUS.as_raw() { " (SIGBUS: is the disk of its output full?)" } else { "" };
-            (format!("was ended by signal {signal}{hint}"), u8::try_from(128 + signal).unwrap_or(1))
-        }
-        (None, None) => ("ended without a status".to_owned(), 1),
-    }
-}
-
-fn details(cmd: &Cmd) -> String {
-    let mut text = String::new();
-    if !cmd.inputs.is_empty() {
-        text.push_str(&format!("\n  inputs: {}", folded(&cmd.inputs)));
-    }
-    text.push_str(&format!("\n  command: {}", shell::command_line(&cmd.program, &cmd.args)));
-    text
-}
-
-/// The first inputs by name, and the number of the others.
-fn folded(inputs: &[String]) -> String {
-    const SHOWN: usize = 12;
-    if inputs.len() <= SHOWN {
-        return inputs.join(", ");
-    }
-    format!("{} and {} more", inputs[..SHOWN].join(", "), inputs.len() - SHOWN)
 }

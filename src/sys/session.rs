@@ -19,6 +19,8 @@ pub(crate) const OFFLD_LLVM: &str = "OFFLD_LLVM";
 pub(crate) const OFFLD_LLVM_TIMEOUT: &str = "OFFLD_LLVM_TIMEOUT";
 /// Whether images are put into a program after its host link: `auto`, `on` or `off`.
 pub(crate) const OFFLD_LATE_IMAGES: &str = "OFFLD_LATE_IMAGES";
+/// Into how many parts full LTO for AMD's GPUs divides the code that it generates: `auto` or a number.
+pub(crate) const OFFLD_LTO_PARTITIONS: &str = "OFFLD_LTO_PARTITIONS";
 /// The real host linker of `ld.offld`, as a path or a name to look up.
 pub(crate) const OFFLD_LINKER: &str = "OFFLD_LINKER";
 /// A folder in which a reproduction of every link with device code is written.
@@ -29,10 +31,22 @@ pub(crate) const OFFLD_CACHE_REMOTE: &str = "OFFLD_CACHE_REMOTE";
 pub(crate) const OFFLD_CACHE_REMOTE_READONLY: &str = "OFFLD_CACHE_REMOTE_READONLY";
 /// How long one request to the shared cache may take, in seconds.
 pub(crate) const OFFLD_CACHE_REMOTE_TIMEOUT: &str = "OFFLD_CACHE_REMOTE_TIMEOUT";
+/// The file of the key that records and images of the shared cache are signed with.
+pub(crate) const OFFLD_CACHE_KEY: &str = "OFFLD_CACHE_KEY";
 /// The folder of the cache of device links, or `off`.
 pub(crate) const OFFLD_CACHE: &str = "OFFLD_CACHE";
 /// The size limit of that cache: `500M`, `5G`.
 pub(crate) const OFFLD_CACHE_SIZE: &str = "OFFLD_CACHE_SIZE";
+/// The file to which each device link appends a line that says what became of it.
+pub(crate) const OFFLD_CACHE_LOG: &str = "OFFLD_CACHE_LOG";
+/// How much memory all device links may take: a size, `auto` or `off`.
+pub(crate) const OFFLD_MEMORY: &str = "OFFLD_MEMORY";
+/// The folder that the system's files about memory are read below, instead of `/`.
+pub(crate) const OFFLD_MEMORY_ROOT: &str = "OFFLD_MEMORY_ROOT";
+/// Set by offld for what it starts: a link within a device link must not wait for that one.
+pub(crate) const OFFLD_WITHIN: &str = "OFFLD_WITHIN";
+/// The folder of the user's session (XDG base directories).
+pub(crate) const XDG_RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
 /// The folder that this machine's devices are read below, instead of `/`.
 pub(crate) const OFFLD_NATIVE_ROOT: &str = "OFFLD_NATIVE_ROOT";
 /// The user's folder for caches (XDG base directories).
@@ -41,6 +55,8 @@ pub(crate) const XDG_CACHE_HOME: &str = "XDG_CACHE_HOME";
 pub(crate) const HOME: &str = "HOME";
 /// Folders of shared libraries, which GNU ld searches as well.
 pub(crate) const LD_LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+/// Folders of libraries, which GCC and NVIDIA's linker search as well.
+pub(crate) const LIBRARY_PATH: &str = "LIBRARY_PATH";
 /// Set by make: its options, and how to reach its jobserver.
 pub(crate) const MAKEFLAGS: &str = "MAKEFLAGS";
 /// Folders that programs are looked up in.
@@ -65,12 +81,14 @@ pub(crate) const COMPRESSED_BUNDLE_FORMAT_VERSION: &str = "COMPRESSED_BUNDLE_FOR
 pub(crate) const LD_RUN_PATH: &str = "LD_RUN_PATH";
 /// Libraries loaded before all others.
 pub(crate) const LD_PRELOAD: &str = "LD_PRELOAD";
+/// Libraries that are loaded to watch what the loader does, and may change it.
+pub(crate) const LD_AUDIT: &str = "LD_AUDIT";
 /// Set: ld.lld writes a reproduction.
 pub(crate) const LLD_REPRODUCE: &str = "LLD_REPRODUCE";
 /// Other variables that compilers and linkers read: their values are part of the cache key of a device link.
 pub(crate) const TOOL_VARIABLES: [&str; 12] = [
     COMPILER_PATH,
-    "LIBRARY_PATH",
+    LIBRARY_PATH,
     "CPATH",
     "C_INCLUDE_PATH",
     "CPLUS_INCLUDE_PATH",

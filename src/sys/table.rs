@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use crate::model::printable;
 
@@ -29,6 +30,19 @@ pub(crate) fn size(bytes: u64, style: Style) -> String {
         Some(name) if unit > 0 && !style.bytes && value < 10.0 => format!("{value:.1}{name}"),
         Some(name) if unit > 0 && !style.bytes => format!("{value:.0}{name}"),
         _ => bytes.to_string(),
+    }
+}
+
+/// A length of time for people: `0.42 s`, `37 s`, `4 min 5 s`, `2 h 10 min`.
+pub(crate) fn duration(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    if seconds < 9.995 {
+        return format!("{seconds:.2} s");
+    }
+    match seconds.round() as u64 {
+        whole if whole < 60 => format!("{whole} s"),
+        whole if whole < 60 * 60 => format!("{} min {} s", whole / 60, whole % 60),
+        whole => format!("{} h {} min", whole / 3600, whole % 3600 / 60),
     }
 }
 
@@ -78,6 +92,12 @@ fn shortened(cell: &str, width: usize) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_short() {
+        let times = [0, 420, 9_994, 9_996, 59_400, 245_000, 7_800_000].map(|ms| duration(Duration::from_millis(ms)));
+        assert_eq!(times, ["0.00 s", "0.42 s", "9.99 s", "10 s", "59 s", "4 min 5 s", "2 h 10 min"]);
+    }
 
     #[test]
     fn sizes_are_short_and_exact_where_asked() {

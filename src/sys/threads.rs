@@ -4,7 +4,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{Builder, JoinHandle};
@@ -14,6 +14,7 @@ use anyhow::Result;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use rustix::process::{Resource, getrlimit, getuid};
 
+use crate::sys::control_groups::{self, Group};
 use crate::sys::signals::Signals;
 
 /// What the children of one link need at once: a compiler, its linker with a few threads, the host linker and `offld-llvm`.
@@ -219,29 +220,14 @@ fn room_of_user() -> Option<usize> {
 
 /// The least room in this process's control group and those around it, of either version.
 fn room_of_group() -> Option<usize> {
-    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    groups.lines().filter_map(group_folder).filter_map(|(root, group)| room_below(&root, &group)).min()
+    control_groups::of_this_process(Path::new("/"), "pids").into_iter().filter_map(|group| room_below(&group)).min()
 }
 
-/// Where the control group of a line of `/proc/self/cgroup` is mounted, and the group's folder, if its kind limits processes.
-fn group_folder(line: &str) -> Option<(PathBuf, PathBuf)> {
-    let mut fields = line.splitn(3, ':');
-    let (number, kinds, group) = (fields.next()?, fields.next()?, fields.next()?);
-    let root = match kinds {
-        "" if number == "0" => PathBuf::from("/sys/fs/cgroup"),
-        _ if kinds.split(',').any(|kind| kind == "pids") => PathBuf::from("/sys/fs/cgroup/pids"),
-        _ => return None,
-    };
-    let folder = root.join(group.trim_start_matches('/'));
-    Some((root, folder))
-}
-
-fn room_below(root: &Path, folder: &Path) -> Option<usize> {
+fn room_below(group: &Group) -> Option<usize> {
+    // `pids.max` may be `max`, which is no number.
     let number = |folder: &Path, name: &str| std::fs::read_to_string(folder.join(name)).ok()?.trim().parse::<usize>().ok();
-    // `pids.max` may be `max`, which is no number. In a container the group's path may be that outside, which does not exist
-    // inside.
-    let folders = folder.ancestors().take_while(|folder| folder.starts_with(root));
-    folders.filter_map(|folder| Some(number(folder, "pids.max")?.saturating_sub(number(folder, "pids.current")?))).min()
+    let room = |folder: &Path| Some(number(folder, "pids.max")?.saturating_sub(number(folder, "pids.current")?));
+    group.with_those_around().filter_map(room).min()
 }
 
 #[cfg(test)]
@@ -274,17 +260,14 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let inner = root.path().join("a/b");
         std::fs::create_dir_all(&inner).unwrap();
-        assert_eq!(room_below(root.path(), &inner), None);
+        let below = |folder: &Path| room_below(&Group { root: root.path().to_owned(), folder: folder.to_owned(), version: 2 });
+        assert_eq!(below(&inner), None);
         for (folder, max, current) in [("a", "40", "10"), ("a/b", "max", "5")] {
             std::fs::write(root.path().join(folder).join("pids.max"), format!("{max}\n")).unwrap();
             std::fs::write(root.path().join(folder).join("pids.current"), format!("{current}\n")).unwrap();
         }
-        assert_eq!(room_below(root.path(), &inner), Some(30));
-        assert_eq!(room_below(root.path(), &root.path().join("not/there")), None);
-        let (mount, folder) = group_folder("8:pids:/x/y").unwrap();
-        assert_eq!((mount.as_path(), folder.as_path()), (Path::new("/sys/fs/cgroup/pids"), Path::new("/sys/fs/cgroup/pids/x/y")));
-        assert_eq!(group_folder("0::/").unwrap().1, Path::new("/sys/fs/cgroup/"));
-        assert!(group_folder("3:cpuset:/").is_none());
+        assert_eq!(below(&inner), Some(30));
+        assert_eq!(below(&root.path().join("not/there")), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStringExt;
 
-use super::super::request::{BitcodeLibrary, Jobs, LateImages, LlvmOption};
+use super::super::request::{BitcodeLibrary, Jobs, LateImages, LlvmOption, LtoPartitions, MemoryLimit};
 use super::super::{Id, Route, own_rows};
 use super::*;
 
@@ -71,11 +71,16 @@ const CASES: &[(&str, Check)] = &[
     ("--verbose -- a.o", |r| r.verbose),
     ("--version a.o", |r| r.inputs.len() == 1),
     ("--wrapper-cache=/c --wrapper-cache=off", |r| r.cache.as_deref() == Some(OsStr::new("off"))),
+    ("--wrapper-memory=1.5G", |r| r.memory == Some(MemoryLimit::Bytes(3 << 29))),
+    ("--wrapper-memory=8G --wrapper-memory=off", |r| r.memory == Some(MemoryLimit::Off)),
+    ("--wrapper-memory=auto", |r| r.memory == Some(MemoryLimit::Free)),
     ("--wrapper-jobs=4", |r| r.jobs == Jobs::N(4)),
     ("--wrapper-jobs=4 --wrapper-jobs=JobServer", |r| r.jobs == Jobs::Jobserver),
     ("--wrapper-late-images=auto", |r| r.late_images == Some(LateImages::Auto)),
     ("--wrapper-late-images=on", |r| r.late_images == Some(LateImages::On)),
     ("--wrapper-late-images=on --wrapper-late-images=off", |r| r.late_images == Some(LateImages::Off)),
+    ("--wrapper-lto-partitions=auto", |r| r.lto_partitions == Some(LtoPartitions::Auto)),
+    ("--wrapper-lto-partitions=auto --wrapper-lto-partitions=4", |r| r.lto_partitions == Some(LtoPartitions::N(4))),
     ("--wrapper-time-trace=t --wrapper-time-trace-granularity=10", |r| {
         r.time_trace == Some("t".into()) && r.time_trace_granularity == 10
     }),
@@ -176,10 +181,20 @@ fn what_scanning_needs_of_the_host_line() {
 
 #[test]
 fn wrong_values_name_the_option() {
+    for wrong in ["0", "", "8X", "-1"] {
+        let told = format!("--wrapper-memory={wrong}: expected auto, off or a size such as 8G");
+        assert_eq!(error(&format!("--wrapper-memory={wrong}")), told);
+    }
     assert_eq!(error("--wrapper-jobs=0"), "--wrapper-jobs=0: expected a positive integer or 'jobserver', got '0'");
     assert_eq!(error("--wrapper-jobs=-1"), "--wrapper-jobs=-1: expected a positive integer or 'jobserver', got '-1'");
     assert_eq!(error("--wrapper-jobs="), "--wrapper-jobs=: expected a positive integer or 'jobserver', got ''");
     assert_eq!(error("--wrapper-late-images=yes"), "--wrapper-late-images=yes: expected auto, on or off");
+    for wrong in ["0", "many", "", "-1", "+2", "2.5", "257", "99999999999999999999", "Auto"] {
+        assert_eq!(
+            error(&format!("--wrapper-lto-partitions={wrong}")),
+            format!("--wrapper-lto-partitions={wrong}: expected auto or a number from 1 to 256, got '{wrong}'")
+        );
+    }
     assert_eq!(error("--override-image=openmp"), "--override-image=openmp: expected <kind>=<file>");
     assert_eq!(error("--override-image=openmp="), "--override-image=openmp=: expected <kind>=<file>");
     assert_eq!(

@@ -29,6 +29,7 @@
 mod constants;
 mod images;
 mod layout;
+mod lto;
 mod metadata;
 mod module;
 mod producer;
@@ -39,5 +40,6 @@ mod tests;
 mod types;
 
 pub use images::{Embedded, embedded_images};
+pub use lto::is_thin;
 pub use producer::{producer, producer_major};
 pub use symbols::{ModuleSymbols, Symbol, symbols};

@@ -60,8 +60,18 @@ fn every_candidate_has_the_variants_for_processors() {
     }
     let loader = loader(&[dir.path().to_str().unwrap()], b"");
     let every = loader.every_candidate(OsStr::new("libx.so"), &RunPaths::default());
-    assert_eq!(every, BTreeSet::from([dir.path().join("libx.so"), variant.join("libx.so")]));
-    assert!(loader.every_candidate(OsStr::new("liby.so"), &RunPaths::default()).is_empty());
+    assert_eq!(every.files, BTreeSet::from([dir.path().join("libx.so"), variant.join("libx.so")]));
+    assert!(every.missing.contains(Path::new("/sys/libx.so")));
+    let none = loader.every_candidate(OsStr::new("liby.so"), &RunPaths::default());
+    assert!(none.files.is_empty());
+    for path in [dir.path().join("liby.so"), variant.join("liby.so")] {
+        assert!(none.missing.contains(&path), "{none:?}");
+    }
+    let levels = dir.path().join(FOR_PROCESSORS);
+    for folder in [levels.join("x86-64-v3"), dir.path().join("tls"), PathBuf::from("/sys/glibc-hwcaps")] {
+        assert!(none.missing_folders.contains(&folder), "{none:?}");
+    }
+    assert!(!none.missing_folders.contains(&levels) && !none.missing_folders.contains(&variant));
 }
 
 #[test]
@@ -76,4 +86,21 @@ fn configured_folders_are_those_of_all_included_files() {
     let a = ["/a"; 4];
     let expected = [&["/first"], &a[..], &["/b", "/last"]].concat();
     assert_eq!(configured(&dir.path().join("ld.so.conf"), 0), paths(&expected));
+}
+
+#[test]
+fn what_only_the_loader_can_expand_is_named() {
+    let word = |environment: &[&str], name: &str, runpath: &'static [u8]| {
+        let dynamic = Dynamic { runpath: vec![runpath], ..Dynamic::default() };
+        let run_paths = RunPaths::new(&dynamic, Path::new("/l/a.so"), None);
+        loader(environment, b"").word(OsStr::new(name), &run_paths).map(|word| word.into_string().unwrap())
+    };
+    assert_eq!(word(&["/env"], "libx.so", b"$ORIGIN/../x"), None);
+    for name in ["/usr/$LIB/libx.so", "${ORIGIN}/libx.so", "lib$PLATFORM.so"] {
+        assert_eq!(word(&["/env"], name, b"/run").as_deref(), Some(name));
+    }
+    assert_eq!(word(&["/env", "/usr/$LIB"], "libx.so", b"/run").as_deref(), Some("/usr/$LIB"));
+    assert_eq!(word(&["/env"], "libx.so", b"/run:$ORIGIN/${LIB}").as_deref(), Some("/l/${LIB}"));
+    // No folder is searched for what is named by its path.
+    assert_eq!(word(&["/usr/$LIB"], "/lib/libx.so", b"/$LIB"), None);
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 use super::arg_list::ArgList;
-use super::{DeviceContext, gpu_runtime, libraries};
+use super::{DeviceContext, gpu_runtime, libraries, partitions};
 use crate::args::request::{BitcodeLibrary, LlvmOption};
 use crate::formats::magic;
 use crate::link::select::DeviceJob;
@@ -90,6 +90,7 @@ pub(super) fn arguments(
     for value in request.device_compiler.iter().filter_map(|value| value.for_target(target)) {
         args.arg(value);
     }
+    partitions::add(&mut args, job, context)?;
     cuda_path(&mut args, context, target);
     Ok(args.finish())
 }

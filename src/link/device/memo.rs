@@ -7,6 +7,7 @@
 //! without a cache.
 
 mod compiler_query;
+mod digests;
 mod driver_files;
 mod driver_probe_paths;
 mod file_snapshot;
@@ -17,8 +18,10 @@ mod linker_command;
 mod linker_reads;
 mod manifest;
 mod mounts;
+mod nvidia;
 mod reads;
 mod store;
+mod thin;
 mod tool;
 
 use std::collections::HashMap;
@@ -30,10 +33,12 @@ use std::time::{Instant, SystemTime};
 use anyhow::Result;
 
 use super::DeviceContext;
+use super::log_line::LogLine;
+use crate::build_log::Cost;
 use crate::link::select::DeviceJob;
-use crate::store::{Cache, Digest, Event, KeyBuilder};
+use crate::store::{BlobName, Cache, Digest, Event, Key, KeyBuilder};
 use crate::sys::run::{Cmd, PreloadedLinker};
-use crate::sys::session::{self, Session};
+use crate::sys::session::Session;
 use crate::sys::trace::Usage;
 
 use linker_args::{Linker, LinkerArgs};
@@ -41,6 +46,7 @@ use linker_command::LinkerCommand;
 pub(super) use linker_command::{INPUT, OUTPUT};
 use manifest::Manifest;
 pub(super) use store::builtin_folders;
+use thin::ThinCache;
 pub(crate) use tool::Tool;
 
 /// The identity of a tool, computed once; concurrent callers block until it is known.
@@ -82,17 +88,30 @@ pub(super) struct LinkQuery<'a> {
 pub(super) struct ResolvedLink {
     linker_command: LinkerCommand,
     linker_args: LinkerArgs,
-    linker: Tool,
-    key: Digest,
+    /// The linker, and the programs that it runs.
+    tools: Vec<Tool>,
+    key: Key,
     inputs: Vec<Digest>,
     key_parts: history::KeyParts,
 }
+
+/// What the cache had.
+pub(super) struct Hit {
+    /// Whether it came from the shared cache.
+    pub(super) shared: bool,
+    /// What making the image has cost, if that is known.
+    pub(super) saved: Option<Cost>,
+}
+
+/// What is left to do of a link that was run: puts it into the cache, with what it cost, or says why it cannot be kept.
+pub(super) type Keep = Box<dyn FnOnce(Cost) -> std::result::Result<(), String> + Send>;
 
 impl ResolvedLink {
     /// Whether the linker may be given the device code as one archive. The result is the same, unless `--exclude-libs` makes it
     /// treat members of archives differently.
     pub(super) fn takes_archives(&self) -> bool {
-        !self.linker_command.args.iter().any(|arg| arg.trim_start_matches('-').starts_with("exclude-libs"))
+        self.linker_args.linker != Linker::Nvidia
+            && !self.linker_command.args.iter().any(|arg| arg.trim_start_matches('-').starts_with("exclude-libs"))
     }
 }
 
@@ -104,7 +123,7 @@ impl<'a> DeviceCache<'a> {
             cache,
             context,
             session,
-            environment: environment(),
+            environment: digests::of_environment(),
             verbose,
             begun: (cache.clock().now(), cache.clock().running()),
             tools: Mutex::default(),
@@ -145,15 +164,16 @@ impl<'a> DeviceCache<'a> {
     pub(super) fn resolve(&self, query: &LinkQuery<'_>) -> std::result::Result<ResolvedLink, String> {
         let linker_command = self.linker_command(query)?;
         let linker_args = LinkerArgs::read(&linker_command)?;
-        let linker = self.tool(&linker_command.program)?;
-        let inputs: Vec<Digest> = query.job.inputs.iter().map(|input| Digest::of(&input.bytes)).collect();
-        let key = self.key(&linker_command, &linker, &inputs);
-        let key_parts = self.key_parts(query, &linker_command, &linker, &inputs);
-        Ok(ResolvedLink { linker_command, linker_args, linker, key, inputs, key_parts })
+        let programs = std::iter::once(&linker_command.program).chain(&linker_args.tools);
+        let tools = programs.map(|program| self.tool(program)).collect::<std::result::Result<Vec<Tool>, String>>()?;
+        let inputs = digests::of_device_code(query.job);
+        let key = self.key(&linker_command, &tools, &inputs);
+        let key_parts = self.key_parts(query, (&linker_command, &linker_args), &tools, &inputs);
+        Ok(ResolvedLink { linker_command, linker_args, tools, key, inputs, key_parts })
     }
 
     /// Copies the cached image to its place; if there is none, says what has changed since the last link.
-    pub(super) fn fetch(&self, resolved: &ResolvedLink, query: &LinkQuery<'_>) -> Result<std::result::Result<(), String>> {
+    pub(super) fn fetch(&self, resolved: &ResolvedLink, query: &LinkQuery<'_>) -> Result<std::result::Result<Hit, String>> {
         let step = &query.cmd.step;
         let missing = |why: String| {
             self.cache.count(Event::Miss);
@@ -170,7 +190,10 @@ impl<'a> DeviceCache<'a> {
             }
         };
         let entry = &manifest.entries[index];
-        let image = Digest::parse(&entry.image);
+        let image = BlobName::parse(&entry.image);
+        if image.is_some_and(|image| !self.cache.accepts(image)) {
+            return missing("its image was kept when nothing was shared, under a name that is too weak for that".to_owned());
+        }
         if !matches!(image.map(|image| self.cache.fetch_blob(image, query.image)), Some(Ok(true))) {
             return missing("its image is not there any more, or damaged".to_owned());
         }
@@ -179,18 +202,19 @@ impl<'a> DeviceCache<'a> {
         self.note(|| format!("{step}: found in the {}", if shared { "shared cache" } else { "cache" }));
         self.session.shell.text(&resolved.linker_command.warnings);
         self.session.shell.text(&entry.stderr);
+        let hit = Hit { shared, saved: entry.cost };
         if renewed && let Ok(text) = serde_json::to_vec(&manifest) {
             // Only saves reading files next time, so errors are ignored. Not shared: file stats mean nothing on other machines.
             let (cache, key) = (Arc::clone(self.cache), resolved.key);
             self.cache.later(move || cache.put_own_record(key, &text));
         }
-        Ok(Ok(()))
+        Ok(Ok(hit))
     }
 
     /// The manifest of this key, the index of the entry whose files are unchanged, and whether the manifest must be written again.
     /// If no entry is valid, the reason, or none if there is no manifest. The shared cache is asked if this machine has no valid
     /// entry.
-    fn manifest(&self, key: Digest) -> std::result::Result<(Manifest, usize, bool), Option<String>> {
+    fn manifest(&self, key: Key) -> std::result::Result<(Manifest, usize, bool), Option<String>> {
         let own = self.cache.own_record(key);
         let mut manifest = own.as_deref().map(Manifest::read).unwrap_or_default();
         let why = match manifest.find(self.cache.clock().now()) {
@@ -205,8 +229,9 @@ impl<'a> DeviceCache<'a> {
         }
     }
 
-    /// Runs the linker itself and caches the image. `inputs`: its arguments for the device code; `files`: the temporary files that
-    /// those name; `dependencies`: where it writes its dependency file. `running` is called while it runs.
+    /// Runs the linker itself. What is returned besides its usage keeps the image. `inputs`: its arguments for the device code;
+    /// `files`: the temporary files that those name; `dependencies`: where it writes its dependency file. `running` is called while
+    /// it runs.
     pub(super) fn link(
         &self,
         resolved: ResolvedLink,
@@ -215,33 +240,45 @@ impl<'a> DeviceCache<'a> {
         files: &[PathBuf],
         dependencies: PathBuf,
         running: &dyn Fn(),
-    ) -> Result<Usage> {
+    ) -> Result<(Usage, Keep)> {
         let dump = query.args.iter().skip_while(|arg| *arg != "-dumpdir").nth(1).cloned().unwrap_or_default();
         let mut args = resolved.linker_command.filled(inputs, query.image, &dump);
-        let mut option = OsString::from("--dependency-file=");
-        option.push(&dependencies);
-        args.push(option);
+        if resolved.linker_args.linker != Linker::Nvidia {
+            let mut option = OsString::from("--dependency-file=");
+            option.push(&dependencies);
+            args.push(option);
+        }
         if resolved.linker_args.linker == Linker::Lld && self.session.shell.is_terminal() {
             // The linker's stderr is a pipe here, so colour must be forced.
             args.push("--color-diagnostics=always".into());
         }
+        // NVIDIA's tools put files of their own into our folder, and may name them.
+        let nvidia = resolved.linker_args.linker == Linker::Nvidia;
+        let temporary_files = files.iter().cloned().chain(self.session.scratch.folder().filter(|_| nvidia)).collect();
+        let units = self.units(&resolved, query);
+        args.extend(units.iter().flat_map(ThinCache::arguments));
         self.session.shell.text(&resolved.linker_command.warnings);
         let cmd = Cmd { program: resolved.linker_command.program.clone(), args, ..query.cmd.clone() };
         let (begun, begun_monotonic) = self.begun;
+        let about_to_read = nvidia::before(&resolved.linker_args, begun);
         let (usage, said) = match self.take_preloaded(&resolved.linker_command) {
             None => self.session.runner.run_capturing(&cmd, running)?,
             preloaded => self.session.runner.run_preloaded(preloaded, &cmd, running)?,
         };
         // The device code is in memory maps of the user's files, which may have changed since the key was computed.
-        let unchanged = query.job.inputs.iter().map(|input| Digest::of(&input.bytes)).eq(resolved.inputs.iter().copied());
+        let unchanged = digests::of_device_code(query.job) == resolved.inputs;
+        if let Some(units) = units.filter(|_| unchanged) {
+            self.keep_units(units, &resolved.tools, query);
+        }
         let link = store::FinishedLink {
             linker_args: resolved.linker_args,
             program: resolved.linker_command.program,
-            linker: resolved.linker,
+            tools: resolved.tools,
             key: resolved.key,
             image: query.image.to_owned(),
-            temporary_files: files.to_vec(),
+            temporary_files,
             dependencies,
+            about_to_read,
             stderr: said.stderr,
             begun,
             begun_monotonic,
@@ -252,38 +289,35 @@ impl<'a> DeviceCache<'a> {
             () if !unchanged => Err("its device code has changed during the link".to_owned()),
             () => link.prepare(),
         };
-        match entry {
-            Ok(entry) => {
-                let (cache, key_parts) = (Arc::clone(self.cache), resolved.key_parts);
-                let note = self.skip_reporter(query.cmd.step.clone());
-                self.cache.later(move || {
-                    if let Ok(text) = serde_json::to_vec(&key_parts) {
-                        cache.put_own_record(last, &text);
-                    }
-                    if let Err(why) = entry.store(&cache) {
-                        note(&why);
-                    }
-                });
+        let (cache, key_parts) = (Arc::clone(self.cache), resolved.key_parts);
+        let keep = move |cost| {
+            let entry = entry?;
+            if let Ok(text) = serde_json::to_vec(&key_parts) {
+                cache.put_own_record(last, &text);
             }
-            Err(why) => self.skip_reporter(query.cmd.step.clone())(&why),
-        }
-        Ok(usage)
+            entry.store(&cache, cost)
+        };
+        Ok((usage, Box::new(keep)))
+    }
+
+    /// Keeps a link in the background, and ends its `line` in the log with what came of that.
+    pub(super) fn keep(&self, keep: Keep, cost: Cost, step: &str, mut line: LogLine) {
+        let shell = Arc::clone(&self.session.shell);
+        let (verbose, step) = (self.verbose, step.to_owned());
+        self.cache.later(move || {
+            if let Err(why) = keep(cost) {
+                if verbose {
+                    shell.note(&format!("{step}: not cached: {why}"));
+                }
+                line.not_kept(why);
+            }
+        });
     }
 
     /// Counts a link that is not cached, and reports why.
     pub(super) fn skip(&self, step: &str, why: &str) {
         self.cache.count(Event::Uncached);
         self.note(|| format!("{step}: not cached: {why}"));
-    }
-
-    fn skip_reporter(&self, step: String) -> impl Fn(&str) + Send + 'static {
-        let shell = Arc::clone(&self.session.shell);
-        let verbose = self.verbose;
-        move |why| {
-            if verbose {
-                shell.note(&format!("{step}: not cached: {why}"));
-            }
-        }
     }
 
     fn note(&self, text: impl Fn() -> String) {
@@ -302,9 +336,12 @@ impl<'a> DeviceCache<'a> {
         self.shared_tool(path).get_or_init(|| Tool::of(path, self.cache)).clone()
     }
 
-    fn key(&self, linker_command: &LinkerCommand, linker: &Tool, inputs: &[Digest]) -> Digest {
-        let mut key = KeyBuilder::default();
-        key.add("image 2").add(linker.digest.to_string()).add(self.environment.to_string());
+    fn key(&self, linker_command: &LinkerCommand, tools: &[Tool], inputs: &[Digest]) -> Key {
+        let mut key = self.cache.shared_key("image 5");
+        key.add(self.environment.bytes()).add((tools.len() as u64).to_le_bytes());
+        tools.iter().for_each(|tool| {
+            key.add(tool.digest.bytes());
+        });
         // One executable can be several linkers, depending on the name it is called by.
         key.add(linker_command.program.file_name().unwrap_or_default().as_encoded_bytes());
         key.add((linker_command.args.len() as u64).to_le_bytes());
@@ -312,45 +349,34 @@ impl<'a> DeviceCache<'a> {
             key.add(arg);
         });
         inputs.iter().for_each(|input| {
-            key.add(input.to_string());
+            key.add(input.bytes());
         });
-        key.digest()
+        key.key()
     }
 
     fn key_parts(
         &self,
         query: &LinkQuery<'_>,
-        linker_command: &LinkerCommand,
-        linker: &Tool,
+        (linker_command, linker_args): (&LinkerCommand, &LinkerArgs),
+        tools: &[Tool],
         inputs: &[Digest],
     ) -> history::KeyParts {
         let named = query.job.inputs.iter().zip(inputs);
         let mut key_parts: history::KeyParts =
             named.map(|(input, digest)| (format!("the device code of {}", input.origin), digest.to_string())).collect();
-        key_parts.insert(format!("the linker {}", linker_command.program.display()), linker.digest.to_string());
+        let programs = std::iter::once(&linker_command.program).chain(&linker_args.tools);
+        for (program, tool) in programs.zip(tools) {
+            key_parts.insert(format!("the linker {}", program.display()), tool.digest.to_string());
+        }
         let mut command = KeyBuilder::default();
         linker_command.args.iter().for_each(|arg| {
             command.add(arg);
         });
         key_parts.insert("the command".to_owned(), command.digest().to_string());
         key_parts.insert("the environment".to_owned(), self.environment.to_string());
+        if let Some(trust) = self.cache.trust() {
+            key_parts.insert("whom the shared cache is trusted by (OFFLD_CACHE_KEY)".to_owned(), trust.to_string());
+        }
         key_parts
     }
-}
-
-/// The digest of the environment variables that compilers and linkers read.
-fn environment() -> Digest {
-    let mut read: Vec<(OsString, OsString)> = std::env::vars_os()
-        .filter(|(name, _)| {
-            let name = name.to_string_lossy();
-            session::TOOL_VARIABLES.contains(&name.as_ref())
-                || session::TOOL_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-        })
-        .collect();
-    read.sort();
-    let mut key = KeyBuilder::default();
-    for (name, value) in read {
-        key.add(name.as_encoded_bytes()).add(value.as_encoded_bytes());
-    }
-    key.digest()
 }

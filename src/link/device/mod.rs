@@ -3,14 +3,21 @@
 
 mod arg_list;
 mod clang;
+mod codegen_threads;
+mod costs;
 mod gpu_runtime;
 mod inputs;
 mod libraries;
+mod log_line;
 mod memo;
 mod nvlink;
+mod out_of_memory;
 mod override_images;
+mod partitions;
+mod running;
+mod schedule;
+mod thin_hint;
 
-use std::cmp::Reverse;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,24 +29,26 @@ pub(crate) use libraries::{HostLibrary, added_libraries, host_libraries};
 pub(crate) use memo::Tool;
 pub(crate) use override_images::read as override_images;
 
-use crate::args::request::{Jobs, LinkRequest};
+use crate::args::request::{Jobs, LinkRequest, MemoryLimit};
 use crate::args::response::Style;
+use crate::args::values;
+use crate::build_log::Log;
 use crate::error::{self, StepFailed};
 use crate::link::select::DeviceJob;
 use crate::model::{Generation, ImageKind, OffloadKinds};
 use crate::store::Cache;
 use crate::sys::progress::Progress;
 use crate::sys::run::Cmd;
-use crate::sys::session::Session;
-use crate::sys::shell::command_line;
-use crate::sys::threads;
+use crate::sys::session::{self, Session};
 use crate::sys::toolchain::Compiler;
-use crate::sys::trace::span;
 use crate::target::Target;
 
 use crate::sys::jobs::JobSlots;
+use costs::Costs;
 use inputs::Inputs;
-use memo::{DeviceCache, LinkQuery, ResolvedLink};
+use memo::DeviceCache;
+use running::Links;
+use thin_hint::ThinHint;
 
 /// A linked image, in a file.
 #[derive(Debug, Clone)]
@@ -84,33 +93,44 @@ pub(crate) struct DeviceContext<'a> {
 pub(crate) fn link(jobs: &[DeviceJob<'_>], context: &DeviceContext<'_>, session: &Session) -> Result<Vec<Linked>> {
     let planned: Vec<Planned<'_>> = jobs.iter().map(|job| plan(job, context, session)).collect::<Result<_>>()?;
     let in_order = session.runner.in_order();
-    let mut order: Vec<usize> = (0..planned.len()).collect();
-    if !in_order {
-        order.sort_by_key(|&at| Reverse(planned[at].job.inputs.iter().map(|input| input.bytes.len()).sum::<usize>()));
-    }
-    let job_slots = JobSlots::new(if in_order { Jobs::N(1) } else { context.request.jobs }, session);
+    let memory = memory_limit(context.request, session)?;
+    let slots = JobSlots::new(if in_order { Jobs::N(1) } else { context.request.jobs }, memory, context.request.verbose, session);
+    let costs = Costs::new(context.cache.as_ref().ok(), planned.first().map_or(Path::new(""), |planned| &planned.program));
+    let expected = costs.predict(planned.iter().map(|planned| planned.job));
+    let times: Vec<f64> = expected.iter().map(|expected| expected.time).collect();
+    let order = if in_order { (0..planned.len()).collect() } else { schedule::longest_first(&times) };
     let progress = Progress::new(session.shell.is_terminal() && !context.request.dry_run);
     let cache = cache(context, session);
-    // The turns are begun in order, so the longest is begun first.
-    let turn = |turn: usize| {
-        let at = order[turn];
-        (
-            at,
-            RunningJob {
-                at,
-                planned: &planned[at],
-                job_slots: &job_slots,
-                progress: &progress,
-                while_running: context.while_running,
-                session,
-            }
-            .link(cache.as_ref()),
-        )
+    let log = Log::from_environment(&session.shell).filter(|_| !context.request.dry_run);
+    let hint = ThinHint::default();
+    let links = Links {
+        planned: &planned,
+        expected: &expected,
+        costs: &costs,
+        slots: &slots,
+        progress: &progress,
+        session,
+        context,
+        hint: &hint,
+        log: log.as_ref(),
+        cache: cache.as_ref().map_err(String::as_str),
     };
-    let mut done: Vec<(usize, Result<()>)> = threads::turns(order.len(), job_slots.threads, turn);
-    done.sort_by_key(|(at, _)| *at);
-    all_succeeded(done.into_iter().map(|(_, result)| result).collect())?;
+    let done = schedule::run(&links, &order, &slots, session);
+    costs.keep();
+    all_succeeded(done)?;
     Ok(planned.into_iter().map(|planned| planned.linked).collect())
+}
+
+/// How much memory device links may take, by the command line, else the environment.
+fn memory_limit(request: &LinkRequest, session: &Session) -> Result<MemoryLimit> {
+    if session.runner.in_order() {
+        return Ok(MemoryLimit::Off);
+    }
+    match (request.memory, Session::env(session::OFFLD_MEMORY)) {
+        (Some(limit), _) => Ok(limit),
+        (None, Some(value)) => values::memory_limit(session::OFFLD_MEMORY, &value),
+        (None, None) => Ok(MemoryLimit::default()),
+    }
 }
 
 /// After all jobs have been tried: the reports of those that failed, one after another, with the exit status of the first.
@@ -126,11 +146,12 @@ fn all_succeeded(results: Vec<Result<()>>) -> Result<()> {
     Err(StepFailed { report: reports.join("\n"), status }.into())
 }
 
-/// The cache, unless commands are only printed, or must run because the user wants their temporary files.
-fn cache<'a>(context: &'a DeviceContext<'a>, session: &'a Session) -> Option<DeviceCache<'a>> {
+/// The cache, unless commands are only printed, or must run because the user wants their temporary files. An error says why there
+/// is none.
+fn cache<'a>(context: &'a DeviceContext<'a>, session: &'a Session) -> std::result::Result<DeviceCache<'a>, String> {
     let request = context.request;
     let cache = match context.cache {
-        _ if request.dry_run => return None,
+        _ if request.dry_run => return Err(String::new()),
         _ if request.save_temps => Err("with --save-temps they run to write their temporary files"),
         Ok(cache) => Ok(cache),
         Err(why) => Err(why.as_str()),
@@ -141,10 +162,10 @@ fn cache<'a>(context: &'a DeviceContext<'a>, session: &'a Session) -> Option<Dev
             if request.verbose {
                 session.shell.note(&format!("device links are not cached: {why}"));
             }
-            return None;
+            return Err(why.to_owned());
         }
     };
-    Some(DeviceCache::new(cache, context, session))
+    Ok(DeviceCache::new(cache, context, session))
 }
 
 /// A job whose file names are chosen. Names depend on the order in which they are requested, so that is done before the parallel
@@ -173,13 +194,19 @@ fn plan<'a>(job: &'a DeviceJob<'a>, context: &DeviceContext<'_>, session: &Sessi
         (context.compiler.path.clone(), clang::arguments(job, context, &inputs.each, &output)?)
     };
     // A compiler that compiles before it links runs two programs; the cache is for links that one program does.
-    let query = if by_nvlink || clang::compiles_each(&job.target, context) || context.cache.is_err() {
+    let query = if clang::compiles_each(&job.target, context) || context.cache.is_err() {
         Vec::new()
+    } else if by_nvlink {
+        nvlink::command(job, context, &[memo::INPUT.into()], Path::new(memo::OUTPUT))?.1
     } else {
         clang::arguments(job, context, &[memo::INPUT.into()], Path::new(memo::OUTPUT))?
     };
+    let step = format!("device link for {}", job.target);
+    if let Some(Err(why)) = partitions::count(job, context)?.filter(|_| context.request.verbose) {
+        session.shell.note(&format!("{step}: --wrapper-lto-partitions= is ignored: {why}"));
+    }
     let cmd = Cmd {
-        step: format!("device link for {}", job.target),
+        step,
         program,
         args,
         quoting: Style::Gnu,
@@ -194,75 +221,4 @@ fn plan<'a>(job: &'a DeviceJob<'a>, context: &DeviceContext<'_>, session: &Sessi
     let linked =
         Linked { target: job.target.clone(), triple, generation: job.generation, kinds: job.kinds, image_kind, path: output };
     Ok(Planned { job, inputs, cmd, query, dependencies, program, linked })
-}
-
-/// A job that is being run.
-struct RunningJob<'w> {
-    at: usize,
-    planned: &'w Planned<'w>,
-    job_slots: &'w JobSlots,
-    progress: &'w Progress,
-    while_running: &'w (dyn Fn() + Sync),
-    session: &'w Session,
-}
-
-impl RunningJob<'_> {
-    fn link(&self, cache: Option<&DeviceCache<'_>>) -> Result<()> {
-        self.session.signals.check()?;
-        let _job = self.session.trace.span(span::JOB, self.at + 1);
-        let resolved = match cache {
-            None => None,
-            Some(_) if self.planned.query.is_empty() => None,
-            Some(cache) => {
-                let query = self.query();
-                match cache.resolve(&query) {
-                    Ok(resolved) if cache.fetch(&resolved, &query)?.is_ok() => return Ok(()),
-                    Ok(resolved) => Some((cache, resolved)),
-                    Err(why) => {
-                        cache.skip(&self.planned.cmd.step, &why);
-                        None
-                    }
-                }
-            }
-        };
-        // Taken only here, since a link that was found in the cache runs no program.
-        let _slot = self.job_slots.take(self.session)?;
-        self.session.signals.check()?;
-        self.progress.begin(self.at, &self.planned.cmd.step);
-        let linked = match resolved {
-            Some((cache, resolved)) => self.run_linker(cache, resolved),
-            None => self.run_compiler(),
-        };
-        self.progress.end(self.at);
-        linked
-    }
-
-    fn query(&self) -> LinkQuery<'_> {
-        let Planned { job, cmd, query, program, linked, .. } = self.planned;
-        LinkQuery { job, cmd, args: query, image: &linked.path, program }
-    }
-
-    fn run_compiler(&self) -> Result<()> {
-        let Planned { job, inputs, cmd, .. } = self.planned;
-        inputs.write_each(job)?;
-        let mut clang = self.session.trace.span(span::CLANG, self.at + 1);
-        clang.set_arg("target", job.target.to_string());
-        clang.set_arg("command", command_line(&cmd.program, &cmd.args));
-        (self.while_running)();
-        clang.record_usage(self.session.runner.run(cmd)?);
-        drop(clang);
-        inputs.discard(self.session);
-        Ok(())
-    }
-
-    fn run_linker(&self, cache: &DeviceCache<'_>, resolved: ResolvedLink) -> Result<()> {
-        let Planned { job, inputs, dependencies, .. } = self.planned;
-        let (args, files) = inputs.write(job, resolved.takes_archives())?;
-        let mut linker = self.session.trace.span(span::CLANG, self.at + 1);
-        linker.set_arg("target", job.target.to_string());
-        linker.record_usage(cache.link(resolved, &self.query(), &args, &files, dependencies.clone(), self.while_running)?);
-        drop(linker);
-        inputs.discard(self.session);
-        Ok(())
-    }
 }

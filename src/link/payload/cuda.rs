@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use anyhow::Result;
 
+use super::kept::Kept;
 use super::{BundleContext, Payload, PayloadImage};
 use crate::args::response::Style;
 use crate::io::rope::Rope;
@@ -21,13 +22,17 @@ pub(super) fn payload(
     session: &Session,
 ) -> Result<Payload> {
     let output = session.scratch.path(&context.out_base, "fatbin")?;
-    let mut args: Vec<OsString> = vec![if context.host_is_64_bit { "-64" } else { "-32" }.into(), "--create".into()];
+    let width = if context.host_is_64_bit { "-64" } else { "-32" };
+    let mut args: Vec<OsString> = vec![width.into(), "--create".into()];
     args.push(output.clone().into_os_string());
+    let mut told = Vec::new();
     for image in images {
         let arch = image.target.arch.strip_prefix("sm_").unwrap_or(&image.target.arch);
-        let mut option = OsString::from(format!("--image3=kind=elf,sm={arch},file="));
-        option.push(&image.path);
-        args.push(option);
+        let option = format!("--image3=kind=elf,sm={arch},file=");
+        let mut with_file = OsString::from(&option);
+        with_file.push(&image.path);
+        args.push(with_file);
+        told.push((image.path.as_path(), option));
     }
     let cmd = Cmd {
         step: "bundling of CUDA images".to_owned(),
@@ -37,7 +42,17 @@ pub(super) fn payload(
         inputs: images.iter().map(|image| format!("the image for {}", image.target)).collect(),
         output: Some(output.clone()),
     };
-    session.runner.run(&cmd)?;
+    let kept = context.cache.and_then(|cache| Kept::new(cache, &cmd.program, width, &told));
+    if kept.as_ref().map_or(Ok(false), |kept| kept.fetch(&output))? {
+        if context.verbose {
+            session.shell.note(&format!("{}: found in the cache", cmd.step));
+        }
+    } else if let Some(kept) = kept {
+        let (_, said) = session.runner.run_capturing(&cmd, &|| ())?;
+        kept.put(&output, &said);
+    } else {
+        session.runner.run(&cmd)?;
+    }
     Ok(Payload {
         kind: OffloadKind::Cuda,
         generation,

@@ -4,11 +4,13 @@
 
 mod cuda;
 mod hip;
+mod kept;
 mod openmp;
 pub(crate) mod sycl;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 
@@ -17,6 +19,7 @@ use crate::formats::compressed;
 use crate::io::rope::Rope;
 use crate::link::device::Linked;
 use crate::model::{Generation, OffloadKind, OffloadKinds};
+use crate::store::Cache;
 use crate::sys::atomic_file;
 use crate::sys::session::Session;
 use crate::sys::threads;
@@ -69,11 +72,20 @@ pub(crate) struct BundleContext<'a> {
     pub compression_level: Option<&'a str>,
     /// `--offld-clang=`.
     pub offld_clang: Option<&'a Path>,
+    /// The cache; none where there is none, or where commands are to be seen or to leave their files.
+    pub cache: Option<&'a Arc<Cache>>,
+    /// `--wrapper-verbose`.
+    pub verbose: bool,
 }
 
 impl<'a> BundleContext<'a> {
     /// The options of `request`, for a host with this triple.
-    pub(crate) fn new(request: &'a LinkRequest, out_base: &str, host_triple: &str) -> Self {
+    pub(crate) fn new(
+        request: &'a LinkRequest,
+        out_base: &str,
+        host_triple: &str,
+        cache: &'a std::result::Result<Arc<Cache>, String>,
+    ) -> Self {
         const NARROW: [&str; 6] = ["i386", "i486", "i586", "i686", "arm", "riscv32"];
         let arch = host_triple.split('-').next().unwrap_or_default();
         BundleContext {
@@ -84,6 +96,8 @@ impl<'a> BundleContext<'a> {
             compress: request.compress,
             compression_level: request.compression_level.as_deref(),
             offld_clang: request.offld_clang.as_deref(),
+            cache: cache.as_ref().ok().filter(|_| !request.dry_run && !request.save_temps),
+            verbose: request.verbose,
         }
     }
 

@@ -6,14 +6,16 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use anyhow::{Error, anyhow};
+
 use crate::args::Ledger;
 use crate::args::request::LinkRequest;
 use crate::formats::magic::Magic;
 use crate::link::host;
 use crate::link::scan;
 use crate::llvm::Llvm;
-use crate::store::Cache;
 use crate::store::settings::{self, Setting};
+use crate::store::{Cache, SecretKey};
 use crate::sys::run::PreloadedLinker;
 use crate::sys::session::Session;
 use crate::sys::threads;
@@ -27,6 +29,8 @@ pub(super) struct Background<'s> {
     pub(super) cache: Result<Arc<Cache>, String>,
     /// What is wrong with what the user has set for it.
     wrong_setting: Option<String>,
+    /// Why the key that the user has named cannot be used.
+    wrong_key: Option<String>,
     /// Generates registration code.
     pub(super) llvm: Llvm<'s>,
     /// The host linker, started early.
@@ -42,10 +46,14 @@ impl<'s> Background<'s> {
     pub(super) fn new(request: &'s LinkRequest, session: &'s Session) -> Self {
         let setting = settings::resolve(request.cache.as_deref());
         let wrong_setting = setting.why_off.clone().filter(|_| setting.is_wrong);
-        let cache = open_cache(&setting, session);
+        // Without a cache nothing is signed.
+        let key = if setting.root.is_some() { SecretKey::of_environment() } else { Ok(None) };
+        let key = key.map_err(|error| format!("{error:#}"));
+        let wrong_key = key.as_ref().err().cloned();
         Background {
-            cache,
+            cache: key.and_then(|key| open_cache(&setting, key, session)),
             wrong_setting,
+            wrong_key,
             llvm: Llvm::new(session),
             linker: Mutex::new(None),
             linking: AtomicBool::new(false),
@@ -55,10 +63,17 @@ impl<'s> Background<'s> {
     }
 
     /// Warns of a wrong setting of the cache. Called once there is device code: other links need no cache.
-    pub(super) fn warn_of_setting(&self) {
+    ///
+    /// # Errors
+    /// The user has named a key that cannot be used. To go on without would be to share what nobody vouches for.
+    pub(super) fn check_setting(&self) -> Result<(), Error> {
+        if let Some(wrong) = &self.wrong_key {
+            return Err(anyhow!("{wrong}"));
+        }
         if let Some(wrong) = &self.wrong_setting {
             self.session.shell.warn(&format!("{wrong}; device links are not cached"));
         }
+        Ok(())
     }
 
     /// What starts the host linker `linker` for the link of `ledger` before its whole line is known.
@@ -173,9 +188,9 @@ impl LinkerStarter<'_> {
 }
 
 /// The cache that the options and the environment select, or why there is none.
-fn open_cache(setting: &Setting, session: &Session) -> Result<Arc<Cache>, String> {
+fn open_cache(setting: &Setting, key: Option<SecretKey>, session: &Session) -> Result<Arc<Cache>, String> {
     let root = setting.root.as_deref().ok_or_else(|| setting.why_off.clone().unwrap_or_default())?;
     let shell = Arc::clone(&session.shell);
-    let cache = Cache::open(setting, root, Arc::new(move |warning| shell.warn(warning)));
+    let cache = Cache::open(setting, root, key, Arc::new(move |warning| shell.warn(warning)));
     Ok(Arc::new(cache.map_err(|error| format!("{error:#}"))?))
 }

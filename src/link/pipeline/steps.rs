@@ -143,9 +143,14 @@ pub(super) fn host_link(
     remove_output_if_stopped(result, request, session)
 }
 
+/// The failure that `error` is, also that of a program which has ended for want of memory.
+fn failed_step(error: &anyhow::Error) -> Option<&StepFailed> {
+    error.chain().find_map(|cause| cause.downcast_ref())
+}
+
 /// The report of a host linker that has told of a fault in its line: without the command and its inputs, hundreds of words.
 pub(super) fn one_line(error: anyhow::Error) -> anyhow::Error {
-    match error.downcast_ref::<StepFailed>() {
+    match failed_step(&error) {
         Some(StepFailed { report, status }) if *status < 128 && ended_itself(report) => match report.split_once('\n') {
             Some((first, _)) => {
                 StepFailed { report: format!("{first} (--wrapper-verbose shows its command)"), status: *status }.into()
@@ -158,7 +163,7 @@ pub(super) fn one_line(error: anyhow::Error) -> anyhow::Error {
 
 /// What is left to say of a linker that ended with an exit status of its own: that status.
 fn told_by_linker(error: anyhow::Error) -> anyhow::Error {
-    match error.downcast_ref::<StepFailed>() {
+    match failed_step(&error) {
         Some(StepFailed { report, status }) if *status < 128 && ended_itself(report) => Silent { status: *status }.into(),
         _ => error,
     }

@@ -199,10 +199,17 @@ fn rewrite(arg: &Arg, tokens: &[OsString]) -> (Rewrite, Option<OsString>) {
         ArgKind::Known(row) => row,
     };
     let rewrite = match row.id {
-        Id::Cache | Id::DryRun | Id::HostTriple | Id::LinkerPath | Id::OffldClang | Id::OffldLinker | Id::Reproduce => {
-            Rewrite::Drop
+        Id::Cache
+        | Id::DryRun
+        | Id::HostTriple
+        | Id::LinkerPath
+        | Id::Memory
+        | Id::OffldClang
+        | Id::OffldLinker
+        | Id::Reproduce => Rewrite::Drop,
+        Id::LtoPartitions | Id::NoLto | Id::NoOffldNote | Id::NoOffloadRuntime | Id::OffldSyclRegistration | Id::Why => {
+            Rewrite::OffldOnly
         }
-        Id::NoLto | Id::NoOffldNote | Id::NoOffloadRuntime | Id::OffldSyclRegistration | Id::Why => Rewrite::OffldOnly,
         Id::LinkWholeArchive => Rewrite::File,
         Id::BitcodeLibrary
         | Id::BuiltinBitcode

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::folder::Folder;
+use crate::sys::folder::Folder;
 
 /// How many names are tried: another process takes the same one only where processes of several machines share a folder.
 const TRIES: usize = 100;

@@ -1,9 +1,10 @@
-//! Lists what is in a store, by reading its folders.
+//! Lists what is in a store, and what earlier releases have left beside it, by reading the folders.
 
 use std::time::SystemTime;
 
-use super::layout::{BLOBS, Layout, Place, RECORDS};
-use super::{Digest, on_disk};
+use super::super::{BlobName, Key};
+use super::layout::{BLOBS, EARLIER, Layout, Place, RECORDS, VERSION};
+use super::on_disk;
 
 /// How much is in a store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -12,12 +13,16 @@ pub struct Contents {
     pub blobs: u64,
     /// The number of records.
     pub records: u64,
-    /// The room that they take on the disk, in bytes.
+    /// The room that they take on the disk, in bytes, and what earlier releases keep below the same folder.
     pub size: u64,
+    /// How much of that is of earlier releases.
+    pub earlier: u64,
 }
 
 /// A blob or a record.
 pub(super) struct StoreEntry {
+    /// The layout that it is part of.
+    pub version: &'static str,
     pub place: Place,
     pub size: u64,
     /// The time of its last use.
@@ -25,18 +30,27 @@ pub(super) struct StoreEntry {
     pub is_blob: bool,
 }
 
-/// All blobs and records, in no order. Files that disappear meanwhile, and files with other names than ours, are left out.
+/// All blobs and records, of earlier releases as well, in no order. Files that disappear meanwhile, and files with other names than
+/// ours, are left out.
 pub(super) fn entries(layout: &Layout) -> Vec<StoreEntry> {
+    let versions = [VERSION].into_iter().chain(EARLIER);
+    versions.flat_map(|version| entries_of(layout, version)).collect()
+}
+
+fn entries_of(layout: &Layout, version: &'static str) -> Vec<StoreEntry> {
     let mut all = Vec::new();
     for (kind, is_blob) in [(BLOBS, true), (RECORDS, false)] {
-        let fans = layout.folder(kind).map(|folder| folder.entries()).unwrap_or_default();
+        let fans = layout.folder_of(version, kind).map(|folder| folder.entries()).unwrap_or_default();
         for fan in fans.iter().filter(|fan| fan.is_folder).filter_map(|fan| fan.name.to_str()) {
             let folder = format!("{kind}/{fan}");
-            let Ok(opened) = layout.folder(&folder) else { continue };
+            let Ok(opened) = layout.folder_of(version, &folder) else { continue };
             all.extend(opened.entries().into_iter().filter(|file| file.is_file).filter_map(|file| {
-                let name = file.name.to_str().filter(|name| Digest::parse(name).is_some())?.to_owned();
+                // Earlier releases name all by digests of 32 digits.
+                let is_record = !is_blob && version == VERSION;
+                let ours = |name: &&str| if is_record { Key::parse(name).is_some() } else { BlobName::parse(name).is_some() };
+                let name = file.name.to_str().filter(ours)?.to_owned();
                 let place = Place { folder: folder.clone(), name };
-                Some(StoreEntry { place, size: on_disk(file.size), used: file.modified, is_blob })
+                Some(StoreEntry { version, place, size: on_disk(file.size), used: file.modified, is_blob })
             }));
         }
     }
@@ -45,7 +59,32 @@ pub(super) fn entries(layout: &Layout) -> Vec<StoreEntry> {
 
 impl Contents {
     pub(super) fn of(entries: &[StoreEntry]) -> Contents {
-        let blobs = entries.iter().filter(|entry| entry.is_blob).count() as u64;
-        Contents { blobs, records: entries.len() as u64 - blobs, size: entries.iter().map(|entry| entry.size).sum() }
+        entries.iter().fold(Contents::default(), |all, entry| {
+            let one = Contents::one(entry);
+            Contents {
+                blobs: all.blobs + one.blobs,
+                records: all.records + one.records,
+                size: all.size + one.size,
+                earlier: all.earlier + one.earlier,
+            }
+        })
+    }
+
+    /// What is left of this without `entry`.
+    pub(super) fn without(self, entry: &StoreEntry) -> Contents {
+        let one = Contents::one(entry);
+        Contents {
+            blobs: self.blobs - one.blobs,
+            records: self.records - one.records,
+            size: self.size - one.size,
+            earlier: self.earlier - one.earlier,
+        }
+    }
+
+    fn one(entry: &StoreEntry) -> Contents {
+        let own = entry.version == VERSION;
+        let count = |kind: bool| u64::from(own && kind);
+        let earlier = if own { 0 } else { entry.size };
+        Contents { blobs: count(entry.is_blob), records: count(!entry.is_blob), size: entry.size, earlier }
     }
 }

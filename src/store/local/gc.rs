@@ -1,4 +1,4 @@
-//! Eviction: removes the least recently used blobs and records until the rest fits. One process at a time does this, and the others
+//! Eviction: removes the least recently used blobs and records until the rest fits, whichever release has put them there. One process at a time does this, and the others
 //! do not wait for it. A link that fetches what is just being removed either has its own link to the file already, or misses.
 
 use std::ffi::OsStr;
@@ -34,7 +34,7 @@ pub struct Collected {
 }
 
 impl Store {
-    /// What is in the store, counted by reading its folders.
+    /// What is in the store and beside it, counted by reading the folders.
     pub fn contents(&self) -> Contents {
         Contents::of(&entries(&self.layout))
     }
@@ -82,7 +82,7 @@ impl Store {
         let mut done = Collected::default();
         if left.size.saturating_add(aside) > limit {
             let now = self.clock.now();
-            all.sort_by(|a, b| (age_key(a.used, now), &a.place).cmp(&(age_key(b.used, now), &b.place)));
+            all.sort_by(|a, b| (age_key(a.used, now), a.version, &a.place).cmp(&(age_key(b.used, now), b.version, &b.place)));
             for (at, entry) in all.iter().enumerate() {
                 let size = left.size.saturating_add(aside);
                 // The last entry, which was just put, may stay even if it alone is larger than `target`.
@@ -93,7 +93,7 @@ impl Store {
                 if self.remove_unused(entry) {
                     done.removed += 1;
                     done.freed += entry.size;
-                    left = without(left, entry);
+                    left = left.without(entry);
                 }
             }
         }
@@ -153,7 +153,7 @@ impl Store {
 
     /// Removes an entry unless it was used since it was listed; returns whether it is gone.
     fn remove_unused(&self, entry: &StoreEntry) -> bool {
-        let Ok(folder) = self.layout.folder(&entry.place.folder) else { return false };
+        let Ok(folder) = self.layout.folder_of(entry.version, &entry.place.folder) else { return false };
         let name = OsStr::new(&entry.place.name);
         match folder.entry(name) {
             Ok(found) if found.modified != entry.used => false,
@@ -171,9 +171,4 @@ fn age_key(used: SystemTime, now: SystemTime) -> (bool, SystemTime) {
 
 fn distance(a: SystemTime, b: SystemTime) -> Duration {
     a.duration_since(b).unwrap_or_else(|error| error.duration())
-}
-
-fn without(left: Contents, entry: &StoreEntry) -> Contents {
-    let blob = u64::from(entry.is_blob);
-    Contents { blobs: left.blobs - blob, records: left.records - (1 - blob), size: left.size - entry.size }
 }

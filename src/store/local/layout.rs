@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! CACHEDIR.TAG      marks the folder as a cache, which backup programs skip
-//! v2/b/a0/a0f3…     a blob: the file itself, named by its digest
-//! v2/r/17/17c2…     a record, in the format of `record.rs`
-//! v2/tmp/           files that are not complete yet
-//! v2/stats          the counters; locked while they change
-//! v2/lock           locked while a process collects
+//! v3/b/a0/a0f3…     a blob: the file itself, named by its digest
+//! v3/r/17/17c2…     a record, in the format of `record.rs`
+//! v3/tmp/           files that are not complete yet
+//! v3/stats          the counters; locked while they change
+//! v3/lock           locked while a process collects
 //! ```
 
 use std::fs::DirBuilder;
@@ -17,17 +17,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 
-use super::Digest;
-use super::folder::Folder;
+use super::super::{BlobName, Key};
+use crate::sys::folder::Folder;
 
 /// The contents of a cache directory tag: <https://bford.info/cachedir/>.
 const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n\
     # This folder is a cache of offld's (docs/cache.md). It may be removed at any time.\n";
 
 /// The name of the folder of everything but the tag. An incompatible layout gets another number.
-const VERSION: &str = "v2";
+pub(super) const VERSION: &str = "v3";
 /// The layouts that earlier releases use. Releases with different layouts do not read each other's.
-pub(super) const EARLIER: [&str; 1] = ["v1"];
+pub(super) const EARLIER: [&str; 2] = ["v1", "v2"];
 /// The folders of everything that is kept, and of what is not done yet.
 pub(super) const BLOBS: &str = "b";
 pub(super) const RECORDS: &str = "r";
@@ -60,9 +60,8 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The first two of 32 digits name a folder, because file systems are slow where a folder has very many files.
-    fn new(kind: &str, name: Digest) -> Place {
-        let name = name.to_string();
+    /// The first two digits name a folder, because file systems are slow where a folder has very many files.
+    fn new(kind: &str, name: String) -> Place {
         let start: String = name.chars().take(2).collect();
         Place { folder: format!("{kind}/{start}"), name }
     }
@@ -78,12 +77,12 @@ impl Layout {
         Layout { mode: OF_USER, ..Layout::new(root) }
     }
 
-    pub(super) fn blob(name: Digest) -> Place {
-        Place::new(BLOBS, name)
+    pub(super) fn blob(name: BlobName) -> Place {
+        Place::new(BLOBS, name.to_string())
     }
 
-    pub(super) fn record(key: Digest) -> Place {
-        Place::new(RECORDS, key)
+    pub(super) fn record(key: Key) -> Place {
+        Place::new(RECORDS, key.to_string())
     }
 
     /// A path for messages.
@@ -110,6 +109,11 @@ impl Layout {
     /// A folder below it.
     pub(super) fn folder(&self, names: &str) -> io::Result<Folder> {
         self.version()?.sub(names)
+    }
+
+    /// The same below the folder of a layout, which may be an earlier one.
+    pub(super) fn folder_of(&self, version: &str, names: &str) -> io::Result<Folder> {
+        if version == VERSION { self.folder(names) } else { self.opened_root()?.sub(&format!("{version}/{names}")) }
     }
 
     /// The folder that the user named.

@@ -2,9 +2,9 @@
 //! is as invalid as one with a flipped bit.
 //!
 //! ```text
-//! 0   8   "offld\0r1"
-//! 8   16  digest of key and bytes, little endian
-//! 24      the bytes, to the end of the file
+//! 0   8   "offld\0r2"
+//! 8   32  digest of key and bytes
+//! 40      the bytes, to the end of the file
 //! ```
 
 use std::fs::File;
@@ -12,25 +12,24 @@ use std::io::Read;
 
 use anyhow::{Result, bail};
 
-use super::super::KeyBuilder;
-use super::Digest;
+use super::super::{Digest, Key, KeyBuilder};
 
-const MAGIC: &[u8; 8] = b"offld\0r1";
-const HEAD: usize = 24;
+const MAGIC: &[u8; 8] = b"offld\0r2";
+const HEAD: usize = 40;
 /// Records are read into memory whole. Larger files were not written by offld.
 const LARGEST: u64 = 64 << 20;
 
 /// The contents of a record's file.
-pub(super) fn write(key: Digest, bytes: &[u8]) -> Result<Vec<u8>> {
+pub(super) fn write(key: Key, bytes: &[u8]) -> Result<Vec<u8>> {
     let len = bytes.len() as u64;
     if len > LARGEST - HEAD as u64 {
         bail!("a record of {len} bytes: they are at most 64 MiB");
     }
-    Ok([MAGIC.as_slice(), &digest(key, bytes), bytes].concat())
+    Ok([MAGIC.as_slice(), digest(key, bytes).bytes(), bytes].concat())
 }
 
 /// The bytes of the record in `file`; `None` where it is not a valid record under `key`.
-pub(super) fn read(file: &File, key: Digest) -> Option<Vec<u8>> {
+pub(super) fn read(file: &File, key: Key) -> Option<Vec<u8>> {
     let mut whole = Vec::new();
     file.take(LARGEST + 1).read_to_end(&mut whole).ok()?;
     if whole.len() as u64 > LARGEST {
@@ -38,11 +37,9 @@ pub(super) fn read(file: &File, key: Digest) -> Option<Vec<u8>> {
     }
     let rest = whole.strip_prefix(MAGIC)?;
     let (found, bytes) = rest.split_at_checked(HEAD - MAGIC.len())?;
-    (found == digest(key, bytes)).then(|| bytes.to_vec())
+    (found == digest(key, bytes).bytes()).then(|| bytes.to_vec())
 }
 
-fn digest(key: Digest, bytes: &[u8]) -> [u8; 16] {
-    let mut parts = KeyBuilder::default();
-    parts.add(key.0.to_le_bytes()).add(bytes);
-    parts.digest().0.to_le_bytes()
+fn digest(key: Key, bytes: &[u8]) -> Digest {
+    KeyBuilder::default().add(key.bytes()).add(bytes).digest()
 }

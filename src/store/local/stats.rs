@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::Digest;
+use super::super::Digest;
 use super::layout::{self, Layout};
 use crate::sys::clock::Clock;
 
@@ -18,7 +18,7 @@ use crate::sys::clock::Clock;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often, in seconds, temporary files of killed processes are removed and sizes counted anew.
 const COLLECT_EVERY: u64 = 24 * 60 * 60;
-const HEAD: &str = "offld cache 1\n";
+const HEAD: &str = "offld cache 2\n";
 /// The most bytes that are read of the file, which is far shorter.
 const LARGEST: u64 = 16 << 10;
 

@@ -34,17 +34,17 @@ impl Bench {
     }
 
     /// Puts `bytes` by way of a file.
-    fn put(&self, bytes: &[u8]) -> Digest {
+    fn put(&self, bytes: &[u8]) -> BlobName {
         let file = self.path("put");
         fs::write(&file, bytes).unwrap();
         let name = self.store.put_blob(&file, None).unwrap();
-        assert_eq!(name, Digest::of(bytes));
+        assert_eq!(name, quick(bytes));
         fs::remove_file(file).unwrap();
         name
     }
 
     /// The blob `name`, if it can be fetched.
-    fn fetch(&self, name: Digest) -> Option<Vec<u8>> {
+    fn fetch(&self, name: BlobName) -> Option<Vec<u8>> {
         let to = self.path("fetched");
         let there = self.store.fetch_blob(name, &to).unwrap();
         assert_eq!(there, to.exists());
@@ -53,16 +53,21 @@ impl Bench {
         bytes
     }
 
-    fn blob(&self, name: Digest) -> PathBuf {
+    fn blob(&self, name: BlobName) -> PathBuf {
         self.store.layout.path(&Layout::blob(name))
     }
 
     /// Says that a blob was used so many seconds ago (later, if negative).
-    fn used(&self, name: Digest, seconds: i64) {
+    fn used(&self, name: BlobName, seconds: i64) {
         let by = Duration::from_secs(seconds.unsigned_abs());
         let time = if seconds < 0 { self.clock.now() + by } else { self.clock.now() - by };
         File::open(self.blob(name)).unwrap().set_modified(time).unwrap();
     }
+}
+
+/// The name of a blob in a store that shares nothing.
+fn quick(bytes: &[u8]) -> BlobName {
+    BlobName::of(bytes, Naming::Quick)
 }
 
 /// Writes to a file that its mode protects.
@@ -77,8 +82,8 @@ fn what_is_put_is_found() {
     let bench = Bench::new(MIB);
     let name = bench.put(b"image");
     assert_eq!(bench.fetch(name), Some(b"image".to_vec()));
-    assert_eq!(bench.fetch(Digest::of(b"other")), None);
-    let key = Digest::of(b"key");
+    assert_eq!(bench.fetch(quick(b"other")), None);
+    let key = Key::of("key");
     assert_eq!(bench.store.record(key), None);
     bench.store.put_record(key, b"one").unwrap();
     bench.store.put_record(key, b"two").unwrap();
@@ -91,8 +96,8 @@ fn what_is_put_is_found() {
 #[test]
 fn opening_writes_nothing() {
     let bench = Bench::new(MIB);
-    assert_eq!(bench.fetch(Digest::of(b"x")), None);
-    assert_eq!(bench.store.record(Digest::of(b"x")), None);
+    assert_eq!(bench.fetch(quick(b"x")), None);
+    assert_eq!(bench.store.record(Key::of("x")), None);
     assert_eq!(bench.store.stats(), Stats::default());
     assert_eq!(bench.store.contents(), Contents::default());
     assert!(!bench.store.root().exists());
@@ -104,7 +109,7 @@ fn a_blob_is_one_file_by_all_its_names() {
     let (put, to) = (bench.path("put"), bench.path("to"));
     fs::write(&put, b"image").unwrap();
     fs::write(&to, b"of an earlier link").unwrap();
-    let name = bench.store.put_blob(&put, Some(Digest::of(b"image"))).unwrap();
+    let name = bench.store.put_blob(&put, Some(quick(b"image"))).unwrap();
     assert!(bench.store.fetch_blob(name, &to).unwrap());
     let inode = |path: &Path| fs::metadata(path).unwrap().ino();
     assert_eq!([inode(&put), inode(&to)], [inode(&bench.blob(name)); 2]);
@@ -126,10 +131,10 @@ fn nothing_is_left_aside() {
         assert_eq!(bench.store.put_blob(&bench.path("again"), Some(name)).unwrap(), name);
         assert_eq!(bench.store.put_blob(&bench.blob(name), None).unwrap(), name);
     }
-    bench.store.put_record(Digest::of(b"r"), b"r").unwrap();
+    bench.store.put_record(Key::of("r"), b"r").unwrap();
     assert_eq!(fs::read_dir(bench.store.layout.below(layout::TMP)).unwrap().count(), 0);
     assert_eq!(bench.store.stats().get(Event::Stored), 2);
-    assert_eq!(bench.store.contents(), Contents { blobs: 1, records: 1, size: 2 * BLOCK });
+    assert_eq!(bench.store.contents(), Contents { blobs: 1, records: 1, size: 2 * BLOCK, earlier: 0 });
     assert_eq!(bench.store.stats().size, 2 * BLOCK);
 }
 
@@ -156,7 +161,7 @@ fn what_is_damaged_is_not_there_and_goes() {
 #[test]
 fn a_record_with_any_wrong_bit_is_none() {
     let bench = Bench::new(MIB);
-    let key = Digest::of(b"key");
+    let key = Key::of("key");
     let path = bench.store.layout.path(&Layout::record(key));
     let whole = record::write(key, b"some bytes").unwrap();
     for at in 0..whole.len() {
@@ -171,8 +176,26 @@ fn a_record_with_any_wrong_bit_is_none() {
     }
     // Another's record under this name.
     bench.store.put_record(key, b"").unwrap();
-    overwrite(&path, &record::write(Digest::of(b"other"), b"some bytes").unwrap());
+    overwrite(&path, &record::write(Key::of("other"), b"some bytes").unwrap());
     assert_eq!(bench.store.record(key), None);
+}
+
+#[test]
+fn blobs_of_either_name_are_found_and_checked() {
+    let bench = Bench::new(MIB);
+    let quick = bench.put(b"image");
+    let Bench { dir, clock, store } = bench;
+    let bench = Bench { dir, clock, store: store.with_naming(Naming::Sure) };
+    let file = bench.path("again");
+    fs::write(&file, b"image").unwrap();
+    let sure = bench.store.put_blob(&file, None).unwrap();
+    assert_eq!(sure, BlobName::of(b"image", Naming::Sure));
+    assert_eq!(bench.store.contents().blobs, 2);
+    for name in [quick, sure] {
+        assert_eq!(bench.fetch(name), Some(b"image".to_vec()));
+        overwrite(&bench.blob(name), b"imagf");
+        assert_eq!(bench.fetch(name), None, "{name}");
+    }
 }
 
 #[test]
@@ -180,7 +203,7 @@ fn a_wrong_name_is_found_out() {
     let bench = Bench::new(MIB);
     let file = bench.path("file");
     fs::write(&file, b"image").unwrap();
-    let wrong = Digest::of(b"other");
+    let wrong = quick(b"other");
     bench.store.put_blob(&file, Some(wrong)).unwrap();
     assert_eq!(bench.fetch(wrong), None);
 }
@@ -188,7 +211,7 @@ fn a_wrong_name_is_found_out() {
 #[test]
 fn the_least_recently_used_goes_first() {
     let bench = Bench::new(MIB);
-    let names: Vec<Digest> = (0..4u8).map(|at| bench.put(&[at; 3000])).collect();
+    let names: Vec<BlobName> = (0..4u8).map(|at| bench.put(&[at; 3000])).collect();
     // In seconds ago; the second was used just now, by the clock or by a machine whose clock is a minute ahead.
     for (name, age) in names.iter().zip([4000, -60, 3000, 2000]) {
         bench.used(*name, age);
@@ -211,11 +234,11 @@ fn the_least_recently_used_goes_first() {
 fn wrong_clocks_keep_nothing_for_ever() {
     const YEAR: i64 = 365 * 24 * 60 * 60;
     let bench = Bench::new(MIB);
-    let names: Vec<Digest> = (0..4u8).map(|at| bench.put(&[at; 3000])).collect();
+    let names: Vec<BlobName> = (0..4u8).map(|at| bench.put(&[at; 3000])).collect();
     for (name, age) in names.iter().zip([-30 * YEAR, 40 * YEAR, -20 * YEAR, 0]) {
         bench.used(*name, age);
     }
-    let mut order: Vec<Digest> = Vec::new();
+    let mut order: Vec<BlobName> = Vec::new();
     for left in (0..4).rev() {
         bench.store.gc(left * BLOCK).unwrap();
         order.extend(names.iter().copied().find(|name| !bench.store.has_blob(*name) && !order.contains(name)));
@@ -240,7 +263,7 @@ fn a_put_makes_room() {
     assert_eq!(bench.store.stats().size, bench.store.contents().size);
     // More than would be left of many: it takes the place of all others.
     let large = bench.put(&[0; 9 * BLOCK as usize + 1]);
-    assert_eq!(bench.store.contents(), Contents { blobs: 1, records: 0, size: limit });
+    assert_eq!(bench.store.contents(), Contents { blobs: 1, records: 0, size: limit, earlier: 0 });
     assert!(bench.fetch(large).is_some());
     let larger = bench.path("larger");
     File::create(&larger).unwrap().set_len(limit + 1).unwrap();
@@ -262,6 +285,40 @@ fn leftovers_go_when_they_are_old() {
     assert_eq!(left, ["new"]);
     // What is on its way is counted, as it may come to its place while somebody counts.
     assert_eq!(bench.store.stats().size, 2 * BLOCK);
+}
+
+#[test]
+fn what_earlier_releases_keep_is_counted_and_goes_by_its_age() {
+    let bench = Bench::new(MIB);
+    let own = bench.put(b"image");
+    bench.used(own, 3000);
+    let root = bench.store.root().to_owned();
+    let place = |version: &str, kind: &str, name: &str| root.join(version).join(kind).join(&name[..2]).join(name);
+    let name = |digit: &str| digit.repeat(32);
+    let earlier = [("v1", "b", name("1"), 5000), ("v2", "r", name("2"), 4000), ("v2", "b", name("3"), 2000)];
+    let paths = earlier.map(|(version, kind, name, age)| {
+        let path = place(version, kind, &name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let file = File::create(&path).unwrap();
+        file.set_modified(bench.clock.now() - Duration::from_secs(age)).unwrap();
+        path
+    });
+    // It has not the name of anything that offld puts there.
+    fs::write(root.join("v2/b/33/notes.txt"), "mine").unwrap();
+    let all = Contents { blobs: 1, records: 0, size: 4 * BLOCK, earlier: 3 * BLOCK };
+    assert_eq!(bench.store.contents(), all);
+    let left = |limit: u64| {
+        bench.store.gc(limit).unwrap();
+        (paths.clone().map(|path| path.exists()), bench.store.has_blob(own))
+    };
+    assert_eq!(left(4 * BLOCK), ([true; 3], true));
+    assert_eq!(bench.store.stats().size, 4 * BLOCK);
+    assert_eq!(left(2 * BLOCK), ([false, false, true], true));
+    assert_eq!(left(BLOCK), ([false, false, true], false));
+    assert_eq!(left(0), ([false; 3], false));
+    assert!(root.join("v2/b/33/notes.txt").exists());
+    bench.store.clear().unwrap();
+    assert!(!root.join("v1").exists() && !root.join("v2").exists());
 }
 
 #[test]
@@ -316,8 +373,8 @@ fn another_file_system_gets_a_copy() {
     let name = bench.store.put_blob(&put, None).unwrap();
     assert!(bench.store.fetch_blob(name, &to).unwrap());
     assert_eq!(fs::read(&to).unwrap(), b"image");
-    let wrong = bench.store.put_blob(&put, Some(Digest::of(b"other")));
-    assert!(wrong.is_err() && !bench.store.has_blob(Digest::of(b"other")));
+    let wrong = bench.store.put_blob(&put, Some(quick(b"other")));
+    assert!(wrong.is_err() && !bench.store.has_blob(quick(b"other")));
     overwrite(&bench.blob(name), b"imagf");
     assert!(!bench.store.fetch_blob(name, &to).unwrap() && !to.exists());
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 
 use super::{RemoteSettings, WarnFn};
-use crate::store::Digest;
+use crate::store::{Digest, Key};
 use crate::sys::session::OFFLD_CACHE_REMOTE;
 
 /// A remote. There is never one in this build.
@@ -20,7 +20,7 @@ impl Remote {
     }
 
     /// Never called: there is no value of this type.
-    pub(crate) fn record(&self, _key: Digest) -> Option<Vec<u8>> {
+    pub(crate) fn record(&self, _key: Key) -> Option<Vec<u8>> {
         match self.0 {}
     }
 
@@ -30,7 +30,7 @@ impl Remote {
     }
 
     /// Never called: there is no value of this type.
-    pub(crate) fn put_record(&self, _key: Digest, _bytes: &[u8]) {
+    pub(crate) fn put_record(&self, _key: Key, _bytes: &[u8]) {
         match self.0 {}
     }
 

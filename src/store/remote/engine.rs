@@ -11,6 +11,7 @@ use tokio::runtime::Handle;
 
 use super::service::{Failure, Kind};
 use super::{RemoteSettings, WarnFn};
+use crate::sys::session::OFFLD_CACHE_KEY;
 use crate::sys::threads;
 
 /// How long after a request's own time limit the caller gives up, because the thread itself may be delayed.
@@ -19,6 +20,8 @@ const GRACE: Duration = Duration::from_millis(200);
 /// The thread and its limits. The first request starts the thread.
 pub(super) struct Engine {
     name: String,
+    /// Whether what is there has to be signed.
+    signed: bool,
     tell: WarnFn,
     each: Duration,
     whole: Duration,
@@ -51,6 +54,7 @@ impl Engine {
     pub(super) fn new(settings: &RemoteSettings, tell: WarnFn) -> Engine {
         Engine {
             name: settings.shown(),
+            signed: settings.key.is_some(),
             tell,
             each: settings.each,
             whole: settings.whole,
@@ -132,10 +136,12 @@ impl Engine {
         self.stop_waiting();
     }
 
-    /// Warns, once in a process, that the object `name` is damaged.
+    /// Warns, once in a process, that the object `name` is damaged, or not signed as it should be.
     pub(super) fn wrong(&self, name: &str) {
         if !self.told_of_wrong.swap(true, Ordering::SeqCst) {
-            self.tell(&format!("holds wrong or incomplete data as `{name}`, which is not used"));
+            let unsigned =
+                if self.signed { format!(", or was not signed with the key in {OFFLD_CACHE_KEY}") } else { String::new() };
+            self.tell(&format!("holds wrong or incomplete data as `{name}`{unsigned}, which is not used"));
         }
     }
 

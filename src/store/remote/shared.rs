@@ -6,19 +6,20 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
-use xxhash_rust::xxh3::Xxh3;
 
 use super::engine::Engine;
-use super::frame::{self, LONGEST, PART, part_name, record_name};
+use super::frame::{self, Frame, LONGEST, PART};
 use super::service::Service;
 use super::upload::{Job, Uploads};
 use super::{RemoteSettings, WarnFn};
-use crate::store::Digest;
+use crate::store::digest::Namer;
+use crate::store::{BlobName, Digest, Key, Naming};
 
 /// The second level of a cache.
 pub(crate) struct Remote {
     engine: Arc<Engine>,
     service: Arc<Service>,
+    frame: Arc<Frame>,
     uploads: Uploads,
 }
 
@@ -30,20 +31,22 @@ impl Remote {
     /// The settings are invalid.
     pub(crate) fn open(settings: &RemoteSettings, tell: WarnFn) -> Result<Remote> {
         let service = Arc::new(Service::open(settings)?);
-        Ok(Remote { engine: Arc::new(Engine::new(settings, tell)), service, uploads: Uploads::default() })
+        let frame = Arc::new(Frame::new(settings.key.clone()));
+        Ok(Remote { engine: Arc::new(Engine::new(settings, tell)), service, frame, uploads: Uploads::default() })
     }
 
-    /// The record under `key`; `None` where there is none or it is damaged.
-    pub(crate) fn record(&self, key: Digest) -> Option<Vec<u8>> {
+    /// The record under `key`; `None` where there is none, or it is damaged, or not signed as it should be.
+    pub(crate) fn record(&self, key: Key) -> Option<Vec<u8>> {
         let _waiting = self.engine.waiting();
-        self.object(&record_name(key)).map(|object| object.bytes)
+        self.object(&self.frame.record_name(key)).map(|object| object.bytes)
     }
 
-    /// Writes the blob `name` to the new file `to`; returns whether it was found. One that is incomplete or damaged leaves no file;
+    /// Writes the blob `name` to the new file `to`; returns whether it was found. One that is incomplete or damaged, or not signed as
+    /// it should be, leaves no file;
     /// one of more than `limit` bytes is not looked at.
     pub(crate) fn fetch_blob(&self, name: Digest, to: &Path, limit: u64) -> bool {
         let _waiting = self.engine.waiting();
-        let Some(first) = self.object(&part_name(name, 0)).filter(|first| first.whole <= limit) else { return false };
+        let Some(first) = self.object(&self.frame.part_name(name, 0)).filter(|first| first.whole <= limit) else { return false };
         let fetched = self.write_blob(name, first, to);
         if !matches!(fetched, Ok(true)) {
             let _ = std::fs::remove_file(to);
@@ -53,7 +56,7 @@ impl Remote {
 
     fn write_blob(&self, name: Digest, first: Object, to: &Path) -> io::Result<bool> {
         let mut file = File::create(to)?;
-        let mut hash = Xxh3::new();
+        let mut namer = Namer::new(Naming::Sure);
         let (mut written, mut arrived) = (0, 0);
         let (whole, size, mut part) = (first.whole, first.bytes.len(), first);
         for number in 1.. {
@@ -62,29 +65,29 @@ impl Remote {
             if !frame::is_plausible(written, arrived) {
                 break;
             }
-            hash.update(&part.bytes);
+            namer.update(&part.bytes);
             file.write_all(&part.bytes)?;
             // A part that is shorter than the first must be the last one; else the blob is incomplete.
             if written >= whole || part.bytes.len() < size || size == 0 {
                 break;
             }
-            match self.object(&part_name(name, number)) {
+            match self.object(&self.frame.part_name(name, number)) {
                 Some(next) if next.whole == whole => part = next,
                 _ => return Ok(false),
             }
         }
-        let right = written == whole && hash.digest128() == name.0;
+        let right = written == whole && namer.name() == BlobName::Sure(name);
         if !right {
-            self.engine.wrong(&part_name(name, 0));
+            self.engine.wrong(&self.frame.part_name(name, 0));
         }
         Ok(right)
     }
 
     /// Sends a record in the background, in place of what is there. One that is too long for an object is not sent.
-    pub(crate) fn put_record(&self, key: Digest, bytes: &[u8]) {
+    pub(crate) fn put_record(&self, key: Key, bytes: &[u8]) {
         if bytes.len() <= PART {
-            let name = record_name(key);
-            let object = frame::encode(&name, bytes.len() as u64, bytes);
+            let name = self.frame.record_name(key);
+            let object = self.frame.encode(&name, bytes.len() as u64, bytes);
             self.send(Job::Object(name, object));
         }
     }
@@ -96,7 +99,7 @@ impl Remote {
 
     fn send(&self, job: Job) {
         if self.engine.writes() {
-            self.uploads.add(job, &self.engine, &self.service);
+            self.uploads.add(job, &self.engine, &self.service, &self.frame);
         }
     }
 
@@ -116,7 +119,7 @@ impl Remote {
         }
         let (service, asked) = (Arc::clone(&self.service), name.to_owned());
         let object = self.engine.ask(async move { service.read(&asked, LONGEST).await })?;
-        let decoded = frame::decode(name, &object);
+        let decoded = self.frame.decode(name, &object);
         if decoded.is_none() {
             self.engine.wrong(name);
         }

@@ -35,7 +35,7 @@ fn without_the_feature_it_says_so() {
 
 #[cfg(feature = "remote-cache")]
 mod with_it {
-    use super::super::frame::{self, LONGEST, PART};
+    use super::super::frame::{Frame, LONGEST, PART};
     use super::*;
 
     fn refused(url: &str) -> String {
@@ -104,37 +104,61 @@ mod with_it {
         assert!(!std::path::Path::new("/nowhere").exists());
     }
 
+    /// A key of this number.
+    fn key(number: u8) -> Option<SecretKey> {
+        use std::os::unix::fs::PermissionsExt;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), [number; 32]).unwrap();
+        std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o600)).unwrap();
+        Some(SecretKey::read(file.path()).unwrap())
+    }
+
     #[test]
     fn objects_are_what_they_were() {
         let text = b"the same again and again, the same again and again, the same again and again".repeat(3);
         let noise: Vec<u8> = (0..997u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-        for bytes in [&text[..], &noise, b""] {
-            let object = frame::encode("b/1", 12, bytes);
-            assert!(object.len() <= 33 + bytes.len());
-            assert_eq!(frame::decode("b/1", &object), Some((12, bytes.to_vec())));
-            assert_eq!(frame::decode("b/2", &object), None, "by another name");
+        for (frame, bytes) in [None, key(1)].iter().flat_map(|key| [(key, &text[..]), (key, &noise), (key, b"")]) {
+            let frame = Frame::new(frame.clone());
+            let object = frame.encode("b/1", 12, bytes);
+            assert!(object.len() <= 49 + bytes.len());
+            assert_eq!(frame.decode("b/1", &object), Some((12, bytes.to_vec())));
+            for name in ["b/2", "r/1", "b/1.1"] {
+                assert_eq!(frame.decode(name, &object), None, "by another name");
+            }
             for cut in 0..object.len() {
-                assert_eq!(frame::decode("b/1", &object[..cut]), None, "cut at {cut}");
+                assert_eq!(frame.decode("b/1", &object[..cut]), None, "cut at {cut}");
             }
             for at in 0..object.len() {
                 let mut damaged = object.clone();
                 damaged[at] ^= 0x10;
-                // Formats have bits without a meaning.
-                let decoded = frame::decode("b/1", &damaged);
-                assert!(decoded.is_none_or(|decoded| decoded == (12, bytes.to_vec())), "damaged at {at}");
+                assert_eq!(frame.decode("b/1", &damaged), None, "damaged at {at}");
             }
         }
-        assert!(frame::encode("b/1", 1, &text).len() < text.len());
+        assert!(Frame::new(None).encode("b/1", 1, &text).len() < text.len());
+    }
+
+    #[test]
+    fn only_what_was_signed_with_the_same_key_is_read() {
+        let frames = [None, key(1), key(2)].map(Frame::new);
+        let record = crate::store::Key::of("record");
+        for (writer, reader) in (0..3).flat_map(|writer| (0..3).map(move |reader| (writer, reader))) {
+            // Also where somebody has put it at the place where the reader looks.
+            let name = frames[reader].record_name(record);
+            let object = frames[writer].encode(&name, 5, b"bytes");
+            assert_eq!(frames[reader].decode(&name, &object).is_some(), writer == reader, "{writer} {reader}");
+        }
+        assert_ne!(frames[0].record_name(record), frames[1].record_name(record));
+        assert_eq!(frames[1].record_name(record), frames[2].record_name(record));
     }
 
     #[test]
     fn what_claims_to_be_large_takes_no_memory() {
         let bomb = zstd::bulk::compress(&vec![0; PART + 1], 1).unwrap();
-        let mut object = frame::encode("b/1", 1, &[0; 100]);
-        assert_eq!(object[8], 1, "packed");
-        object.truncate(33);
-        object.extend_from_slice(&bomb);
+        let frame = Frame::new(None);
+        let sound = frame.packed("b/1", 1, &zstd::bulk::compress(&[0; 100], 1).unwrap());
+        assert_eq!(frame.decode("b/1", &sound), Some((1, vec![0; 100])));
+        let object = frame.packed("b/1", 1, &bomb);
         assert!(object.len() < LONGEST);
-        assert_eq!(frame::decode("b/1", &object), None);
+        assert_eq!(frame.decode("b/1", &object), None);
     }
 }

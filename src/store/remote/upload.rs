@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::engine::Engine;
-use super::frame::{self, part_name};
+use super::frame::Frame;
 use super::service::Service;
 use crate::store::Digest;
 
@@ -25,9 +25,9 @@ pub(super) struct Uploads(Mutex<Option<(Sender<Job>, Receiver<()>)>>);
 
 impl Uploads {
     /// Appends `job` to the queue. The first one starts the thread.
-    pub(super) fn add(&self, job: Job, engine: &Arc<Engine>, service: &Arc<Service>) {
+    pub(super) fn add(&self, job: Job, engine: &Arc<Engine>, service: &Arc<Service>, frame: &Arc<Frame>) {
         let mut queue = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (jobs, _) = queue.get_or_insert_with(|| start(Arc::clone(engine), Arc::clone(service)));
+        let (jobs, _) = queue.get_or_insert_with(|| start(Arc::clone(engine), Arc::clone(service), Arc::clone(frame)));
         // An error means that the thread could not be started: then nothing is sent.
         let _ = jobs.send(job);
     }
@@ -42,7 +42,7 @@ impl Uploads {
     }
 }
 
-fn start(engine: Arc<Engine>, service: Arc<Service>) -> (Sender<Job>, Receiver<()>) {
+fn start(engine: Arc<Engine>, service: Arc<Service>, frame: Arc<Frame>) -> (Sender<Job>, Receiver<()>) {
     let (jobs, waiting) = mpsc::channel::<Job>();
     let (done, end) = mpsc::channel::<()>();
     let run = move || {
@@ -55,7 +55,7 @@ fn start(engine: Arc<Engine>, service: Arc<Service>) -> (Sender<Job>, Receiver<(
                 }
                 Job::Blob(name, file) => {
                     // Of a file that cannot be read the first part is never sent, and readers begin with that.
-                    let _ = send_blob(&engine, &service, name, &file);
+                    let _ = send_blob(&engine, &service, &frame, name, &file);
                 }
             }
         }
@@ -65,7 +65,7 @@ fn start(engine: Arc<Engine>, service: Arc<Service>) -> (Sender<Job>, Receiver<(
 }
 
 /// Sends the first part last: where readers find it, all others are there.
-fn send_blob(engine: &Arc<Engine>, service: &Arc<Service>, blob: Digest, file: &File) -> io::Result<()> {
+fn send_blob(engine: &Arc<Engine>, service: &Arc<Service>, frame: &Frame, blob: Digest, file: &File) -> io::Result<()> {
     let whole = file.metadata()?.len();
     let most = service.part();
     let mut buffer = vec![0; usize::try_from(whole).unwrap_or(most).min(most)];
@@ -78,8 +78,8 @@ fn send_blob(engine: &Arc<Engine>, service: &Arc<Service>, blob: Digest, file: &
         let size = usize::try_from(whole - at).unwrap_or(most).min(most);
         let bytes = buffer.get_mut(..size).unwrap_or_default();
         file.read_exact_at(bytes, at)?;
-        let name = part_name(blob, part);
-        let object = frame::encode(&name, whole, bytes);
+        let name = frame.part_name(blob, part);
+        let object = frame.encode(&name, whole, bytes);
         if !send(engine, service, name, object) {
             return Ok(());
         }

@@ -12,10 +12,11 @@ use super::driver_files;
 use super::driver_probe_paths::{self, DriverProbePaths};
 use super::linker_args::Linker;
 use super::linker_command::{self, LinkerCommand};
+use super::nvidia;
 use super::reads::Reads;
 use super::tool::{self, Tool};
 use super::{DeviceCache, LinkQuery, SharedTool};
-use crate::store::{Cache, Digest, KeyBuilder};
+use crate::store::{Cache, Digest, Key, KeyBuilder};
 use crate::sys::run::Probe;
 use crate::sys::session::{self, Session};
 use crate::target::Target;
@@ -34,9 +35,14 @@ impl DeviceCache<'_> {
     /// The linker's command for `query`, or why it cannot be determined.
     pub(super) fn linker_command(&self, query: &LinkQuery<'_>) -> Result<LinkerCommand, String> {
         let path = &query.cmd.program;
+        if nvidia::is_nvlink(path) {
+            return nvidia::direct(path, query.args);
+        }
         tool::check_clang(path)?;
         let target = &query.job.target;
-        if !target.is_cpu() && !target.is_amdgcn() {
+        if target.is_nvptx() {
+            nvidia::check_query(self.context.compiler.major, query.args)?;
+        } else if !target.is_cpu() && !target.is_amdgcn() {
             return Err(format!("the linker for {} does not list the files that it reads", target.triple));
         }
         let query_for = |processor: &str| -> Vec<OsString> {
@@ -143,18 +149,18 @@ struct Question {
 
 impl Question {
     /// The key of the answer that `compiler` gives while the paths that it probes are as `probed`.
-    fn key(&self, compiler: &Tool, probed: &DriverProbePaths) -> Digest {
+    fn key(&self, compiler: &Tool, probed: &DriverProbePaths) -> Key {
         let mut key = KeyBuilder::default();
-        key.add("linker_command 2").add(compiler.digest.to_string()).add(self.path.as_os_str().as_encoded_bytes());
-        key.add(self.environment.to_string()).add(Session::env(session::PATH).unwrap_or_default().as_encoded_bytes());
+        key.add("linker_command 3").add(compiler.digest.bytes()).add(self.path.as_os_str().as_encoded_bytes());
+        key.add(self.environment.bytes()).add(Session::env(session::PATH).unwrap_or_default().as_encoded_bytes());
         // The user's own configuration files are below it.
         key.add(Session::env(session::HOME).unwrap_or_default().as_encoded_bytes());
         key.add(std::env::current_dir().unwrap_or_default().as_os_str().as_encoded_bytes());
-        key.add(probed.digest.to_string());
+        key.add(probed.digest.bytes());
         self.args.iter().for_each(|arg| {
             key.add(arg.as_encoded_bytes());
         });
-        key.digest()
+        key.key()
     }
 
     /// The paths that the compiler probes, as they are now.
@@ -198,7 +204,8 @@ mod tests {
         // Any program will do for the compiler.
         let path = Path::new("/bin/sh").canonicalize().unwrap();
         let asked = SystemTime::now() + std::time::Duration::from_secs(3600);
-        let question = Question { path, args: Vec::new(), environment: Digest(1), compiler: SharedTool::default(), asked };
+        let question =
+            Question { path, args: Vec::new(), environment: Digest::of(b"environment"), compiler: SharedTool::default(), asked };
         let answer = || {
             let command = LinkerCommand { program: "/nowhere/ld.lld".into(), args: Vec::new(), warnings: String::new() };
             Asked { command, said: String::new(), probed: question.probed() }
@@ -208,7 +215,7 @@ mod tests {
             cache.own_record(question.key(compiler, &question.probed())).is_some()
         };
         let mut of_another_moment = answer();
-        of_another_moment.probed.digest = Digest(0);
+        of_another_moment.probed.digest = Digest::of(b"another");
         question.keep(&cache, of_another_moment);
         assert!(!is_kept());
         question.keep(&cache, answer());

@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use super::nvidia;
 use super::reads::{Collector, Reads};
 use crate::args::response::{self, Style};
 use crate::sys::session::{self, Session};
@@ -32,6 +33,9 @@ pub(super) fn of(compiler: &Path, args: &[OsString], answer: &str, linker: &Path
     let used = answer.lines().filter_map(|line| line.strip_prefix(CONFIGURATION_FILE));
     expansion.follow(used.map(|path| vec![PathBuf::from(path)]).collect())?;
     for path in configuration_paths(compiler, &expansion.words, answer) {
+        expansion.collector.looked_for(&path)?;
+    }
+    for path in nvidia::toolkit_files(&expansion.words) {
         expansion.collector.looked_for(&path)?;
     }
     let mut collector = expansion.collector;

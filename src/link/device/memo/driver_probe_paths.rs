@@ -11,6 +11,7 @@ use std::time::SystemTime;
 
 use super::file_snapshot::FileStat;
 use super::linker_command::INPUT;
+use super::nvidia;
 use crate::store::{Digest, KeyBuilder};
 
 /// Folders that are probed below each root: the system's root, a sysroot, the folder of a toolchain.
@@ -64,6 +65,7 @@ pub(super) fn of(compiler: &Path, args: &[OsString], now: SystemTime) -> DriverP
     }
     places.extend(RELEASE.map(PathBuf::from));
     places.extend(named_places(args));
+    places.extend(nvidia::toolkit_folders(args));
     let mut key = KeyBuilder::default();
     let mut settled = true;
     for place in &places {

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -104,22 +104,12 @@ impl FileStat {
 
 /// The digest of a file's contents; an error unless it is a regular file.
 pub(super) fn digest(path: &Path) -> io::Result<Digest> {
-    use xxhash_rust::xxh3::Xxh3;
     let mut file = File::open(path)?;
     if !file.metadata()?.is_file() {
         // Reading a pipe would take the contents away from the tool that is to read it.
         return Err(io::Error::other("not a file"));
     }
-    let mut hash = Xxh3::new();
-    let mut buffer = vec![0; 256 << 10];
-    loop {
-        match file.read(&mut buffer) {
-            Ok(0) => return Ok(Digest(hash.digest128())),
-            Ok(count) => hash.update(&buffer[..count]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
+    Digest::of_stream(&mut file)
 }
 
 /// The state of a file at one moment: path, stat, and digest of the contents.

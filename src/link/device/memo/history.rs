@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::store::{Digest, KeyBuilder};
+use crate::store::{Key, KeyBuilder};
 
 /// How many changes are named; further ones are only counted.
 const NAMED: usize = 3;
@@ -13,11 +13,11 @@ const NAMED: usize = 3;
 pub(super) type KeyParts = BTreeMap<String, String>;
 
 /// The key of the record for the image for `target` in the program `output`.
-pub(super) fn key(output: &Path, target: &str) -> Digest {
+pub(super) fn key(output: &Path, target: &str) -> Key {
     let output = std::path::absolute(output).unwrap_or_else(|_| output.to_owned());
     let mut key = KeyBuilder::default();
     key.add("last 1").add(output.as_os_str().as_encoded_bytes()).add(target);
-    key.digest()
+    key.key()
 }
 
 /// A description of what differs between the last link and `now`.

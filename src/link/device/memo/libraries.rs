@@ -1,17 +1,18 @@
-//! The shared libraries of a tool: every file that the dynamic loader could load as one of them. Running the loader would tell
-//! exactly which ones, but takes longer than a whole link whose image is in the cache.
+//! The shared libraries of a tool: every file that the dynamic loader could load as one of them, and every place at which it could
+//! find another. Running the loader would tell exactly which ones, but takes longer than a whole link whose image is in the cache.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 
 use super::file_snapshot::FileStat;
 use crate::formats::{dynamic, magic};
 use crate::io::bytes::Bytes;
-use crate::io::loader::{Loader, RunPaths};
+use crate::io::loader::{self, Candidates, Loader, RunPaths};
+use crate::sys::session::{self, Session};
 
 /// The libraries that a file needs, each with the run paths that it is searched by.
 type Needed = Vec<(OsString, RunPaths)>;
@@ -35,21 +36,41 @@ impl OpenFiles {
     }
 }
 
-/// The files that could be loaded for the program at `program` (symbolic links resolved), directly or for its libraries, sorted. An
-/// error names the library that is not found, or the file that cannot be read.
-pub(super) fn of(program: &Path, open: &mut OpenFiles) -> Result<Vec<String>, String> {
+/// The libraries of a program.
+#[derive(Debug, Default)]
+pub(super) struct Libraries {
+    /// The files that could be loaded, directly or for another library, sorted.
+    pub(super) files: BTreeSet<String>,
+    /// Where others would be found if there were any.
+    pub(super) missing: BTreeSet<PathBuf>,
+    pub(super) missing_folders: BTreeSet<PathBuf>,
+}
+
+/// The libraries of the program at `program` (symbolic links resolved). An error names the library that is not found or may be
+/// anywhere, or the file that cannot be read.
+pub(super) fn of(program: &Path, open: &mut OpenFiles) -> Result<Libraries, String> {
     let loader = Loader::new();
-    let mut found = BTreeSet::new();
+    let mut all = Libraries::default();
     let mut visited: BTreeSet<(OsString, Vec<String>)> = BTreeSet::new();
     let mut searched: BTreeSet<(OsString, RunPaths)> = BTreeSet::new();
-    let mut queue: VecDeque<(OsString, RunPaths)> = needed(program, None, open)?.into();
+    let preloaded = preloaded();
+    let (own, run_paths) = needed(program, None, open)?;
+    let preloading = preloaded.iter().map(|name| (name.clone(), run_paths.clone()));
+    let mut queue: VecDeque<(OsString, RunPaths)> = preloading.chain(own).collect();
     while let Some((name, run_paths)) = queue.pop_front() {
         // Almost every file needs the C library, and a search for it looks into dozens of folders.
         if !searched.insert((name.clone(), run_paths.clone())) {
             continue;
         }
-        let files = loader.every_candidate(&name, &run_paths);
-        if files.is_empty() {
+        if let Some(word) = loader.word(&name, &run_paths) {
+            let (program, word) = (program.display(), word.display());
+            return Err(format!("{program}: which library is loaded by `{word}` is known to the loader alone"));
+        }
+        let Candidates { files, missing, missing_folders } = loader.every_candidate(&name, &run_paths);
+        all.missing.extend(missing);
+        all.missing_folders.extend(missing_folders);
+        // The loader goes on without one that it was told to load before all others.
+        if files.is_empty() && !preloaded.contains(&name) {
             return Err(format!("{}: its library {} is not found", program.display(), name.display()));
         }
         let paths = files.iter().map(|file| file.to_str().map(str::to_owned).ok_or(file));
@@ -57,25 +78,38 @@ pub(super) fn of(program: &Path, open: &mut OpenFiles) -> Result<Vec<String>, St
         // The same library may be found elsewhere for another file, which has other run paths.
         if visited.insert((name, paths.clone())) {
             for path in paths {
-                queue.extend(needed(Path::new(&path), Some(&run_paths), open)?);
-                found.insert(path);
+                queue.extend(needed(Path::new(&path), Some(&run_paths), open)?.0);
+                all.files.insert(path);
             }
         }
     }
-    Ok(found.into_iter().collect())
+    Ok(all)
 }
 
-/// The libraries that the file at `path` needs; none if it is not an ELF file. `loaded_by`: the run paths of the file that loads
-/// it.
-fn needed(path: &Path, loaded_by: Option<&RunPaths>, open: &mut OpenFiles) -> Result<Needed, String> {
+/// The libraries that loaders load before all others, and those that watch them: what the environment names, and the system's list.
+fn preloaded() -> BTreeSet<OsString> {
+    let listed = std::fs::read(loader::PRELOAD).unwrap_or_default();
+    let variables = [session::LD_PRELOAD, session::LD_AUDIT].map(|name| Session::env(name).unwrap_or_default().into_vec());
+    let lists = variables.into_iter().chain([listed]);
+    let names = lists.flat_map(|list| {
+        let names = list.split(|byte| *byte == b':' || byte.is_ascii_whitespace()).filter(|name| !name.is_empty());
+        names.map(|name| OsStr::from_bytes(name).to_owned()).collect::<Vec<_>>()
+    });
+    names.collect()
+}
+
+/// The libraries that the file at `path` needs, and its run paths; none if it is not an ELF file. `loaded_by`: the run paths of the
+/// file that loads it.
+fn needed(path: &Path, loaded_by: Option<&RunPaths>, open: &mut OpenFiles) -> Result<(Needed, RunPaths), String> {
     let in_file = |error: &dyn Display| format!("{}: {error}", path.display());
     let (_, bytes) = open.open(path).map_err(|error| in_file(&error))?;
     if !bytes.as_slice().starts_with(&magic::ELF) {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), RunPaths::default()));
     }
     let dynamic = dynamic::read(bytes.as_slice()).map_err(|fault| in_file(&fault))?;
     let run_paths = RunPaths::new(&dynamic, path, loaded_by);
-    Ok(dynamic.needed.iter().map(|name| (OsStr::from_bytes(name).to_owned(), run_paths.clone())).collect())
+    let each = dynamic.needed.iter().map(|name| (OsStr::from_bytes(name).to_owned(), run_paths.clone())).collect();
+    Ok((each, run_paths))
 }
 
 #[cfg(test)]
@@ -85,7 +119,7 @@ mod tests {
     #[test]
     fn all_loaded_libraries_are_found() {
         let own = std::env::current_exe().unwrap();
-        let files = of(&own, &mut OpenFiles::default()).unwrap();
+        let files = of(&own, &mut OpenFiles::default()).unwrap().files;
         let loaded = std::fs::read_to_string("/proc/self/maps").unwrap();
         let libraries = loaded.lines().filter_map(|line| line.split_ascii_whitespace().nth(5));
         for library in libraries.filter(|path| path.contains(".so")) {
@@ -100,7 +134,7 @@ mod tests {
         let file = dir.path().join("text");
         std::fs::write(&file, "text").unwrap();
         let open = &mut OpenFiles::default();
-        assert!(of(&file, open).unwrap().is_empty());
+        assert!(of(&file, open).unwrap().files.is_empty());
         assert!(of(&dir.path().join("none"), open).is_err());
     }
 }

@@ -5,16 +5,19 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::linker_command::{INPUT, LinkerCommand, OUTPUT};
+use super::nvidia;
 use crate::sys::session::{self, Session};
 use crate::sys::toolchain;
 
-/// The linkers that write dependency files.
+/// The linkers whose reads are known: those that write dependency files, and NVIDIA's, which reads little ([`nvidia`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Linker {
     /// LLVM's, which searches only the folders of its command line.
     Lld,
     /// GNU's, which searches built-in folders, too.
     Gnu,
+    /// NVIDIA's, by itself or run by LLVM's wrapper of it.
+    Nvidia,
 }
 
 impl Linker {
@@ -31,7 +34,7 @@ impl Linker {
 
 /// Options by which the linker reads or writes files that the dependency file does not list, or prints what a cached link would
 /// not.
-const UNTRACKED_OPTIONS: [&str; 38] = [
+const UNTRACKED_OPTIONS: [&str; 41] = [
     "M",
     "Map",
     "cref",
@@ -61,8 +64,11 @@ const UNTRACKED_OPTIONS: [&str; 38] = [
     "save-temps",
     "sort-section-report",
     "stats",
+    "thinlto-cache-dir",
+    "thinlto-distributor",
     "thinlto-emit-imports",
     "thinlto-index-only",
+    "thinlto-remote-compiler",
     "time-trace",
     "trace",
     "verbose",
@@ -90,6 +96,10 @@ pub(super) struct LinkerArgs {
     pub(super) absent: Vec<PathBuf>,
     /// `--sysroot`.
     pub(super) sysroot: Option<PathBuf>,
+    /// The libraries of the line, as `-l` names them; for NVIDIA's linker.
+    pub(super) libraries: Vec<String>,
+    /// Programs that the linker runs, as absolute paths.
+    pub(super) tools: Vec<PathBuf>,
     /// The value of `-m`, with which GNU's linker also chooses its own folders.
     pub(super) emulation: Option<String>,
 }
@@ -97,6 +107,9 @@ pub(super) struct LinkerArgs {
 impl LinkerArgs {
     /// Reads the arguments of `linker_command`, or says why the files that it reads and writes cannot be determined.
     pub(super) fn read(linker_command: &LinkerCommand) -> Result<LinkerArgs, String> {
+        if nvidia::is_linker(&linker_command.program) {
+            return nvidia::read(linker_command);
+        }
         let linker = Linker::of(&linker_command.program)
             .ok_or_else(|| format!("{} is not known to list the files that it reads", linker_command.program.display()))?;
         if Session::env(session::LLD_REPRODUCE).is_some() {
@@ -129,7 +142,7 @@ impl LinkerArgs {
         Ok(line)
     }
 
-    fn empty(linker: Linker) -> LinkerArgs {
+    pub(super) fn empty(linker: Linker) -> LinkerArgs {
         LinkerArgs {
             linker,
             folders: Vec::new(),
@@ -137,6 +150,8 @@ impl LinkerArgs {
             called: Vec::new(),
             absent: Vec::new(),
             sysroot: None,
+            libraries: Vec::new(),
+            tools: Vec::new(),
             emulation: None,
         }
     }

@@ -62,7 +62,7 @@ pub(super) fn gather(
 
 /// Adds the files that the members of the archive at `path` are, if it is a thin one: their names say nothing of their contents, so
 /// the archive stays the same when they change.
-fn thin_members(path: &Path, bytes: &[u8], depth: usize, files: &mut BTreeSet<PathBuf>) -> Result<(), String> {
+pub(super) fn thin_members(path: &Path, bytes: &[u8], depth: usize, files: &mut BTreeSet<PathBuf>) -> Result<(), String> {
     if !bytes.starts_with(THIN) {
         return Ok(());
     }

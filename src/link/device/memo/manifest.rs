@@ -7,6 +7,8 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 
 use super::reads::Reads;
+use crate::build_log::Cost;
+use crate::store::{BlobName, Naming};
 
 /// How many entries are kept for one key. Switching between two versions of a library needs two.
 const MAX_ENTRIES: usize = 8;
@@ -23,10 +25,13 @@ pub(super) struct Manifest {
 pub(super) struct ManifestEntry {
     /// The files that it read, besides the device code, and the paths that did not exist.
     pub(super) reads: Reads,
-    /// The digest of the image, in hexadecimal digits.
+    /// The name of the image in the cache.
     pub(super) image: String,
     /// The linker's messages, to be printed again.
     pub(super) stderr: String,
+    /// What the link has cost; none in entries of releases before 0.7.
+    #[serde(default)]
+    pub(super) cost: Option<Cost>,
 }
 
 impl Manifest {
@@ -36,9 +41,12 @@ impl Manifest {
     }
 
     /// Reads a record that another machine has written. Its file stats are dropped: even if they are equal to those here, the
-    /// contents may differ, because images of file systems are often made with fixed times and numbers.
+    /// contents may differ, because images of file systems are often made with fixed times and numbers. Entries whose image has a
+    /// name that others could make another image for are dropped.
     pub(super) fn from_remote(bytes: &[u8]) -> Manifest {
         let mut manifest = Manifest::read(bytes);
+        let sure = |entry: &ManifestEntry| BlobName::parse(&entry.image).is_some_and(|name| name.naming() == Naming::Sure);
+        manifest.entries.retain(sure);
         manifest.entries.truncate(MAX_ENTRIES);
         for entry in &mut manifest.entries {
             entry.reads.forget_stats();
@@ -95,7 +103,7 @@ mod tests {
     use crate::store::Digest;
 
     fn entry(reads: Reads, image: &str) -> ManifestEntry {
-        ManifestEntry { reads, image: image.to_owned(), stderr: String::new() }
+        ManifestEntry { reads, image: image.to_owned(), stderr: String::new(), cost: None }
     }
 
     #[test]
@@ -162,9 +170,18 @@ mod tests {
 
     #[test]
     fn what_another_machine_was_told_is_shown_without_escapes() {
-        let mut told = entry(Reads::default(), "");
+        let mut told = entry(Reads::default(), &Digest::of(b"image").to_string());
         told.stderr = "ld.lld: warning:\x1b[31m x\r\n".to_owned();
         let manifest = Manifest::from_remote(&serde_json::to_vec(&Manifest { entries: vec![told] }).unwrap());
         assert_eq!(manifest.entries[0].stderr, "ld.lld: warning:[31m x\n");
+    }
+
+    #[test]
+    fn an_image_of_another_machine_has_a_name_that_nobody_else_can_use() {
+        let named = |image: String| entry(Reads::default(), &image);
+        let names = [Naming::Quick, Naming::Sure].map(|naming| BlobName::of(b"image", naming).to_string());
+        let entries = vec![named(names[0].clone()), named("../etc/passwd".to_owned()), named(names[1].clone())];
+        let manifest = Manifest::from_remote(&serde_json::to_vec(&Manifest { entries }).unwrap());
+        assert_eq!(manifest.entries.iter().map(|entry| entry.image.clone()).collect::<Vec<_>>(), names[1..]);
     }
 }

@@ -45,8 +45,9 @@ fn is_read_only(path: &Path) -> bool {
 /// The mount of this number since the system was started.
 fn numbered(unique: u64) -> u64 {
     let Ok(boot) = std::fs::read_to_string("/proc/sys/kernel/random/boot_id") else { return UNKNOWN };
-    let digest = Digest::of(format!("{} {unique}", boot.trim()).as_bytes()).0 as u64;
-    digest.clamp(WRITABLE + 1, UNKNOWN - 1)
+    let digest = Digest::of(format!("{} {unique}", boot.trim()).as_bytes());
+    let number = digest.bytes().first_chunk().map_or(UNKNOWN, |first| u64::from_le_bytes(*first));
+    number.clamp(WRITABLE + 1, UNKNOWN - 1)
 }
 
 #[cfg(test)]

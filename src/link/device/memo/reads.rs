@@ -26,6 +26,9 @@ pub(super) struct Reads {
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct AbsentNames {
     names: BTreeSet<String>,
+    /// Names that no folder has.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    folders: BTreeSet<String>,
     /// The folder's stat while there was none of them. As long as it stays the same nothing has appeared in it, and the names need
     /// not be looked for one by one. None if the folder was changed lately, or if its stat does not tell.
     folder: Option<FileStat>,
@@ -65,9 +68,21 @@ impl Collector {
             // It was left aside, for example because it is for another machine. Then it must stay what it is.
             return self.read(path);
         }
+        self.missed(path, |absent| &mut absent.names)
+    }
+
+    /// Takes down a path at which the tool would have looked into a folder if there were one. An error if there is one by now.
+    pub(super) fn looked_for_folder(&mut self, path: &Path) -> Result<(), String> {
+        if path.is_dir() {
+            return Err(format!("{} has appeared", path.display()));
+        }
+        self.missed(path, |absent| &mut absent.folders)
+    }
+
+    fn missed(&mut self, path: &Path, names: impl Fn(&mut AbsentNames) -> &mut BTreeSet<String>) -> Result<(), String> {
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
-        let names = self.reads.absent.entry(text_of(folder)?.to_owned()).or_default();
-        names.names.insert(text_of(Path::new(name))?.to_owned());
+        let absent = self.reads.absent.entry(text_of(folder)?.to_owned()).or_default();
+        names(absent).insert(text_of(Path::new(name))?.to_owned());
         Ok(())
     }
 
@@ -100,8 +115,10 @@ impl Reads {
     /// Whether both have the same files with the same contents, and miss the same paths.
     pub(super) fn same_as(&self, other: &Reads) -> bool {
         let files = |reads: &Reads| reads.files.iter().map(|file| (file.path.clone(), file.digest.clone())).collect::<Vec<_>>();
-        let names =
-            |reads: &Reads| reads.absent.iter().map(|(folder, names)| (folder.clone(), names.names.clone())).collect::<Vec<_>>();
+        let names = |reads: &Reads| -> Vec<_> {
+            let each = reads.absent.iter();
+            each.map(|(folder, absent)| (folder.clone(), absent.names.clone(), absent.folders.clone())).collect()
+        };
         files(self) == files(other) && names(self) == names(other)
     }
 
@@ -129,7 +146,7 @@ impl Reads {
 }
 
 impl AbsentNames {
-    /// An error if there is a file of one of the names in `folder`; else whether the folder's stat was updated.
+    /// An error if there is a file or folder of one of the names in `folder`; else whether the folder's stat was updated.
     fn revalidate(&mut self, folder: &Path, now: SystemTime) -> Result<bool, String> {
         let place = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
         // In no folder there is no file.
@@ -138,9 +155,11 @@ impl AbsentNames {
             return Ok(false);
         }
         let mut tells = stat.believed() && stat.at_rest(now, CALM);
-        for path in self.names.iter().map(|name| folder.join(name)) {
+        let files = self.names.iter().map(|name| (name, false));
+        for (name, is_folder) in files.chain(self.folders.iter().map(|name| (name, true))) {
+            let path = folder.join(name);
             let Ok(meta) = path.symlink_metadata() else { continue };
-            if path.is_file() {
+            if if is_folder { path.is_dir() } else { path.is_file() } {
                 return Err(format!("{} has appeared", path.display()));
             }
             // What a link leads to may appear without a change of the folder that the link is in.
@@ -199,5 +218,24 @@ mod tests {
         assert!(reads.revalidate(later).is_ok());
         std::fs::write(&file, "other").unwrap();
         assert!(reads.revalidate(later).unwrap_err().contains("libx.a has changed"));
+    }
+
+    #[test]
+    fn a_folder_that_appears_is_noticed_and_a_file_of_that_name_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("glibc-hwcaps");
+        let later = SystemTime::now() + Duration::from_secs(3600);
+        let mut collector = Collector::new(later);
+        collector.looked_for_folder(&folder).unwrap();
+        let reads = collector.finish();
+        let mut read = serde_json::from_str::<Reads>(&serde_json::to_string(&reads).unwrap()).unwrap();
+        assert!(read.same_as(&reads) && !read.same_as(&Reads::default()));
+        assert!(read.revalidate(later).is_ok());
+        std::fs::write(&folder, "").unwrap();
+        assert!(read.revalidate(later).is_ok());
+        std::fs::remove_file(&folder).unwrap();
+        std::fs::create_dir(&folder).unwrap();
+        assert_eq!(read.revalidate(later), Err(format!("{} has appeared", folder.display())));
+        assert!(Collector::new(later).looked_for_folder(&folder).is_err());
     }
 }

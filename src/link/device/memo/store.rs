@@ -2,29 +2,32 @@
 //! with the host link, does what takes time.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use super::linker_args::{self, Linker, LinkerArgs};
 use super::linker_reads;
 use super::manifest::{Manifest, ManifestEntry};
+use super::nvidia;
+use super::reads::Reads;
 use super::tool::Tool;
-use crate::store::{Cache, Digest};
-use crate::sys::clock::Clock;
+use crate::build_log::Cost;
+use crate::store::{Cache, Key};
+use crate::sys::clock;
 use crate::sys::run;
-
-/// How far the time of day may deviate from the monotonic time during a link. If it was set, timestamps of files cannot be trusted.
-const CLOCK_TOLERANCE: Duration = Duration::from_millis(20);
 
 /// A link that was run.
 pub(super) struct FinishedLink {
     pub(super) linker_args: LinkerArgs,
     pub(super) program: PathBuf,
-    pub(super) linker: Tool,
-    pub(super) key: Digest,
+    /// The linker, and the programs that it runs.
+    pub(super) tools: Vec<Tool>,
+    pub(super) key: Key,
     pub(super) image: PathBuf,
-    /// Temporary files of offld among the linker's inputs.
+    /// Temporary files of offld among the linker's inputs, and the folder in which the linker has its own.
     pub(super) temporary_files: Vec<PathBuf>,
     pub(super) dependencies: PathBuf,
+    /// What a linker that writes no such file was about to read when it was started, or why that is not known.
+    pub(super) about_to_read: Result<Option<Reads>, String>,
     /// The linker's stderr.
     pub(super) stderr: Vec<u8>,
     pub(super) begun: SystemTime,
@@ -41,9 +44,14 @@ pub(super) struct CacheEntry {
 impl FinishedLink {
     /// Reads what is in the temporary folder, or says why the link cannot be cached.
     pub(super) fn prepare(mut self) -> Result<CacheEntry, String> {
-        let text =
-            std::fs::read_to_string(&self.dependencies).map_err(|error| format!("{}: {error}", self.dependencies.display()))?;
-        let prerequisites = linker_args::prerequisites(&text).ok_or("the linker's dependency file is truncated")?;
+        let prerequisites = if self.linker_args.linker == Linker::Nvidia {
+            // It writes no dependency file; `nvidia` knows what it reads.
+            Vec::new()
+        } else {
+            let text = std::fs::read_to_string(&self.dependencies)
+                .map_err(|error| format!("{}: {error}", self.dependencies.display()))?;
+            linker_args::prerequisites(&text).ok_or("the linker's dependency file is truncated")?
+        };
         let stderr = String::from_utf8(std::mem::take(&mut self.stderr)).map_err(|_| "the linker's messages are not in UTF-8")?;
         let stderr = strip_colours(&stderr);
         if self.temporary_files.iter().any(|file| stderr.contains(&*file.to_string_lossy())) {
@@ -58,19 +66,25 @@ impl FinishedLink {
 }
 
 impl CacheEntry {
-    /// Puts the image and the manifest entry into `cache`.
-    pub(super) fn store(self, cache: &Cache) -> Result<(), String> {
+    /// Puts the image and the manifest entry into `cache`. `cost`: what the link has cost.
+    pub(super) fn store(self, cache: &Cache, cost: Cost) -> Result<(), String> {
         let CacheEntry { link, prerequisites, stderr } = self;
         let line = &link.linker_args;
         let gnu = line.linker == Linker::Gnu;
         let folders = if gnu { builtin_folders(&link.program, line.emulation.as_deref()) } else { Vec::new() };
-        let reads = linker_reads::gather(line, &prerequisites, &link.temporary_files, &folders, link.begun)?;
-        link.linker.verify_unchanged(link.begun)?;
-        check_clock(cache.clock(), link.begun, link.begun_monotonic)?;
+        let reads = match &link.about_to_read {
+            Err(why) => return Err(why.clone()),
+            Ok(Some(before)) => nvidia::after(line, before, link.begun)?,
+            Ok(None) => linker_reads::gather(line, &prerequisites, &link.temporary_files, &folders, link.begun)?,
+        };
+        for tool in &link.tools {
+            tool.verify_unchanged(link.begun)?;
+        }
+        clock::check_not_set(cache.clock(), link.begun, link.begun_monotonic)?;
         let text_of = |error: anyhow::Error| format!("{error:#}");
         let image = cache.put_blob(&link.image, None).map_err(text_of)?;
         let mut manifest = cache.own_record(link.key).map_or_else(Manifest::default, |bytes| Manifest::read(&bytes));
-        manifest.add(ManifestEntry { reads, image: image.to_string(), stderr });
+        manifest.add(ManifestEntry { reads, image: image.to_string(), stderr, cost: Some(cost) });
         if let Some(shared) = cache.shared_record(link.key) {
             // Writing replaces the shared record, so the entries that other machines have added must be kept.
             manifest.merge(Manifest::from_remote(&shared));
@@ -79,17 +93,6 @@ impl CacheEntry {
         cache.put_record(link.key, &bytes).map_err(text_of)?;
         Ok(())
     }
-}
-
-/// An error if the time of day has been set since a moment that was `begun` by the time of day and `running` by the monotonic
-/// clock.
-fn check_clock(clock: &dyn Clock, begun: SystemTime, running: Instant) -> Result<(), String> {
-    let passed = clock.running() - running;
-    // If it was set back to before `begun`, the difference is the time that has passed, plus how far it is before `begun`.
-    let by_day = clock.now().duration_since(begun);
-    let difference = by_day.map_or_else(|before| before.duration() + passed, |by_day| by_day.abs_diff(passed));
-    // A clock that is being adjusted gradually runs up to 1/2000 faster or slower.
-    if difference > CLOCK_TOLERANCE + passed / 1000 { Err("the system's clock has been set".to_owned()) } else { Ok(()) }
 }
 
 /// `text` without escape codes for colours: the next link may not write to a terminal.
@@ -111,26 +114,6 @@ pub(in crate::link::device) fn builtin_folders(program: &Path, emulation: Option
 mod tests {
     use super::*;
     use crate::formats::reference;
-    use crate::sys::clock::TestClock;
-
-    #[test]
-    fn a_clock_that_is_set_is_noticed_and_one_that_is_corrected_is_not() {
-        let hour = Duration::from_secs(3600);
-        let clock = TestClock::stopped();
-        let (begun, running) = (clock.now(), clock.running());
-        assert_eq!(check_clock(&clock, begun, running), Ok(()));
-        clock.pass(hour);
-        assert_eq!(check_clock(&clock, begun, running), Ok(()));
-        for (set, well) in [(hour + hour / 2000, true), (hour - hour / 2000, true), (hour + hour / 100, false), (hour / 2, false)]
-        {
-            clock.set(begun + set);
-            assert_eq!(check_clock(&clock, begun, running).is_ok(), well, "{set:?}");
-        }
-        let clock = TestClock::stopped();
-        let (begun, running) = (clock.now(), clock.running());
-        clock.set(begun - Duration::from_millis(50));
-        assert!(check_clock(&clock, begun, running).is_err(), "set back within the first moment");
-    }
 
     #[test]
     fn colours_are_not_kept() {

@@ -1,6 +1,7 @@
-//! The identity of a tool, for cache keys: its executable and every library that it loads, each by path, size, modification time
-//! and build id, so that the same packages on another machine are the same tool. If a file is replaced by one that has all of these
-//! in common, its ctime changes nevertheless; from then on the digest of its contents is part of the identity, too.
+//! The identity of a tool, for cache keys: its executable and every library that it could load, each by path, size, modification
+//! time and build id, so that the same packages on another machine are the same tool. If a file is replaced by one that has all of
+//! these in common, its ctime changes nevertheless; from then on the digest of its contents is part of the identity, too. What is
+//! known of a tool is kept, and holds until one of its files changes, or a library appears where the loader would find it.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,11 +14,12 @@ use serde::{Deserialize, Serialize};
 
 use super::file_snapshot::{self, FileStat};
 use super::libraries::{self, OpenFiles};
+use super::reads::{Collector, Reads};
 use crate::formats::dynamic;
 use crate::formats::magic::ELF;
 use crate::io::bytes::Bytes;
 use crate::io::loader;
-use crate::store::{Cache, Digest, KeyBuilder};
+use crate::store::{Cache, Digest, Key, KeyBuilder};
 use crate::sys::session::{self, Session};
 
 /// The identity of a tool.
@@ -25,7 +27,15 @@ use crate::sys::session::{self, Session};
 pub(crate) struct Tool {
     /// The digest of all its files' identities.
     pub digest: Digest,
+    known: KnownTool,
+}
+
+/// What is known of a tool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct KnownTool {
     files: Vec<ToolFile>,
+    /// Where the loader would find other libraries.
+    missing: Reads,
 }
 
 /// One of a tool's files.
@@ -44,40 +54,55 @@ impl Tool {
     pub(crate) fn of(path: &Path, cache: &Arc<Cache>) -> Result<Tool, String> {
         let real = path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))?;
         let now = cache.clock().now();
-        let files = match load_record(&real, cache).and_then(|files| revalidate(files, now)) {
-            Some((files, false)) => return Ok(Tool::new(files)),
-            Some((files, true)) => files,
+        let known = match load_record(&real, cache).and_then(|known| revalidate(known, now)) {
+            Some((known, false)) => return Ok(Tool::new(known)),
+            Some((known, true)) => known,
             None => inspect(&real, now)?,
         };
-        if let Ok(text) = serde_json::to_vec(&files) {
-            let (own, key) = (Arc::clone(cache), record_key(&real));
-            cache.later(move || own.put_own_record(key, &text));
-        }
-        Ok(Tool::new(files))
+        known.keep(&real, cache);
+        Ok(Tool::new(known))
     }
 
-    /// The same, if its record is in the cache and no file's stat has changed since; runs nothing and reads no file of the tool.
-    pub(crate) fn from_record(path: &Path, cache: &Cache) -> Option<Tool> {
-        let files = load_record(&path.canonicalize().ok()?, cache)?;
-        files.iter().all(|file| file.is_untouched() && file.stat.believed()).then(|| Tool::new(files))
+    /// The same, if its record is in the cache and still holds by the stats of files and folders alone; runs nothing and reads no
+    /// file of the tool.
+    pub(crate) fn from_record(path: &Path, cache: &Arc<Cache>) -> Option<Tool> {
+        let real = path.canonicalize().ok()?;
+        let mut known = load_record(&real, cache)?;
+        if !known.files.iter().all(|file| file.is_untouched() && file.stat.believed()) {
+            return None;
+        }
+        if known.missing.revalidate(cache.clock().now()).ok()? {
+            known.keep(&real, cache);
+        }
+        Some(Tool::new(known))
     }
 
     /// An error if a file of the tool has changed since this was determined, or possibly since the moment `since`, which may be
     /// earlier: the tool may have been started before its files were looked at.
     pub(crate) fn verify_unchanged(&self, since: SystemTime) -> Result<(), String> {
-        match self.files.iter().find(|file| !file.is_untouched() || !file.stat.settled(since)) {
-            Some(file) => Err(format!("{} has changed meanwhile", file.path)),
-            None => Ok(()),
+        if let Some(file) = self.known.files.iter().find(|file| !file.is_untouched() || !file.stat.settled(since)) {
+            return Err(format!("{} has changed meanwhile", file.path));
         }
+        self.known.missing.clone().revalidate(since).map(drop)
     }
 
-    fn new(files: Vec<ToolFile>) -> Tool {
+    fn new(known: KnownTool) -> Tool {
         let mut key = KeyBuilder::default();
-        for file in &files {
+        for file in &known.files {
             let contents = file.contents.as_deref().unwrap_or_default();
             key.add(&file.path).add(file.stat.size().to_le_bytes()).add(file.stat.modified()).add(&file.build_id).add(contents);
         }
-        Tool { digest: key.digest(), files }
+        Tool { digest: key.digest(), known }
+    }
+}
+
+impl KnownTool {
+    /// Keeps it for later links, as what is known of the tool at `real`.
+    fn keep(&self, real: &Path, cache: &Arc<Cache>) {
+        if let Ok(text) = serde_json::to_vec(self) {
+            let (own, key) = (Arc::clone(cache), record_key(real));
+            cache.later(move || own.put_own_record(key, &text));
+        }
     }
 }
 
@@ -87,16 +112,17 @@ impl ToolFile {
     }
 }
 
-fn load_record(real: &Path, cache: &Cache) -> Option<Vec<ToolFile>> {
+fn load_record(real: &Path, cache: &Cache) -> Option<KnownTool> {
     let bytes = cache.own_record(record_key(real))?;
-    serde_json::from_slice::<Vec<ToolFile>>(&bytes).ok().filter(|files| !files.is_empty())
+    serde_json::from_slice::<KnownTool>(&bytes).ok().filter(|known| !known.files.is_empty())
 }
 
-/// Compares the recorded files with those on disk: none if one has changed. If only the stat of a file differs, the record is
-/// updated, and the second value is true: it must be written again. `now`: a moment before this call.
-fn revalidate(mut files: Vec<ToolFile>, now: SystemTime) -> Option<(Vec<ToolFile>, bool)> {
-    let mut renewed = false;
-    for file in &mut files {
+/// Compares the recorded files with those on disk: none if one has changed, or if another library would be found. If only the stat
+/// of a file or folder differs, the record is updated, and the second value is true: it must be written again. `now`: a moment
+/// before this call.
+fn revalidate(mut known: KnownTool, now: SystemTime) -> Option<(KnownTool, bool)> {
+    let mut renewed = known.missing.revalidate(now).ok()?;
+    for file in &mut known.files {
         let path = Path::new(&file.path);
         let stat = FileStat::of(path).ok()?;
         if stat == file.stat && stat.believed() {
@@ -112,32 +138,45 @@ fn revalidate(mut files: Vec<ToolFile>, now: SystemTime) -> Option<(Vec<ToolFile
         renewed |= stat != file.stat;
         file.stat = stat;
     }
-    Some((files, renewed))
+    Some((known, renewed))
 }
 
 /// The key of a tool's record: its path, and the variables that decide which libraries are loaded.
-fn record_key(real: &Path) -> Digest {
+fn record_key(real: &Path) -> Key {
     let mut key = KeyBuilder::default();
-    key.add("tool 2").add(real.as_os_str().as_encoded_bytes());
-    for name in [session::LD_LIBRARY_PATH, session::LD_PRELOAD] {
+    key.add("tool 4").add(real.as_os_str().as_encoded_bytes());
+    for name in [session::LD_LIBRARY_PATH, session::LD_PRELOAD, session::LD_AUDIT] {
         key.add(Session::env(name).unwrap_or_default().as_encoded_bytes());
     }
-    key.digest()
+    key.key()
 }
 
-/// The executable, its libraries, and the files by which the dynamic loader finds them. `begun`: a moment before this call.
-fn inspect(real: &Path, begun: SystemTime) -> Result<Vec<ToolFile>, String> {
+/// The executable, its libraries, the files by which the dynamic loader finds them, and where it would find others. `begun`: a
+/// moment before this call.
+fn inspect(real: &Path, begun: SystemTime) -> Result<KnownTool, String> {
     let name = real.to_str().ok_or_else(|| format!("{} is not in UTF-8", real.display()))?;
     let mut open = OpenFiles::default();
     let (_, bytes) = open.open(real).map_err(|error| format!("{name}: {error}"))?;
     let dynamic = dynamic::read(bytes.as_slice()).map_err(|_| format!("{name} is a script: what it runs is not known"))?;
     let mut paths = vec![name.to_owned()];
+    let mut missing = Collector::new(begun);
     if dynamic.interpreter.is_some() {
-        paths.extend(libraries::of(real, &mut open)?);
-        let loaders = [loader::CACHE, "/etc/ld.so.preload"].into_iter().filter(|path| Path::new(path).exists());
-        paths.extend(loaders.map(str::to_owned));
+        let libraries = libraries::of(real, &mut open)?;
+        paths.extend(libraries.files);
+        libraries.missing.iter().try_for_each(|path| missing.looked_for(path))?;
+        libraries.missing_folders.iter().try_for_each(|path| missing.looked_for_folder(path))?;
+        for list in [loader::CACHE, loader::PRELOAD] {
+            if Path::new(list).exists() {
+                paths.push(list.to_owned());
+            } else {
+                missing.looked_for(Path::new(list))?;
+            }
+        }
     }
-    paths
+    let mut missing = missing.finish();
+    // The stats of folders that have been left alone for long, so that the names in them need not be looked for each time.
+    missing.revalidate(begun)?;
+    let files = paths
         .into_iter()
         .map(|path| {
             let io_error = |error: std::io::Error| format!("{path}: {error}");
@@ -148,7 +187,8 @@ fn inspect(real: &Path, begun: SystemTime) -> Result<Vec<ToolFile>, String> {
             let build_id = build_id(&path, &bytes).map_err(io_error)?;
             Ok(ToolFile { stat, build_id, contents: None, path })
         })
-        .collect()
+        .collect::<Result<_, String>>()?;
+    Ok(KnownTool { files, missing })
 }
 
 /// The build id in the file at `path`, which has these `bytes`, or the digest of its contents.

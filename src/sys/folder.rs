@@ -1,5 +1,6 @@
-//! Folders of a store, by open descriptors. Nothing is reached through a symbolic link: whoever may write to the folder of a cache
-//! could otherwise have files elsewhere read, written or removed by all who use it, root included.
+//! Folders that several processes use, by open descriptors: that of a cache, and that of what runs on this machine. Nothing is
+//! reached through a symbolic link: whoever may write to the folder of a cache could otherwise have files elsewhere read, written or
+//! removed by all who use it, root included.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -19,7 +20,7 @@ const FILE_MODE: u32 = 0o666;
 
 /// An open folder.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(crate) struct Folder {
     fd: OwnedFd,
     /// Whom new files are given to: the owner of the cache's folder where that is somebody else and we are root.
     owner: Option<(Uid, Gid)>,
@@ -27,17 +28,17 @@ pub(super) struct Folder {
 
 /// What is known of an entry of a folder.
 #[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) name: OsString,
-    pub(super) is_file: bool,
-    pub(super) is_folder: bool,
-    pub(super) size: u64,
-    pub(super) modified: SystemTime,
+pub(crate) struct Entry {
+    pub(crate) name: OsString,
+    pub(crate) is_file: bool,
+    pub(crate) is_folder: bool,
+    pub(crate) size: u64,
+    pub(crate) modified: SystemTime,
 }
 
 impl Folder {
     /// The folder at `path`, which somebody has named: it may be a symbolic link.
-    pub(super) fn root(path: &Path) -> io::Result<Folder> {
+    pub(crate) fn root(path: &Path) -> io::Result<Folder> {
         let fd = rustix::fs::openat(CWD, path, folder_flags(), Mode::empty())?;
         let stat = rustix::fs::fstat(&fd)?;
         let foreign = rustix::process::geteuid().is_root() && stat.st_uid != 0;
@@ -45,8 +46,32 @@ impl Folder {
         Ok(Folder { fd, owner })
     }
 
+    /// The folder `name` in the folder `parent`, which is made if it is not there: the user's own, to which nobody else has access.
+    ///
+    /// # Errors
+    /// It cannot be made or opened, is a symbolic link, is another user's, or is open to others.
+    pub(crate) fn private(parent: &Path, name: &str) -> io::Result<Folder> {
+        let parent = rustix::fs::openat(CWD, parent, folder_flags(), Mode::empty())?;
+        match rustix::fs::mkdirat(&parent, name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let fd = rustix::fs::openat(&parent, name, folder_flags() | OFlags::NOFOLLOW, Mode::empty())?;
+        let stat = rustix::fs::fstat(&fd)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+            return Err(io::Error::other("it is no folder"));
+        }
+        if stat.st_uid != rustix::process::geteuid().as_raw() {
+            return Err(io::Error::other("it is another user's"));
+        }
+        if stat.st_mode & 0o077 != 0 {
+            return Err(io::Error::other("others have access to it"));
+        }
+        Ok(Folder { fd, owner: None })
+    }
+
     /// The folder `names` below this one: `b/a0`.
-    pub(super) fn sub(&self, names: &str) -> io::Result<Folder> {
+    pub(crate) fn sub(&self, names: &str) -> io::Result<Folder> {
         let flags = folder_flags() | OFlags::NOFOLLOW;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         let fd = match rustix::fs::openat2(&self.fd, names, flags, Mode::empty(), resolve) {
@@ -64,7 +89,7 @@ impl Folder {
     }
 
     /// The same; each of the folders is made if it is not there.
-    pub(super) fn make_sub(&self, names: &str) -> io::Result<Folder> {
+    pub(crate) fn make_sub(&self, names: &str) -> io::Result<Folder> {
         let mut at: Option<Folder> = None;
         for name in names.split('/') {
             let above = at.as_ref().unwrap_or(self);
@@ -79,12 +104,12 @@ impl Folder {
     }
 
     /// Opens the regular file `name` to read it.
-    pub(super) fn open(&self, name: &str) -> io::Result<File> {
+    pub(crate) fn open(&self, name: &str) -> io::Result<File> {
         self.file(name, OFlags::RDONLY)
     }
 
     /// Opens the regular file `name` to change it in place, and makes it if it is not there.
-    pub(super) fn open_to_change(&self, name: &str) -> io::Result<File> {
+    pub(crate) fn open_to_change(&self, name: &str) -> io::Result<File> {
         match self.file(name, OFlags::RDWR) {
             Err(error) if error.kind() == ErrorKind::NotFound => match self.create(name) {
                 // Another process was faster.
@@ -96,7 +121,7 @@ impl Folder {
     }
 
     /// Makes the file `name`, which must not exist.
-    pub(super) fn create(&self, name: &str) -> io::Result<File> {
+    pub(crate) fn create(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::openat(&self.fd, name, flags, Mode::from_raw_mode(FILE_MODE))?);
         if let Some((user, group)) = self.owner {
@@ -107,32 +132,32 @@ impl Folder {
 
     /// Whether files here are given to somebody else, who may change them at any time: then none of them may be one by two names
     /// with a file of ours.
-    pub(super) fn is_foreign(&self) -> bool {
+    pub(crate) fn is_foreign(&self) -> bool {
         self.owner.is_some()
     }
 
     /// Makes `name` another name of the file at `path`.
-    pub(super) fn link_in(&self, path: &Path, name: &str) -> io::Result<()> {
+    pub(crate) fn link_in(&self, path: &Path, name: &str) -> io::Result<()> {
         Ok(rustix::fs::linkat(CWD, path, &self.fd, name, AtFlags::SYMLINK_FOLLOW)?)
     }
 
     /// Makes `path` another name of the file `name`.
-    pub(super) fn link_out(&self, name: &str, path: &Path) -> io::Result<()> {
+    pub(crate) fn link_out(&self, name: &str, path: &Path) -> io::Result<()> {
         Ok(rustix::fs::linkat(&self.fd, name, CWD, path, AtFlags::empty())?)
     }
 
     /// Moves `name` to `to`, in place of what has that name there.
-    pub(super) fn rename(&self, name: &str, folder: &Folder, to: &str) -> io::Result<()> {
+    pub(crate) fn rename(&self, name: &str, folder: &Folder, to: &str) -> io::Result<()> {
         Ok(rustix::fs::renameat(&self.fd, name, &folder.fd, to)?)
     }
 
     /// Removes the file or symbolic link `name`.
-    pub(super) fn remove(&self, name: &OsStr) -> io::Result<()> {
+    pub(crate) fn remove(&self, name: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())?)
     }
 
     /// Removes the folder `name` and all that is in it. `depth`: how many folders deep that may be; what is deeper stays.
-    pub(super) fn remove_folder(&self, name: &str, depth: usize) {
+    pub(crate) fn remove_folder(&self, name: &str, depth: usize) {
         let Some(depth) = depth.checked_sub(1) else { return };
         let Ok(folder) = self.sub(name) else { return };
         for entry in folder.entries() {
@@ -145,18 +170,18 @@ impl Folder {
     }
 
     /// The state of the file `name`; symbolic links are not followed.
-    pub(super) fn entry(&self, name: &OsStr) -> io::Result<Entry> {
+    pub(crate) fn entry(&self, name: &OsStr) -> io::Result<Entry> {
         let stat = rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(Entry::new(name.to_owned(), &stat))
     }
 
     /// When the folder itself was changed.
-    pub(super) fn modified(&self) -> io::Result<SystemTime> {
+    pub(crate) fn modified(&self) -> io::Result<SystemTime> {
         Ok(modified(&rustix::fs::fstat(&self.fd)?))
     }
 
     /// All entries, in no order; none where the folder cannot be read.
-    pub(super) fn entries(&self) -> Vec<Entry> {
+    pub(crate) fn entries(&self) -> Vec<Entry> {
         // This descriptor was opened for its place only.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let read = rustix::fs::openat(&self.fd, ".", flags, Mode::empty()).and_then(Dir::new);
@@ -238,6 +263,25 @@ mod tests {
         assert!(!inside.join("real").exists() && inside.join("b").exists());
         assert_eq!(fs::read(outside.join("a0/file")).unwrap(), b"theirs");
         assert!(Folder::root(&inside.join("b")).is_ok(), "what was named may be a link");
+    }
+
+    #[test]
+    fn a_private_folder_is_the_users_own() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        assert!(Folder::private(dir.path(), "own").is_ok() && Folder::private(dir.path(), "own").is_ok());
+        assert_eq!(fs::metadata(dir.path().join("own")).unwrap().permissions().mode() & 0o777, 0o700);
+        symlink(dir.path().join("own"), dir.path().join("link")).unwrap();
+        assert!(Folder::private(dir.path(), "link").is_err());
+        fs::set_permissions(dir.path().join("own"), fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(Folder::private(dir.path(), "own").unwrap_err().to_string(), "others have access to it");
+        fs::write(dir.path().join("file"), "").unwrap();
+        assert!(Folder::private(dir.path(), "file").is_err() && Folder::private(&dir.path().join("none"), "own").is_err());
+        if rustix::process::geteuid().is_root() {
+            fs::create_dir(dir.path().join("theirs")).unwrap();
+            std::os::unix::fs::chown(dir.path().join("theirs"), Some(12345), None).unwrap();
+            assert_eq!(Folder::private(dir.path(), "theirs").unwrap_err().to_string(), "it is another user's");
+        }
     }
 
     #[test]

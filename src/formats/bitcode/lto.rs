@@ -1,0 +1,39 @@
+//! Which kind of link-time optimization a bitcode file was compiled for. A linker decides this for each module by its summary: a
+//! module with the summary of ThinLTO is optimized and compiled by itself, all others together as one.
+
+use super::stream::{Found, modules, unwrapped};
+use crate::error::Malformed;
+use crate::formats::bitstream::cursor::StreamEntry;
+
+/// The block of a module that holds its summary for ThinLTO. The summary that `-flto` writes is in another one.
+const GLOBALVAL_SUMMARY_BLOCK: u32 = 20;
+
+/// Whether linkers treat a module of `bitcode` as one of ThinLTO. Fails if it is damaged or not bitcode.
+pub fn is_thin(bitcode: &[u8]) -> Result<bool, Malformed> {
+    let (stream, base) = unwrapped(bitcode)?;
+    let read = || {
+        for found in modules(stream)? {
+            if has_summary(found)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    };
+    read().map_err(|fault: Malformed| fault.shifted(base))
+}
+
+fn has_summary(found: Found<'_>) -> Result<bool, Malformed> {
+    let Found { mut cursor, mut scope, .. } = found;
+    loop {
+        match cursor.next(&mut scope)? {
+            StreamEntry::End => return Ok(false),
+            StreamEntry::Block(inner) if inner.id == GLOBALVAL_SUMMARY_BLOCK => return Ok(true),
+            StreamEntry::Block(inner) => cursor.skip(inner)?,
+            StreamEntry::Abbreviation(_) => {}
+            StreamEntry::Record(id) => {
+                let open = cursor.open(&scope, id)?;
+                cursor.pass(open)?;
+            }
+        }
+    }
+}

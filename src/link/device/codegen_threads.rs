@@ -1,0 +1,94 @@
+//! How many threads a device link would like: ld.lld compiles ThinLTO's units in parallel, and the parts of full LTO. The threads come
+//! from the slots for device links, and the image is the same with any number of them. ThinLTO starts no more than it gets; of full LTO
+//! each part has a thread, whatever the link gets, because ld.lld has no option against it.
+
+use std::ffi::{OsStr, OsString};
+
+use super::DeviceContext;
+use crate::formats::{bitcode, magic};
+use crate::link::select::DeviceJob;
+use crate::sys::{threads, toolchain};
+
+/// The options that say into how many parts full LTO divides the code; the last on a line counts.
+const PARTITIONS: [&str; 4] =
+    ["--lto-partitions=", "-lto-partitions=", "--plugin-opt=lto-partitions=", "-plugin-opt=lto-partitions="];
+/// The same for clang, which puts it in front of the linker's own.
+const OF_CLANG: [&str; 1] = ["-flto-partitions="];
+/// The options that say how many units of ThinLTO are compiled at once.
+const THIN_JOBS: [&str; 4] = ["--thinlto-jobs=", "-thinlto-jobs=", "--plugin-opt=jobs=", "-plugin-opt=jobs="];
+
+/// What a device link would do with more than one thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CodegenThreads {
+    /// How many it would like, at least one.
+    pub(super) wanted: usize,
+    /// Whether the linker has to be told how many it gets.
+    told: bool,
+}
+
+impl CodegenThreads {
+    /// For the link of `job` by the compiler, or the linker that it would run, with `args`.
+    pub(super) fn of(job: &DeviceJob<'_>, context: &DeviceContext<'_>, args: &[OsString]) -> Self {
+        let by_lld = job.target.is_amdgcn() || job.target.is_cpu() && toolchain::is_ld_lld(context.host_linker);
+        if !by_lld || context.request.no_lto || threads::is_short() {
+            return CodegenThreads { wanted: 1, told: false };
+        }
+        let is_thin = |bytes: &[u8]| magic::is_bitcode(bytes) && bitcode::is_thin(bytes).unwrap_or(false);
+        let thin = job.inputs.iter().filter(|input| is_thin(&input.bytes)).count();
+        wanted(thin, args.iter().map(OsString::as_os_str))
+    }
+
+    /// The linker's argument, by which it uses no more threads than `granted`.
+    pub(super) fn argument(self, granted: usize) -> Option<OsString> {
+        self.told.then(|| format!("--thinlto-jobs={granted}").into())
+    }
+}
+
+/// For a link of so many units of ThinLTO.
+fn wanted<'w>(thin: usize, args: impl Iterator<Item = &'w OsStr>) -> CodegenThreads {
+    let (mut of_clang, mut parts, mut jobs) = (None, None, None);
+    for arg in args.filter_map(OsStr::to_str).flat_map(words) {
+        let value_of = |names: &[&str]| names.iter().find_map(|name| arg.strip_prefix(name));
+        of_clang = value_of(&OF_CLANG).or(of_clang);
+        parts = value_of(&PARTITIONS).or(parts);
+        jobs = value_of(&THIN_JOBS).or(jobs);
+    }
+    let number = |value: Option<&str>| value.and_then(|value| value.parse().ok());
+    // The user's own number stays, be it a word such as `all`.
+    let units = if jobs.is_some() { number(jobs).unwrap_or(1) } else { thin };
+    CodegenThreads { wanted: units.max(number(parts.or(of_clang)).unwrap_or(1)).max(1), told: thin > 0 && jobs.is_none() }
+}
+
+/// The linker's arguments in `arg`: those that clang passes on with `-Wl,`, else itself.
+fn words(arg: &str) -> Vec<&str> {
+    arg.strip_prefix("-Wl,").map_or_else(|| vec![arg], |words| words.split(',').collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_and_parts_are_counted_and_the_users_number_stays() {
+        let wanted = |thin, line: &str| {
+            let CodegenThreads { wanted, told } = wanted(thin, line.split_whitespace().map(OsStr::new));
+            (wanted, told)
+        };
+        assert_eq!(wanted(0, "-shared a.o"), (1, false));
+        assert_eq!(wanted(40, "-shared a.o"), (40, true));
+        assert_eq!(wanted(40, "--thinlto-jobs=2"), (2, false));
+        assert_eq!(wanted(40, "-Wl,--thinlto-jobs=all"), (1, false));
+        assert_eq!(wanted(40, "-Wl,-O2,--thinlto-jobs=2"), (2, false));
+        assert_eq!(wanted(0, "--lto-partitions=8 a.o -Wl,--lto-partitions=2"), (2, false));
+        assert_eq!(wanted(2, "-flto-partitions=8"), (8, true));
+        assert_eq!(wanted(0, "-Xlinker --lto-partitions=4 -flto-partitions=8"), (4, false));
+        assert_eq!(wanted(0, "--lto-partitions=x"), (1, false));
+        assert_eq!(wanted(0, "--lto-partitions=0"), (1, false));
+    }
+
+    #[test]
+    fn only_who_was_asked_is_told() {
+        assert_eq!(CodegenThreads { wanted: 4, told: true }.argument(2), Some("--thinlto-jobs=2".into()));
+        assert_eq!(CodegenThreads { wanted: 4, told: false }.argument(2), None);
+    }
+}

@@ -1,0 +1,232 @@
+//! One device link: whether its image is in the cache, and its run.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::Result;
+
+use super::codegen_threads::CodegenThreads;
+use super::costs::{Costs, Prediction};
+use super::log_line::{self, LogLine};
+use super::memo::{DeviceCache, Keep, LinkQuery, ResolvedLink};
+use super::out_of_memory;
+use super::schedule::{LookedUp, Work};
+use super::thin_hint::ThinHint;
+use super::{DeviceContext, Planned};
+use crate::build_log::{Log, Outcome};
+use crate::sys::jobs::{Demand, JobSlot, JobSlots, Refusal};
+use crate::sys::progress::Progress;
+use crate::sys::session::Session;
+use crate::sys::shell::command_line;
+use crate::sys::trace::{Span, Usage, span};
+
+/// The device links of one run.
+pub(super) struct Links<'w> {
+    pub(super) planned: &'w [Planned<'w>],
+    /// What each will probably cost.
+    pub(super) expected: &'w [Prediction],
+    pub(super) costs: &'w Costs,
+    pub(super) slots: &'w JobSlots,
+    pub(super) progress: &'w Progress,
+    pub(super) session: &'w Session,
+    pub(super) context: &'w DeviceContext<'w>,
+    pub(super) hint: &'w ThinHint,
+    pub(super) log: Option<&'w Arc<Log>>,
+    /// The cache, or why there is none.
+    pub(super) cache: std::result::Result<&'w DeviceCache<'w>, &'w str>,
+}
+
+/// A link that has to be run.
+pub(super) struct Ready<'w> {
+    /// How the linker is run itself, if that is known; else the compiler is.
+    resolved: Option<ResolvedLink>,
+    threads: CodegenThreads,
+    line: LogLine,
+    trace: Span<'w>,
+}
+
+/// The last run of a link, which has not failed.
+struct Finished {
+    ran: Ran,
+    /// How many threads it was granted.
+    granted: usize,
+    begun: Instant,
+}
+
+/// What became of a link that was run.
+struct Ran {
+    usage: Usage,
+    /// For one that may be kept.
+    keep: Option<Keep>,
+}
+
+impl<'w> Work for Links<'w> {
+    type Ready = Ready<'w>;
+
+    fn memory(&self, at: usize) -> u64 {
+        self.expected[at].memory
+    }
+
+    fn look_up(&self, at: usize) -> Result<LookedUp<Ready<'w>>> {
+        self.session.signals.check()?;
+        let planned = &self.planned[at];
+        let trace = self.session.trace.span(span::JOB, at + 1);
+        let mut line = LogLine::begin(self.log, planned);
+        let resolved = match self.cache {
+            Err(why) => {
+                line.outcome(Outcome::Uncached, why);
+                None
+            }
+            Ok(cache) => {
+                let query = query(planned);
+                let resolved = match query.args {
+                    [] => Err("each of its inputs is compiled by itself before they are linked".to_owned()),
+                    _ => cache.resolve(&query),
+                };
+                match resolved {
+                    Ok(resolved) => match cache.fetch(&resolved, &query)? {
+                        Ok(hit) => {
+                            line.hit(&hit, &planned.linked.path);
+                            return Ok(LookedUp::Done);
+                        }
+                        Err(why) => {
+                            line.outcome(Outcome::Miss, &why);
+                            Some(resolved)
+                        }
+                    },
+                    Err(why) => {
+                        cache.skip(&planned.cmd.step, &why);
+                        line.outcome(Outcome::Uncached, &why);
+                        None
+                    }
+                }
+            }
+        };
+        let threads = CodegenThreads::of(planned.job, self.context, &planned.cmd.args);
+        let demand = Demand { threads: threads.wanted, memory: self.expected[at].memory, reserved: 0, alone: false };
+        Ok(LookedUp::Ready(Ready { resolved, threads, line, trace }, demand))
+    }
+
+    fn waits(&self, at: usize, demand: &Demand, why: Refusal) {
+        let step = &self.planned[at].cmd.step;
+        let Some(waits) = out_of_memory::waits_for(demand, why) else { return };
+        self.progress.begin(at, &format!("{step} waits for {waits}"));
+        if self.context.request.verbose {
+            self.session.shell.note(&format!("{step}: waits for {waits}"));
+        }
+    }
+
+    fn run(&self, at: usize, ready: Ready<'w>, slot: JobSlot<'_>) -> Result<()> {
+        let Ready { resolved, threads, mut line, mut trace } = ready;
+        let planned = &self.planned[at];
+        self.session.signals.check().inspect_err(|error| line.failed(error))?;
+        trace.set_arg("threads", slot.granted());
+        line.runs();
+        let begun = Instant::now();
+        let granted = slot.granted();
+        let linked = match self.once(at, resolved, threads, slot) {
+            Err(error) => self.again_if_killed(at, threads, error, &mut line),
+            ran => ran.map(|ran| Finished { ran, granted, begun }),
+        };
+        let Finished { ran: Ran { usage, keep }, granted, begun } = linked.inspect_err(|error| line.failed(error))?;
+        let took = begun.elapsed();
+        let cost = log_line::cost(took, usage);
+        self.hint.after(planned.job, took, self.context, &self.session.shell);
+        self.costs.note(planned.job, granted, cost);
+        line.ended(cost, &planned.linked.path);
+        if let (Ok(cache), Some(keep)) = (self.cache, keep) {
+            cache.keep(keep, cost, &planned.cmd.step, line);
+        }
+        Ok(())
+    }
+}
+
+impl Links<'_> {
+    /// Runs the link with what `slot` grants, which ends with it.
+    fn once(&self, at: usize, resolved: Option<ResolvedLink>, threads: CodegenThreads, slot: JobSlot<'_>) -> Result<Ran> {
+        let more = threads.argument(slot.granted());
+        self.progress.begin(at, &self.planned[at].cmd.step);
+        let ran = match (self.cache, resolved) {
+            (Ok(cache), Some(resolved)) => self.run_linker(at, cache, resolved, more),
+            _ => self.run_compiler(at, more),
+        };
+        self.progress.end(at);
+        drop(slot);
+        ran
+    }
+
+    /// After a link has failed with `error`: where it was killed for want of memory, it is run once more, with no device link beside
+    /// it.
+    fn again_if_killed(&self, at: usize, threads: CodegenThreads, error: anyhow::Error, line: &mut LogLine) -> Result<Finished> {
+        let planned = &self.planned[at];
+        let step = &planned.cmd.step;
+        let Some(killed) = out_of_memory::of(&error) else { return Err(error) };
+        self.session.shell.warn(&out_of_memory::tried_again(step, killed));
+        let memory = self.expected[at].memory.max(killed.peak_memory);
+        self.progress.begin(at, &format!("{step} waits until it can run alone"));
+        let waits = Instant::now();
+        let slot = self.slots.take(&Demand { threads: 1, memory, reserved: 0, alone: true }, self.session)?;
+        // What the link costs is what this run does: neither the one that was killed nor the wait.
+        let (granted, begun) = (slot.granted(), Instant::now());
+        line.waited_again(begun - waits);
+        // Asked again, since what was known of it has gone into the first run. The answer is there.
+        let resolved =
+            self.cache.ok().filter(|_| !planned.query.is_empty()).and_then(|cache| cache.resolve(&query(planned)).ok());
+        let free = self.slots.free_memory();
+        match self.once(at, resolved, threads, slot) {
+            Ok(ran) => Ok(Finished { ran, granted, begun }),
+            Err(error) => Err(match out_of_memory::of(&error) {
+                Some(killed) => out_of_memory::given_up(killed, free).into(),
+                None => error,
+            }),
+        }
+    }
+
+    /// `more`: an argument for the linker that says nothing of the image.
+    fn run_compiler(&self, at: usize, more: Option<OsString>) -> Result<Ran> {
+        let Planned { job, inputs, cmd, .. } = &self.planned[at];
+        let mut cmd = cmd.clone();
+        // What is only shown is the same on every machine.
+        if let Some(more) = more.filter(|_| !self.context.request.dry_run) {
+            cmd.args.extend(["-Xlinker".into(), more]);
+        }
+        inputs.write_each(job)?;
+        let mut clang = self.session.trace.span(span::CLANG, at + 1);
+        clang.set_arg("target", job.target.to_string());
+        clang.set_arg("command", command_line(&cmd.program, &cmd.args));
+        let runner = &self.session.runner;
+        let usage = if self.session.shell.is_terminal() {
+            // Compilers colour what goes to a terminal only.
+            (self.context.while_running)();
+            runner.run(&cmd)?
+        } else {
+            // What it says tells whether it ran out of memory.
+            runner.run_capturing(&cmd, self.context.while_running)?.0
+        };
+        clang.record_usage(usage);
+        drop(clang);
+        inputs.discard(self.session);
+        Ok(Ran { usage, keep: None })
+    }
+
+    /// The same.
+    fn run_linker(&self, at: usize, cache: &DeviceCache<'_>, resolved: ResolvedLink, more: Option<OsString>) -> Result<Ran> {
+        let planned = &self.planned[at];
+        let (mut args, files) = planned.inputs.write(planned.job, resolved.takes_archives())?;
+        args.extend(more);
+        let mut linker = self.session.trace.span(span::CLANG, at + 1);
+        linker.set_arg("target", planned.job.target.to_string());
+        let dependencies = planned.dependencies.clone();
+        let (usage, keep) = cache.link(resolved, &query(planned), &args, &files, dependencies, self.context.while_running)?;
+        linker.record_usage(usage);
+        drop(linker);
+        planned.inputs.discard(self.session);
+        Ok(Ran { usage, keep: Some(keep) })
+    }
+}
+
+fn query<'q>(planned: &'q Planned<'_>) -> LinkQuery<'q> {
+    let Planned { job, cmd, query, program, linked, .. } = planned;
+    LinkQuery { job, cmd, args: query, image: &linked.path, program }
+}

@@ -1,0 +1,174 @@
+//! How much memory is free: what the system says is available, and what the limits of control groups leave; how much a process and
+//! its children have; and whether the kernel has killed a process for want of memory.
+
+use std::path::{Path, PathBuf};
+
+use crate::sys::control_groups::{self, Group};
+
+/// Where the system tells of memory.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    /// The folder that all paths are below: `/`, but in tests.
+    root: PathBuf,
+    groups: Vec<Group>,
+}
+
+impl Machine {
+    /// The one whose files are below `root`.
+    pub(crate) fn below(root: &Path) -> Machine {
+        Machine { root: root.to_owned(), groups: control_groups::of_this_process(root, "memory") }
+    }
+
+    /// How many bytes may still be used before something must be killed or swapped out. None if the system does not say.
+    pub(crate) fn free(&self) -> Option<u64> {
+        let around = self.groups.iter().flat_map(|group| group.with_those_around().map(|folder| left_in(folder, group.version)));
+        around.flatten().chain(self.available()).min()
+    }
+
+    /// What the kernel says can be had without swapping.
+    fn available(&self) -> Option<u64> {
+        let info = std::fs::read_to_string(self.root.join("proc/meminfo")).ok()?;
+        let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+        Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+    }
+
+    /// How many processes of the innermost control group the kernel has killed for want of memory so far.
+    pub(crate) fn killed(&self) -> u64 {
+        let count = |group: &Group| {
+            let name = if group.version == 1 { "memory.oom_control" } else { "memory.events" };
+            let text = std::fs::read_to_string(group.folder.join(name)).ok()?;
+            field(&text, "oom_kill")
+        };
+        self.groups.iter().filter_map(count).sum()
+    }
+
+    /// The memory of all that the process `pid` has started and that still runs, in bytes, without the pages of files, which
+    /// several of them may share. None if the system does not say.
+    pub(crate) fn of_children(&self, pid: u32) -> Option<u64> {
+        let mut total = 0;
+        let mut left = self.children(pid)?;
+        while let Some(child) = left.pop() {
+            total += self.used(child).unwrap_or(0);
+            left.extend(self.children(child).unwrap_or_default());
+        }
+        Some(total)
+    }
+
+    fn children(&self, pid: u32) -> Option<Vec<u32>> {
+        let threads = std::fs::read_dir(self.root.join(format!("proc/{pid}/task"))).ok()?;
+        let mut children = Vec::new();
+        for thread in threads.flatten() {
+            let text = match std::fs::read_to_string(thread.path().join("children")) {
+                Ok(text) => text,
+                // A thread that has ended meanwhile.
+                Err(_) if !thread.path().exists() => continue,
+                Err(_) => return None,
+            };
+            children.extend(text.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+        }
+        Some(children)
+    }
+
+    fn used(&self, pid: u32) -> Option<u64> {
+        let status = std::fs::read_to_string(self.root.join(format!("proc/{pid}/status"))).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+        Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+    }
+
+    /// Whether the process `pid` is stopped (Ctrl-Z, a debugger).
+    pub(crate) fn is_stopped(&self, pid: u32) -> bool {
+        let stat = std::fs::read_to_string(self.root.join(format!("proc/{pid}/stat"))).unwrap_or_default();
+        // The name of the program, in parentheses, may have anything in it.
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
+    }
+}
+
+/// What the limit of the group at `folder` leaves; none if it has no limit. Pages of files are not counted as used, because the
+/// kernel drops them first.
+fn left_in(folder: &Path, version: u8) -> Option<u64> {
+    let text = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
+    // `max` is no number.
+    let number = |name: &str| text(name)?.trim().parse::<u64>().ok();
+    let (limit, used, of_files) = match version {
+        1 => (number("memory.limit_in_bytes")?, "memory.usage_in_bytes", ["total_inactive_file", "total_active_file"]),
+        // Above `memory.high` the kernel makes processes wait.
+        _ => (
+            [number("memory.max"), number("memory.high")].into_iter().flatten().min()?,
+            "memory.current",
+            ["inactive_file", "active_file"],
+        ),
+    };
+    let stat = text("memory.stat").unwrap_or_default();
+    let files: u64 = of_files.iter().filter_map(|name| field(&stat, name)).sum();
+    Some(limit.saturating_sub(number(used)?.saturating_sub(files)))
+}
+
+/// The number behind `name` on a line of its own.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+    line.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Machine) {
+        let root = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = root.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let machine = Machine::below(root.path());
+        (root, machine)
+    }
+
+    #[test]
+    fn the_least_that_any_limit_leaves_is_free() {
+        let info = ("proc/meminfo", "MemTotal: 100 kB\nMemAvailable:      90 kB\n");
+        assert_eq!(machine(&[]).1.free(), None);
+        assert_eq!(machine(&[info]).1.free(), Some(90 << 10));
+        // Version 2: the group around is the narrower one, and most of what it uses are files.
+        let two = [
+            info,
+            ("proc/self/cgroup", "0::/a/b\n"),
+            ("sys/fs/cgroup/a/memory.max", "80000\n"),
+            ("sys/fs/cgroup/a/memory.current", "70000\n"),
+            ("sys/fs/cgroup/a/memory.stat", "anon 1\ninactive_file 30000\nactive_file 10000\n"),
+            ("sys/fs/cgroup/a/b/memory.max", "max\n"),
+            ("sys/fs/cgroup/a/b/memory.current", "70000\n"),
+        ];
+        let (root, found) = machine(&two);
+        assert_eq!(found.free(), Some(50_000));
+        std::fs::write(root.path().join("sys/fs/cgroup/a/b/memory.high"), "70001").unwrap();
+        assert_eq!(found.free(), Some(1));
+        std::fs::write(root.path().join("sys/fs/cgroup/a/b/memory.events"), "oom 7\noom_kill 3\n").unwrap();
+        assert_eq!(found.killed(), 3);
+        let one = [
+            info,
+            ("proc/self/cgroup", "4:memory:/outside/x\n0::/\n"),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "5000"),
+            ("sys/fs/cgroup/memory/memory.usage_in_bytes", "4000"),
+            ("sys/fs/cgroup/memory/memory.stat", "inactive_file 9\ntotal_inactive_file 100\ntotal_active_file 10\n"),
+        ];
+        assert_eq!(machine(&one).1.free(), Some(1110));
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_types, reason = "a child whose memory is looked at")]
+    fn the_memory_of_children_is_counted() {
+        let here = Machine::below(Path::new("/"));
+        let before = here.of_children(std::process::id()).unwrap();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        assert!(here.of_children(std::process::id()).unwrap() > before);
+        assert!(!here.is_stopped(child.id()));
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+        while !here.is_stopped(child.id()) {
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,123 @@
+//! Who may run when: threads, memory, other processes, alone.
+
+use super::*;
+use crate::sys::session::SessionOptions;
+
+fn slots(limit: usize, memory: MemoryLimit) -> JobSlots {
+    JobSlots::of_a_test(limit, memory)
+}
+
+impl JobSlots {
+    /// On a machine that says nothing of its memory, and without other processes.
+    pub(crate) fn of_a_test(limit: usize, memory: MemoryLimit) -> JobSlots {
+        let nowhere = Machine::below(std::path::Path::new("/nowhere"));
+        JobSlots { limit, memory, machine: Some(nowhere), ..JobSlots::without_limits() }.without_table()
+    }
+
+    /// Other processes are not seen.
+    fn without_table(self) -> Self {
+        self.table.get_or_init(|| None);
+        self
+    }
+
+    /// A slot for one link more than is expected.
+    fn one_more(&self, demand: &Demand) -> std::result::Result<JobSlot<'_>, Refusal> {
+        self.state().refused = None;
+        self.expect(1);
+        self.try_take(demand).inspect_err(|_| self.expect_one_less())
+    }
+}
+
+fn demand(threads: usize, memory: u64) -> Demand {
+    Demand { threads, memory, reserved: 0, alone: false }
+}
+
+#[test]
+fn more_threads_never_keep_another_link_waiting() {
+    let slots = slots(4, MemoryLimit::Off);
+    slots.expect(3);
+    let first = slots.try_take(&demand(8, 0)).unwrap();
+    assert_eq!(first.granted(), 2, "two of the four are for the links that may come");
+    slots.expect_one_less();
+    let last = slots.try_take(&demand(1, 0)).unwrap();
+    assert_eq!(last.granted(), 1);
+    let third = slots.one_more(&demand(8, 0)).unwrap();
+    assert!(third.granted() >= 1);
+    drop((first, last, third));
+    assert_eq!(slots.one_more(&demand(4, 0)).unwrap().granted(), 4);
+}
+
+#[test]
+fn one_at_a_time_is_one_thread_whatever_the_machine_has() {
+    assert_eq!(slots(1, MemoryLimit::Off).one_more(&demand(8, 0)).unwrap().granted(), 1);
+}
+
+#[test]
+fn a_table_that_others_keep_is_waited_for_but_not_for_ever() {
+    let mut state = State::default();
+    assert!(state.waits_for_table());
+    state.table_busy_since = Instant::now().checked_sub(Duration::from_secs(6));
+    assert!(!state.waits_for_table());
+}
+
+#[test]
+fn memory_is_reserved_and_what_is_alone_always_runs() {
+    let slots = slots(8, MemoryLimit::Bytes(100));
+    let large = slots.one_more(&demand(1, 500)).unwrap();
+    assert_eq!(slots.one_more(&demand(1, 1)).unwrap_err(), Refusal::Memory(0));
+    drop(large);
+    let held: Vec<JobSlot<'_>> = (0..3).map(|_| slots.one_more(&demand(1, 30)).unwrap()).collect();
+    assert_eq!(slots.one_more(&demand(1, 30)).unwrap_err(), Refusal::Memory(10));
+    let small = slots.one_more(&demand(1, 10)).unwrap();
+    drop((held, small));
+    assert_eq!(slots.state().own, Share::default());
+}
+
+#[test]
+fn what_is_to_begin_before_it_finds_its_memory() {
+    let slots = slots(8, MemoryLimit::Bytes(100));
+    let after = |reserved| Demand { reserved, ..demand(1, 30) };
+    assert_eq!(slots.one_more(&after(80)).unwrap_err(), Refusal::Memory(100), "although nothing runs");
+    let fits = slots.one_more(&after(70)).unwrap();
+    drop(fits);
+    assert!(slots.one_more(&after(0)).is_ok());
+}
+
+#[test]
+fn a_link_that_must_be_alone_waits_and_keeps_others_out() {
+    let slots = slots(8, MemoryLimit::Off);
+    let alone = Demand { threads: 1, memory: 0, reserved: 0, alone: true };
+    let other = slots.one_more(&demand(1, 0)).unwrap();
+    assert_eq!(slots.one_more(&alone).unwrap_err(), Refusal::Alone);
+    slots.state().wait_alone = 1;
+    assert_eq!(slots.one_more(&demand(1, 0)).unwrap_err(), Refusal::Alone, "it would wait for ever");
+    drop(other);
+    let runs = slots.one_more(&alone).unwrap();
+    slots.state().wait_alone = 0;
+    assert_eq!(slots.one_more(&demand(1, 0)).unwrap_err(), Refusal::Alone);
+    drop(runs);
+    assert!(slots.one_more(&demand(1, 0)).is_ok());
+}
+
+#[test]
+fn a_refusal_holds_until_something_ends() {
+    let slots = slots(8, MemoryLimit::Bytes(100));
+    slots.expect(3);
+    let first = slots.try_take(&demand(1, 90)).unwrap();
+    assert_eq!(slots.try_take(&demand(1, 20)).unwrap_err(), Refusal::Memory(10));
+    let smaller = slots.try_take(&demand(1, 10)).unwrap();
+    drop(first);
+    assert!(slots.try_take(&demand(1, 20)).is_ok());
+    drop(smaller);
+}
+
+#[test]
+fn a_signal_ends_the_wait() {
+    let session = Session::new(Arc::new(Shell::from_write("x", Box::new(std::io::sink()))), SessionOptions::default());
+    let slots = slots(1, MemoryLimit::Off);
+    let taken = slots.take(&demand(1, 0), &session).unwrap();
+    session.signals.stop();
+    assert!(slots.take(&demand(1, 0), &session).is_err());
+    drop(taken);
+    assert_eq!(slots.state().expected, 0);
+}
