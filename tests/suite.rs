@@ -8,6 +8,8 @@
 
 #[path = "suite/bench.rs"]
 mod bench;
+#[path = "suite/build_loop.rs"]
+mod build_loop;
 #[path = "suite/bundler/mod.rs"]
 mod bundler;
 #[path = "suite/cache_keys.rs"]
@@ -60,10 +62,16 @@ mod library;
 mod lit;
 #[path = "suite/llvm_program.rs"]
 mod llvm_program;
+#[path = "suite/log.rs"]
+mod log;
+#[path = "suite/lto/mod.rs"]
+mod lto;
 #[path = "suite/malformed/mod.rs"]
 mod malformed;
 #[path = "suite/many.rs"]
 mod many;
+#[path = "suite/nvidia/mod.rs"]
+mod nvidia;
 #[path = "suite/packager.rs"]
 mod packager;
 #[path = "suite/programs.rs"]
@@ -78,12 +86,16 @@ mod regressions;
 mod releases;
 #[path = "suite/reproduce.rs"]
 mod reproduce;
+#[path = "suite/schedule/mod.rs"]
+mod schedule;
 #[path = "suite/size/mod.rs"]
 mod size;
 #[path = "suite/size_page/mod.rs"]
 mod size_page;
 #[path = "suite/support.rs"]
 mod support;
+#[path = "suite/units.rs"]
+mod units;
 #[path = "suite/without_llvm.rs"]
 mod without_llvm;
 #[path = "suite/wrapper/mod.rs"]
@@ -105,6 +117,7 @@ fn main() -> ExitCode {
     trials.extend(early_linker::trials());
     trials.extend(cases::trials());
     trials.extend(bench::trials());
+    trials.extend(build_loop::trials());
     trials.extend(bundler::trials());
     trials.extend(cache_remote::trials());
     trials.extend(check::trials());
@@ -115,6 +128,7 @@ fn main() -> ExitCode {
     trials.extend(fat_objects::trials());
     trials.extend(faults::trials());
     trials.extend(dry_run::trials());
+    trials.extend(schedule::trials());
     trials.extend(size::trials());
     trials.extend(gpu::trials());
     trials.extend(inspect::trials());
@@ -123,8 +137,11 @@ fn main() -> ExitCode {
     trials.extend(library::trials());
     trials.extend(lit::trials());
     trials.extend(llvm_program::trials());
+    trials.extend(lto::trials());
     trials.extend(malformed::trials());
+    trials.extend(log::trials());
     trials.extend(many::trials());
+    trials.extend(nvidia::trials());
     trials.extend(kinds::trials());
     trials.extend(late::trials());
     trials.extend(cuda::trials());
@@ -135,6 +152,7 @@ fn main() -> ExitCode {
     trials.extend(releases::trials());
     trials.extend(reproduce::trials());
     trials.extend(size_page::trials());
+    trials.extend(units::trials());
     trials.extend(without_llvm::trials());
     trials.extend(wrapper::trials());
     let conclusion = libtest_mimic::run(&arguments, effort::chosen(trials));

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
 
@@ -16,6 +17,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("cuda::the_device_link_is_told_of_cuda_path", told),
         with_llvm("cuda::llvm_15_has_nvlink_run_for_it", nvlink),
+        with_llvm("cuda::a_fatbinary_is_kept_when_the_tool_says_nothing", kept),
         test("releases::cuda::tools_are_found_by_cuda_path", found),
         test("releases::cuda::images_can_be_listed_and_disassembled", images),
     ]
@@ -23,6 +25,46 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 /// A `fatbinary` that writes its arguments to the file it is to make.
 const FATBINARY: &str = "#!/bin/sh\nprintf '%s\\n' \"$@\" > \"$3\"\n";
+
+/// The same as a program, because what a script runs is not known: after what it says.
+const FATBINARY_PROGRAM: &str = r#"
+#include <stdio.h>
+int main(int argc, char **argv) {
+  SAYS
+  FILE *file = fopen(argv[3], "w");
+  for (int at = 1; at < argc; at++)
+    fprintf(file, "%s\n", argv[at]);
+  return fclose(file);
+}
+"#;
+
+/// A warning is said by each link, so what the tool warned of is made by each.
+fn kept() -> Outcome {
+    const FOUND: &str = "bundling of CUDA images: found in the cache";
+    let work = Work::new();
+    work.fat("a.o", &[Image::cuda("sm_80", b"A")])?;
+    std::fs::create_dir_all(work.path().join("sdk/bin"))?;
+    for says in ["", "fputs(\"it warns\\n\", stderr);", "puts(\"it warns\");"] {
+        work.file("fatbinary.c", FATBINARY_PROGRAM.replace("SAYS", says));
+        run(work.command(llvm("clang")).args(["-O1", "fatbinary.c", "-o", "sdk/bin/fatbinary"]))?;
+        let link = || {
+            // What was written a moment ago may be written again without a trace.
+            std::thread::sleep(Duration::from_millis(60));
+            let mut link = work.wrapper(["--cuda-path=sdk", "--emit-fatbin-only", "--wrapper-verbose", "-o", "x.fatbin", "a.o"]);
+            let told = output(link.env("OFFLD_CACHE", "cache"))?;
+            ensure(told.status.success(), || shown(&link, &told))?;
+            Ok::<_, Failed>(text(&told.stderr) + &text(&told.stdout))
+        };
+        expect_not_in(&link()?, FOUND)?;
+        let again = link()?;
+        if says.is_empty() {
+            expect_in(&again, FOUND)?;
+        } else {
+            expect_in(&again, "it warns\n")?;
+        }
+    }
+    passed()
+}
 
 fn told() -> Outcome {
     let work = Work::new();

@@ -182,7 +182,7 @@ fn kept() -> Outcome {
     let stats = run(work.command(crate::support::offld()).args(["cache", "stats"]).env("OFFLD_CACHE", &cache))?;
     expect_in(&stats, "1 found, 1 made")?;
     // A damaged record is none.
-    for record in files_below(&cache.join("v2/r"))? {
+    for record in files_below(&cache.join("v3/r"))? {
         let mut bytes = std::fs::read(&record)?;
         if let Some(last) = bytes.last_mut() {
             *last ^= 1;
@@ -309,20 +309,22 @@ fn replaced() -> Outcome {
 fn earlier_store() -> Outcome {
     let work = Work::new();
     let cache = work.path().join("cache");
-    let old = work.file("cache/v1/r/aa/aa00", "a record of offld 0.1");
-    work.file("cache/v1/stats", "offld cache 1\n");
+    let name = "aa00".repeat(8);
+    let old = ["v1", "v2"].map(|version| {
+        work.file(&format!("cache/{version}/stats"), "offld cache 1\n");
+        work.file(&format!("cache/{version}/r/aa/{name}"), "a record of an earlier offld")
+    });
     run(link(&work)?.env("OFFLD_CACHE", &cache))?;
     expect_in(&stderr_of(link(&work)?.env("OFFLD_CACHE", &cache))?, KEPT)?;
-    expect_equal("the earlier release's record", "a record of offld 0.1", &std::fs::read_to_string(&old)?)?;
+    for old in &old {
+        expect_equal("an earlier release's record", "a record of an earlier offld", &std::fs::read_to_string(old)?)?;
+    }
     let cached = |words: &[&str]| run(work.command(crate::support::offld()).arg("cache").args(words).env("OFFLD_CACHE", &cache));
     cached(&["gc"])?;
-    if !old.exists() {
-        return Err("a store that was used a moment ago is gone".into());
-    }
+    ensure(old.iter().all(|old| old.exists()), || "a store that was used a moment ago is gone")?;
+    expect_in(&cached(&["stats"])?, "8.0K of earlier releases")?;
     cached(&["clear"])?;
-    if old.exists() {
-        return Err("`offld cache clear` has left the earlier release's store".into());
-    }
+    ensure(!old.iter().any(|old| old.exists()), || "`offld cache clear` has left an earlier release's store")?;
     passed()
 }
 

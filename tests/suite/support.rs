@@ -208,6 +208,13 @@ impl Work {
         self.0.path()
     }
 
+    /// The folder of the user's session for what runs in it, which is elsewhere.
+    pub(crate) fn session(&self) -> PathBuf {
+        let session = made().folder.path().join("sessions").join(self.path().file_name().unwrap_or_default());
+        std::fs::create_dir_all(&session).expect("a folder");
+        session
+    }
+
     /// A file in it.
     pub(crate) fn file(&self, name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path().join(name);
@@ -223,15 +230,21 @@ impl Work {
         let mut command = Command::new(program);
         let temp = self.path().join("tmp");
         std::fs::create_dir_all(&temp).expect("a folder");
-        command.current_dir(self.path()).env("TMPDIR", temp);
+        // Links of other tests are not to be waited for.
+        command.current_dir(self.path()).env("TMPDIR", temp).env("XDG_RUNTIME_DIR", self.session());
         command
+            .env_remove("OFFLD_MEMORY")
+            .env_remove("OFFLD_MEMORY_ROOT")
+            .env_remove("OFFLD_WITHIN")
             .env_remove("OFFLD_CLANG")
             .env_remove("OFFLD_LINKER")
             .env_remove("OFFLD_LLVM")
             .env_remove("OFFLD_LLVM_TIMEOUT")
             .env_remove("OFFLD_REPRODUCE")
             .env_remove("OFFLD_CACHE_SIZE")
+            .env_remove("OFFLD_LTO_PARTITIONS")
             .env("OFFLD_CACHE", "off")
+            .env_remove("OFFLD_CACHE_KEY")
             .env_remove("OFFLD_CACHE_REMOTE")
             .env_remove("OFFLD_CACHE_REMOTE_READONLY")
             .env_remove("OFFLD_CACHE_REMOTE_TIMEOUT")

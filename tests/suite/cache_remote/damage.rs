@@ -3,11 +3,10 @@
 use std::path::Path;
 
 use libtest_mimic::{Failed, Trial};
-use offld::programs::Digest;
 
 use super::super::support::{Outcome, Work, passed};
 use super::servers::{Server, Strange};
-use super::{Machine, noise, redis_url, shared, web_url};
+use super::{Machine, key, named, noise, redis_url, shared, web_url};
 
 /// The tests.
 pub(super) fn trials() -> Vec<Trial> {
@@ -23,23 +22,23 @@ fn damaged_in_redis() -> Outcome {
     let server = Server::redis(false)?;
     let (url, blob) = (redis_url(&server, "/?prefix=x"), noise(1000));
     let writer = Machine::new(&url)?;
-    let name = writer.put(Digest(1), b"record", &blob)?;
+    let name = writer.put(key(1), b"record", &blob)?;
     writer.cache.finish();
-    let damage = |key: String| server.tell_redis(&[b"SETRANGE", key.as_bytes(), b"35", b"?"]);
-    damage(format!("x/r/{}", Digest(1)))?;
+    let damage = |object: String| server.tell_redis(&[b"SETRANGE", object.as_bytes(), b"51", b"?"]);
+    damage(format!("x/r/{}", key(1)))?;
     let machine = Machine::new(&url)?;
-    assert_eq!(machine.cache.record(Digest(1)), None);
+    assert_eq!(machine.cache.record(key(1)), None);
     assert!(machine.fetch(name)?.is_some_and(|fetched| fetched == blob), "the rest is of use");
-    machine.one_line(&["holds wrong or incomplete data as `r/0"])?;
+    machine.one_line(&["holds wrong or incomplete data as `r/"])?;
     damage(format!("x/b/{name}"))?;
     let machine = Machine::new(&url)?;
-    assert_eq!((machine.cache.record(Digest(1)), machine.fetch(name)?), (None, None));
-    machine.one_line(&["holds wrong or incomplete data as `r/0"])?;
+    assert_eq!((machine.cache.record(key(1)), machine.fetch(name)?), (None, None));
+    machine.one_line(&["holds wrong or incomplete data as `r/"])?;
     // What is put again is right again.
-    writer.put(Digest(1), b"record", &blob)?;
+    writer.put(key(1), b"record", &blob)?;
     writer.cache.finish();
     let machine = Machine::new(&url)?;
-    assert_eq!(machine.cache.record(Digest(1)).as_deref(), Some(&b"record"[..]));
+    assert_eq!(machine.cache.record(key(1)).as_deref(), Some(&b"record"[..]));
     assert!(machine.fetch(name)?.is_some_and(|fetched| fetched == blob));
     machine.quiet()?;
     passed()
@@ -56,7 +55,7 @@ fn damaged_files() -> Outcome {
     let server = Server::nginx()?;
     let (url, blob) = (web_url(&server, "x"), noise(9 << 20));
     let writer = Machine::new(&url)?;
-    let name = writer.put(Digest(1), b"record", &blob)?;
+    let name = writer.put(key(1), b"record", &blob)?;
     writer.cache.finish();
     let file = |part: &str| server.path(&format!("files/x/b/{name}{part}"));
     type Damage<'d> = (&'static str, &'d dyn Fn(&mut Vec<u8>));
@@ -90,15 +89,15 @@ fn another_in_its_place() -> Outcome {
     let folder = Work::new();
     let url = format!("file://{}", folder.path().display());
     let writer = Machine::new(&url)?;
-    let (one, two) = (writer.put(Digest(1), b"one", b"blob one")?, writer.put(Digest(2), b"two", b"blob two")?);
+    let (one, two) = (writer.put(key(1), b"one", b"blob one")?, writer.put(key(2), b"two", b"blob two")?);
     writer.cache.finish();
     let path = |name: String| folder.path().join(name);
     std::fs::copy(path(format!("b/{one}")), path(format!("b/{two}")))?;
-    std::fs::copy(path(format!("r/{}", Digest(1))), path(format!("r/{}", Digest(2))))?;
+    std::fs::copy(path(format!("r/{}", key(1))), path(format!("r/{}", key(2))))?;
     let machine = Machine::new(&url)?;
-    assert_eq!((machine.cache.record(Digest(2)), machine.fetch(two)?), (None, None));
+    assert_eq!((machine.cache.record(key(2)), machine.fetch(two)?), (None, None));
     machine.one_line(&["holds wrong or incomplete data as `r/"])?;
-    assert!(machine.cache.record(Digest(1)).is_some() && machine.fetch(one)?.is_some());
+    assert!(machine.cache.record(key(1)).is_some() && machine.fetch(one)?.is_some());
     machine.one_line(&[])?;
     passed()
 }
@@ -108,8 +107,8 @@ fn garbage() -> Outcome {
     let answer = "HTTP/1.1 200 OK\r\nContent-Length: 22\r\n\r\n<html>Welcome!</html>\n";
     let server = Strange::slow(answer, std::time::Duration::ZERO)?;
     let machine = Machine::new(&format!("http://127.0.0.1:{}/", server.port))?;
-    for key in 1..5 {
-        assert_eq!((machine.cache.record(Digest(key)), machine.fetch(Digest(key))?), (None, None));
+    for number in 1..5 {
+        assert_eq!((machine.cache.record(key(number)), machine.fetch(named(&[number as u8]))?), (None, None));
     }
     machine.one_line(&["holds wrong or incomplete data as `r/"])?;
     passed()

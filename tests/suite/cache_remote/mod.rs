@@ -6,13 +6,15 @@ mod damage;
 mod links;
 mod registration;
 mod servers;
+mod signed;
 mod trouble;
+mod trust;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
-use offld::programs::{Cache, Digest, RemoteSettings, Store};
+use offld::programs::{BlobName, Cache, Key, Naming, RemoteSettings, Store};
 
 use super::support::{Outcome, Work, expect_equal, expect_in, missing, passed, test};
 use servers::{PASSWORD, Server, Strange, program};
@@ -24,6 +26,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(damage::trials());
     trials.extend(links::trials());
     trials.extend(registration::trials());
+    trials.extend(signed::trials());
+    trials.extend(trust::trials());
     trials.extend([
         shared("redis", &["redis-server"], || over(&redis_url(&Server::redis(false)?, ""))),
         shared("redis_with_a_password_a_database_and_a_prefix", &["redis-server"], redis_with_everything),
@@ -114,14 +118,14 @@ impl Machine {
         parts.iter().try_for_each(|part| expect_in(&said[0], part))
     }
 
-    fn put(&self, key: Digest, record: &[u8], blob: &[u8]) -> Result<Digest, Failed> {
-        let file = self.folder.file(&format!("{}.img", Digest::of(blob)), blob);
+    fn put(&self, key: Key, record: &[u8], blob: &[u8]) -> Result<BlobName, Failed> {
+        let file = self.folder.file(&format!("{}.img", named(blob)), blob);
         let name = self.cache.put_blob(&file, None).map_err(|error| format!("{error:#}"))?;
         self.cache.put_record(key, record).map_err(|error| format!("{error:#}"))?;
         Ok(name)
     }
 
-    fn fetch(&self, name: Digest) -> Result<Option<Vec<u8>>, Failed> {
+    fn fetch(&self, name: BlobName) -> Result<Option<Vec<u8>>, Failed> {
         let to = self.folder.path().join("fetched");
         let _ = std::fs::remove_file(&to);
         let there = self.cache.fetch_blob(name, &to).map_err(|error| format!("{error:#}"))?;
@@ -131,6 +135,16 @@ impl Machine {
             (there, file) => Err(format!("there: {there}, but a file: {file}").into()),
         }
     }
+}
+
+/// A key of this number.
+fn key(number: u128) -> Key {
+    Key::of(number.to_le_bytes())
+}
+
+/// The name of a blob that is shared.
+fn named(blob: &[u8]) -> BlobName {
+    BlobName::of(blob, Naming::Sure)
 }
 
 /// Bytes that do not pack well.
@@ -145,28 +159,35 @@ fn noise(len: usize) -> Vec<u8> {
 
 /// What one machine puts another has, also when the remote is gone afterwards.
 fn over(url: &str) -> Outcome {
+    let each = Duration::from_secs(30);
+    over_with(&RemoteSettings { each, whole: each * 5, ..RemoteSettings::new(url) })
+}
+
+/// The same with these settings.
+fn over_with(settings: &RemoteSettings) -> Outcome {
     const MIB: usize = 1 << 20;
     let blobs = [Vec::new(), b"an image".to_vec(), vec![7; 4 * MIB], noise(4 * MIB + 1), noise(9 * MIB)];
-    let (a, b, early) = (Machine::new(url)?, Machine::new(url)?, Machine::new(url)?);
+    let machine = || Machine::with(settings.clone());
+    let (a, b, early) = (machine()?, machine()?, machine()?);
     for (index, blob) in blobs.iter().enumerate() {
-        let key = Digest(index as u128 + 1);
-        assert_eq!((early.cache.record(key), early.fetch(Digest::of(blob))?), (None, None), "before it is there");
+        let key = key(index as u128 + 1);
+        assert_eq!((early.cache.record(key), early.fetch(named(blob))?), (None, None), "before it is there");
         let name = a.put(key, format!("record {index}").as_bytes(), blob)?;
-        assert_eq!(name, Digest::of(blob));
+        assert_eq!(name, named(blob));
         assert!(!a.cache.was_shared(name));
     }
     a.cache.finish();
     for (index, blob) in blobs.iter().enumerate() {
-        let name = Digest::of(blob);
-        let record = b.cache.record(Digest(index as u128 + 1)).ok_or("no record")?;
+        let name = named(blob);
+        let record = b.cache.record(key(index as u128 + 1)).ok_or("no record")?;
         expect_equal("record", &format!("record {index}"), &String::from_utf8_lossy(&record))?;
         assert!(b.fetch(name)?.is_some_and(|fetched| fetched == *blob), "blob {index} of {} bytes", blob.len());
         assert!(b.cache.was_shared(name));
     }
     // A record that is put again takes the place of the other.
-    a.put(Digest(1), b"another", b"an image")?;
+    a.put(key(1), b"another", b"an image")?;
     a.cache.finish();
-    assert_eq!(Machine::new(url)?.cache.record(Digest(1)).as_deref(), Some(&b"another"[..]));
+    assert_eq!(machine()?.cache.record(key(1)).as_deref(), Some(&b"another"[..]));
     b.cache.finish();
     a.quiet()?;
     b.quiet()?;
@@ -174,8 +195,8 @@ fn over(url: &str) -> Outcome {
     let store = Store::open(&b.folder.path().join("cache"), 1 << 30).map_err(|error| format!("{error:#}"))?;
     let to = b.folder.path().join("again");
     for (index, blob) in blobs.iter().enumerate() {
-        assert!(store.record(Digest(index as u128 + 1)).is_some());
-        assert!(store.fetch_blob(Digest::of(blob), &to).is_ok_and(|there| there) && std::fs::read(&to)? == *blob);
+        assert!(store.record(key(index as u128 + 1)).is_some());
+        assert!(store.fetch_blob(named(blob), &to).is_ok_and(|there| there) && std::fs::read(&to)? == *blob);
     }
     expect_equal("remote hits", &blobs.len().to_string(), &store.stats().get(offld::programs::Event::RemoteHit).to_string())?;
     passed()
@@ -184,8 +205,8 @@ fn over(url: &str) -> Outcome {
 fn folders_have_to_be_made() -> Outcome {
     let (server, asked) = Strange::strict()?;
     let machine = Machine::new(&format!("http://127.0.0.1:{}/some/where", server.port))?;
-    for key in 1..3 {
-        machine.put(Digest(key), b"record", format!("blob {key}").as_bytes())?;
+    for number in 1..3 {
+        machine.put(key(number), b"record", format!("blob {number}").as_bytes())?;
     }
     machine.cache.finish();
     machine.quiet()?;
@@ -203,7 +224,7 @@ fn redis_with_everything() -> Outcome {
     expect_in(&server.tell_redis(&[b"DBSIZE"])?, "NOAUTH")?;
     let auth: &[&[u8]] = &[b"AUTH", PASSWORD.as_bytes()];
     let keys = server.tell_redis_all(&[auth, &[b"SELECT", b"5"], &[b"KEYS", b"*"]])?;
-    expect_in(&keys, &format!("team/one/b/{}", Digest::of(b"an image")))?;
+    expect_in(&keys, &format!("team/one/b/{}", named(b"an image")))?;
     expect_equal("what is elsewhere", "+OK\r\n:0", &server.tell_redis_all(&[auth, &[b"DBSIZE"]])?)?;
     passed()
 }
@@ -212,34 +233,34 @@ fn read_only() -> Outcome {
     let (redis, web) = (Server::redis(false)?, Server::nginx()?);
     let settings = RemoteSettings { read_only: true, ..RemoteSettings::new(redis_url(&redis, "")) };
     let machine = Machine::with(settings.clone())?;
-    machine.put(Digest(1), b"record", b"blob")?;
+    machine.put(key(1), b"record", b"blob")?;
     machine.cache.finish();
     machine.quiet()?;
     expect_equal("keys", ":0", &redis.tell_redis(&[b"DBSIZE"])?)?;
     let other = Machine::new(&redis_url(&redis, ""))?;
-    let name = other.put(Digest(1), b"record", b"blob")?;
+    let name = other.put(key(1), b"record", b"blob")?;
     other.cache.finish();
     let machine = Machine::with(settings)?;
-    assert!(machine.cache.record(Digest(1)).is_some() && machine.fetch(name)?.is_some());
+    assert!(machine.cache.record(key(1)).is_some() && machine.fetch(name)?.is_some());
     machine.quiet()?;
     // A folder is not made to be read.
     let folder = Work::new();
     let url = format!("file://{}/not/there", folder.path().display());
     let machine = Machine::with(RemoteSettings { read_only: true, ..RemoteSettings::new(url) })?;
-    assert_eq!(machine.cache.record(Digest(1)), None);
+    assert_eq!(machine.cache.record(key(1)), None);
     machine.one_line(&["is not used any further: No such file"])?;
     assert!(!folder.path().join("not").exists());
     // A server that takes nothing says so once, and is read all the same.
     let writer = Machine::new(&web_url(&web, "open"))?;
-    writer.put(Digest(2), b"record", b"blob")?;
+    writer.put(key(2), b"record", b"blob")?;
     writer.cache.finish();
     std::fs::rename(web.path("files/open"), web.path("files/fixed/open"))?;
     let machine = Machine::new(&web_url(&web, "fixed/open"))?;
-    machine.put(Digest(3), b"more", b"more")?;
-    machine.put(Digest(4), b"and more", b"and more")?;
+    machine.put(key(3), b"more", b"more")?;
+    machine.put(key(4), b"and more", b"and more")?;
     machine.cache.finish();
     machine.one_line(&["is not written any further: HTTP status 405"])?;
-    assert!(machine.cache.record(Digest(2)).is_some() && machine.fetch(name)?.is_some());
+    assert!(machine.cache.record(key(2)).is_some() && machine.fetch(name)?.is_some());
     machine.one_line(&[])?;
     passed()
 }
@@ -252,9 +273,9 @@ fn without_the_feature() -> Outcome {
     if cfg!(feature = "remote-cache") {
         return passed();
     }
-    assert_eq!(machine.cache.record(Digest(1)), None);
+    assert_eq!(machine.cache.record(key(1)), None);
     machine.one_line(&["built without the feature `remote-cache`"])?;
-    let name = machine.put(Digest(1), b"record", b"blob")?;
+    let name = machine.put(key(1), b"record", b"blob")?;
     assert!(machine.fetch(name)?.is_some());
     machine.cache.finish();
     machine.one_line(&[])?;

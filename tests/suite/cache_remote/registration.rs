@@ -1,8 +1,8 @@
-//! Registration objects are host code that runs before `main`: they are never sent to a remote and never taken from one, whatever it
-//! holds.
+//! Registration objects are host code that runs before `main`: without a key they are never sent to a remote and never taken from one,
+//! whatever it holds.
 
 use libtest_mimic::{Failed, Trial};
-use offld::programs::{Digest, RemoteSettings};
+use offld::programs::{Key, RemoteSettings};
 
 use super::super::kit::Image;
 use super::super::support::{Outcome, Work, expect_in, passed, stderr_of};
@@ -14,7 +14,7 @@ pub(super) fn trials() -> Vec<Trial> {
 }
 
 /// The names of all files below a folder.
-fn names_below(folder: &std::path::Path) -> Result<Vec<String>, Failed> {
+pub(super) fn names_below(folder: &std::path::Path) -> Result<Vec<String>, Failed> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
@@ -42,14 +42,14 @@ fn stay_here() -> Outcome {
     expect_in(&said("first")?, "registration code for openmp: not in the cache")?;
     let right = object()?;
     // Nothing of it is at the remote.
-    let records = names_below(&work.path().join("first/v2/r"))?;
+    let records = names_below(&work.path().join("first/v3/r"))?;
     let there = if remote.exists() { names_below(&remote)? } else { Vec::new() };
     if let Some(sent) = records.iter().find(|record| there.contains(record)) {
         return Err(format!("the record {sent} was sent to the remote").into());
     }
     // A hostile remote has something under the key of everything that this machine has kept.
     let hostile = Machine::with(RemoteSettings::new(&url))?;
-    for key in records.iter().filter_map(|name| Digest::parse(name)) {
+    for key in records.iter().filter_map(|name| Key::parse(name)) {
         hostile.put(key, b"code of somebody else's", b"a blob")?;
     }
     hostile.cache.finish();

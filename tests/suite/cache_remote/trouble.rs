@@ -4,11 +4,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Failed, Trial};
-use offld::programs::Digest;
 
 use super::super::support::{Outcome, passed};
 use super::servers::{PASSWORD, Server, Strange, free_port};
-use super::{Machine, noise, redis_url, shared};
+use super::{Machine, key, named, noise, redis_url, shared};
 
 /// The tests.
 pub(super) fn trials() -> Vec<Trial> {
@@ -37,8 +36,8 @@ fn wrong_password() -> Outcome {
     for (url, told) in urls {
         let started = Instant::now();
         let machine = Machine::new(&url)?;
-        assert_eq!(machine.cache.record(Digest(1)), None);
-        machine.put(Digest(1), b"record", b"blob")?;
+        assert_eq!(machine.cache.record(key(1)), None);
+        machine.put(key(1), b"record", b"blob")?;
         machine.cache.finish();
         machine.one_line(&["is not used any further", told, "127.0.0.1"])?;
         at_most(started.elapsed(), Duration::ZERO)?;
@@ -53,19 +52,19 @@ fn everything(machine: &Machine) -> Result<Duration, Failed> {
         for thread in 0..4 {
             scope.spawn(move || {
                 for index in 0..5 {
-                    let key = Digest(thread * 10 + index);
+                    let key = key(thread * 10 + index);
                     assert_eq!(machine.cache.record(key), None);
                     let to = machine.folder.path().join(format!("to{thread}"));
-                    assert!(machine.cache.fetch_blob(key, &to).is_ok_and(|there| !there) && !to.exists());
+                    assert!(machine.cache.fetch_blob(named(b"blob"), &to).is_ok_and(|there| !there) && !to.exists());
                 }
             });
         }
     });
-    let name = machine.put(Digest(77), b"record", b"blob")?;
+    let name = machine.put(key(77), b"record", b"blob")?;
     machine.cache.finish();
     let took = started.elapsed();
     // This machine's own still works.
-    assert_eq!(machine.cache.record(Digest(77)).as_deref(), Some(&b"record"[..]));
+    assert_eq!(machine.cache.record(key(77)).as_deref(), Some(&b"record"[..]));
     assert!(machine.fetch(name)?.is_some());
     Ok(took)
 }
@@ -121,8 +120,8 @@ fn slow_in_all() -> Outcome {
     let server = Strange::slow("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", Duration::from_millis(250))?;
     let machine = Machine::hasty(&format!("http://127.0.0.1:{}/", server.port), each)?;
     let started = Instant::now();
-    for key in 0..60 {
-        assert_eq!(machine.cache.record(Digest(key)), None);
+    for number in 0..60 {
+        assert_eq!(machine.cache.record(key(number)), None);
     }
     at_most(started.elapsed(), each * 5)?;
     machine.one_line(&["is not used any further: this link has waited 5s for it in all"])?;
@@ -134,16 +133,16 @@ fn redis_takes_its_time() -> Outcome {
     let server = Server::redis(false)?;
     let url = redis_url(&server, "");
     let machine = Machine::new(&url)?;
-    machine.put(Digest(1), b"record", b"blob")?;
+    machine.put(key(1), b"record", b"blob")?;
     machine.cache.finish();
     let other = Machine::new(&url)?;
-    assert_eq!(other.cache.record(Digest(2)), None, "it is connected now");
+    assert_eq!(other.cache.record(key(2)), None, "it is connected now");
     std::thread::scope(|scope| {
         // Its answer comes after the pause.
         scope.spawn(|| server.tell_redis(&[b"CLIENT", b"PAUSE", b"1500", b"ALL"]).map_err(|_| ()));
         std::thread::sleep(Duration::from_millis(200));
         let started = Instant::now();
-        assert!(other.cache.record(Digest(1)).is_some());
+        assert!(other.cache.record(key(1)).is_some());
         assert!(started.elapsed() > Duration::from_millis(600), "it was paused: {:?}", started.elapsed());
     });
     other.quiet()?;
@@ -153,17 +152,17 @@ fn redis_takes_its_time() -> Outcome {
 fn server_that_ends() -> Outcome {
     let mut server = Server::redis(false)?;
     let machine = Machine::new(&redis_url(&server, ""))?;
-    machine.put(Digest(1), b"record", b"blob")?;
+    machine.put(key(1), b"record", b"blob")?;
     machine.cache.finish();
     let each = Duration::from_secs(2);
     let other = Machine::hasty(&redis_url(&server, ""), each)?;
-    assert!(other.cache.record(Digest(1)).is_some());
+    assert!(other.cache.record(key(1)).is_some());
     server.stop();
     let started = Instant::now();
-    for key in 2..20 {
-        assert_eq!(other.cache.record(Digest(key)), None);
+    for number in 2..20 {
+        assert_eq!(other.cache.record(key(number)), None);
     }
-    assert!(other.fetch(Digest::of(b"blob"))?.is_none());
+    assert!(other.fetch(named(b"blob"))?.is_none());
     at_most(started.elapsed(), each)?;
     other.one_line(&["is not used any further"])?;
     passed()
@@ -176,14 +175,14 @@ fn sending_does_not_hold_up() -> Outcome {
     let machine = Machine::hasty(&format!("http://127.0.0.1:{}/", server.port), each)?;
     let started = Instant::now();
     let blob = noise(5 << 20);
-    machine.put(Digest(1), b"record", &blob)?;
+    machine.put(key(1), b"record", &blob)?;
     let putting = started.elapsed();
     // It is hashed and written on this machine, unoptimized.
     assert!(putting < Duration::from_secs(6), "{putting:?}");
     machine.cache.finish();
     at_most(started.elapsed() - putting, each)?;
     machine.one_line(&["is not used any further: no full answer within 300ms"])?;
-    assert!(machine.fetch(Digest::of(&blob))?.is_some());
+    assert!(machine.fetch(named(&blob))?.is_some());
     passed()
 }
 
@@ -191,7 +190,7 @@ fn sending_does_not_hold_up() -> Outcome {
 fn an_end_is_an_end() -> Outcome {
     let server = Strange::silent()?;
     let machine = Machine::hasty(&format!("http://127.0.0.1:{}/", server.port), Duration::from_secs(30))?;
-    machine.put(Digest(1), b"record", b"blob")?;
+    machine.put(key(1), b"record", b"blob")?;
     let started = Instant::now();
     machine.cache.finish_unless(&|| started.elapsed() > Duration::from_millis(200));
     at_most(started.elapsed(), Duration::from_millis(200))?;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use libtest_mimic::{Failed, Trial};
-use offld::programs::{Digest, Event, Store};
+use offld::programs::{Event, Key, Store};
 
 use super::{MIB, fetched, noise, told};
 use crate::faults::full_disk::Disk;
@@ -35,7 +35,7 @@ fn full() -> Outcome {
     let work = Work::new();
     let Some(disk) = Disk::new(&work, "disk")? else { return missing("the right to mount a file system") };
     let image = noise(1, 100_000);
-    let name = Digest::of(&image);
+    let name = super::named(&image);
     let file = work.file("image", &image);
     let root = disk.folder().join("cache");
     let (mut failed, mut put) = (0, false);
@@ -43,16 +43,16 @@ fn full() -> Outcome {
         disk.resize(kib)?;
         let store = Store::open(&root, 64 * MIB).map_err(told)?;
         let blob = store.put_blob(&file, (kib % 8 == 0).then_some(name));
-        let record = store.put_record(name, &image[..3000]);
+        let record = store.put_record(Key::of("record"), &image[..3000]);
         store.count(Event::Miss);
-        let all = files_below(root.join("v2"))?;
+        let all = files_below(root.join("v3"))?;
         let shown = format!("with {kib} KiB: {all:?}");
-        expect_equal(&format!("left aside {shown}"), "0", &files_below(root.join("v2/tmp"))?.len().to_string())?;
+        expect_equal(&format!("left aside {shown}"), "0", &files_below(root.join("v3/tmp"))?.len().to_string())?;
         // Whatever failed is not there, and whatever did not is whole.
         let there = fetched(&store, name, &work.path().join("to"))?;
         expect_equal(&format!("the blob {shown}"), &blob.is_ok().to_string(), &there.is_some().to_string())?;
         ensure(there.is_none_or(|bytes| bytes == image), || format!("other bytes than were put, {shown}"))?;
-        let record_there = store.record(name).is_some_and(|bytes| bytes == image[..3000]);
+        let record_there = store.record(Key::of("record")).is_some_and(|bytes| bytes == image[..3000]);
         expect_equal(&format!("the record {shown}"), &record.is_ok().to_string(), &record_there.to_string())?;
         expect_equal("damaged", "0", &store.stats().get(Event::Damaged).to_string())?;
         failed += usize::from(blob.is_err());
@@ -63,7 +63,7 @@ fn full() -> Outcome {
         if put {
             break;
         }
-        store.forget(name);
+        store.forget(Key::of("record"));
     }
     expect_equal("failed first, then not", "true true", &format!("{} {put}", failed > 10))?;
     passed()
@@ -96,13 +96,13 @@ fn read_only() -> Outcome {
     let name = store.put_blob(&work.file("image", &image), None).map_err(told)?;
     let damaged = store.put_blob(&work.file("other", &other), None).map_err(told)?;
     super::damage(&super::file(&root, "b", damaged), &image)?;
-    store.put_record(name, b"record").map_err(told)?;
+    store.put_record(Key::of("record"), b"record").map_err(told)?;
     store.count(Event::Hit);
     disk.read_only()?;
     let store = Store::open(&root, 64 * MIB).map_err(told)?;
     let to = work.path().join("to");
     ensure(fetched(&store, name, &to)? == Some(image), || "the blob was not fetched from a read-only disk")?;
-    ensure(store.record(name).as_deref() == Some(b"record"), || "the record was not read from a read-only disk")?;
+    ensure(store.record(Key::of("record")).as_deref() == Some(b"record"), || "the record was not read from a read-only disk")?;
     // A damaged one is a miss each time, though it cannot be removed.
     for _ in 0..2 {
         ensure(fetched(&store, damaged, &to)?.is_none(), || "a damaged blob was handed out")?;
@@ -121,6 +121,9 @@ fn read_only() -> Outcome {
     // Nor is it an error where there is nothing to read.
     let store = Store::open(&disk.folder().join("none"), MIB).map_err(told)?;
     store.count(Event::Miss);
-    ensure(fetched(&store, name, &to)?.is_none() && store.record(name).is_none(), || "found in a cache that is not there")?;
+    ensure(
+        fetched(&store, name, &to)?.is_none() && store.record(Key::of("record")).is_none(),
+        || "found in a cache that is not there",
+    )?;
     passed()
 }

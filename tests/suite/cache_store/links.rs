@@ -160,7 +160,7 @@ fn entries(folder: &Path, all: &mut Vec<PathBuf>) -> Result<(), Failed> {
         let path = entry?.path();
         if path.is_dir() {
             entries(&path, all)?;
-        } else if path.file_name().is_some_and(|name| name.len() == 32) {
+        } else if path.file_name().is_some_and(|name| name.len() == 32 || name.len() == 64) {
             all.push(path);
         }
     }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use libtest_mimic::{Failed, Trial};
-use offld::programs::{Digest, Event, Store};
+use offld::programs::{BlobName, Digest, Event, Key, Naming, Store};
 
 use crate::support::{Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, passed, run, run_failing, test};
 pub(crate) use worker::worker;
@@ -50,7 +50,7 @@ impl Cache {
     }
 
     /// Puts a blob by way of a file.
-    fn put(&self, bytes: &[u8]) -> Result<Digest, Failed> {
+    fn put(&self, bytes: &[u8]) -> Result<BlobName, Failed> {
         let file = self.work.file("put", bytes);
         let name = self.store.put_blob(&file, None).map_err(told)?;
         fs::remove_file(file)?;
@@ -58,17 +58,17 @@ impl Cache {
     }
 
     /// The blob, if it can be fetched.
-    fn fetch(&self, name: Digest) -> Result<Option<Vec<u8>>, Failed> {
+    fn fetch(&self, name: BlobName) -> Result<Option<Vec<u8>>, Failed> {
         fetched(&self.store, name, &self.work.path().join("fetched"))
     }
 
     /// The file of a blob or record.
-    fn file(&self, kind: &str, name: Digest) -> PathBuf {
+    fn file(&self, kind: &str, name: impl ToString) -> PathBuf {
         file(self.store.root(), kind, name)
     }
 
     /// Says when a blob was used: so many seconds ago, or ahead.
-    fn used(&self, name: Digest, seconds: i64) -> Result<(), Failed> {
+    fn used(&self, name: BlobName, seconds: i64) -> Result<(), Failed> {
         let by = Duration::from_secs(seconds.unsigned_abs());
         let time = if seconds < 0 { SystemTime::now() - by } else { SystemTime::now() + by };
         Ok(File::open(self.file("b", name))?.set_modified(time)?)
@@ -92,14 +92,19 @@ fn told(error: anyhow::Error) -> Failed {
     format!("{error:#}").into()
 }
 
+/// The name of a blob in a store that shares nothing.
+fn named(blob: &[u8]) -> BlobName {
+    BlobName::of(blob, Naming::Quick)
+}
+
 /// Where docs/cache.md says that it is.
-fn file(root: &Path, kind: &str, name: Digest) -> PathBuf {
+fn file(root: &Path, kind: &str, name: impl ToString) -> PathBuf {
     let name = name.to_string();
-    root.join("v2").join(kind).join(&name[..2]).join(name)
+    root.join("v3").join(kind).join(&name[..2]).join(name)
 }
 
 /// The blob `name` by way of the file `to`, which is there exactly if the blob is.
-fn fetched(store: &Store, name: Digest, to: &Path) -> Result<Option<Vec<u8>>, Failed> {
+fn fetched(store: &Store, name: BlobName, to: &Path) -> Result<Option<Vec<u8>>, Failed> {
     let there = store.fetch_blob(name, to).map_err(told)?;
     if there != to.exists() {
         return Err(format!("fetched: {there}, and there: {}", to.exists()).into());
@@ -149,7 +154,7 @@ fn flipped() -> Outcome {
             return Err(format!("put again after {at}, and not there").into());
         }
     }
-    let key = Digest::of(b"key");
+    let key = Key::of("key");
     let bytes = noise(2, 300);
     cache.store.put_record(key, &bytes).map_err(told)?;
     let whole = fs::read(cache.file("r", key))?;
@@ -169,7 +174,7 @@ fn flipped() -> Outcome {
 fn cut() -> Outcome {
     let cache = Cache::new(64 * MIB)?;
     let image = noise(3, 300_000);
-    let key = Digest::of(b"key");
+    let key = Key::of("key");
     for len in [0, 1, 4096, 262_144, 299_999, 300_001, 400_000] {
         let name = cache.put(&image)?;
         cache.store.put_record(key, &image).map_err(told)?;
@@ -187,10 +192,10 @@ fn cut() -> Outcome {
         ensure(cache.fetch(name)?.as_ref() == Some(&image), || "a put did not replace the damaged blob")?;
     }
     // What is no file at all is a miss, too.
-    let name = Digest::of(b"a folder");
+    let (name, key) = (named(b"a folder"), Key::of("a folder"));
     fs::create_dir_all(cache.file("b", name))?;
-    fs::create_dir_all(cache.file("r", name))?;
-    ensure(cache.fetch(name)?.is_none() && cache.store.record(name).is_none(), || "a folder was taken for an entry")?;
+    fs::create_dir_all(cache.file("r", key))?;
+    ensure(cache.fetch(name)?.is_none() && cache.store.record(key).is_none(), || "a folder was taken for an entry")?;
     passed()
 }
 
@@ -232,27 +237,27 @@ fn wrong_clocks() -> Outcome {
         }
     }
     // What is left was put by the right clock.
-    let names = (100..110).map(|seed| Digest::of(&noise(seed, 3000)));
+    let names = (100..110).map(|seed| named(&noise(seed, 3000)));
     let known = names.filter(|name| cache.store.has_blob(*name)).count() as u64;
     expect_equal("left", &cache.store.contents().blobs.to_string(), &known.to_string())?;
     // The last collection was in the future.
-    let stats = cache.store.root().join("v2/stats");
+    let stats = cache.store.root().join("v3/stats");
     let text = fs::read_to_string(&stats)?;
     let collected = text.lines().find(|line| line.starts_with("collected ")).ok_or("no `collected`")?;
     let future = text.replace(collected, "collected 09999999999999999999");
     let (lines, _) = future.trim_end().rsplit_once('\n').ok_or("no lines")?;
     fs::write(&stats, format!("{lines}\n{}\n", Digest::of(format!("{lines}\n").as_bytes())))?;
-    fs::write(cache.store.root().join("v2/tmp/left"), "x")?;
-    File::open(cache.store.root().join("v2/tmp/left"))?.set_modified(SystemTime::UNIX_EPOCH)?;
+    fs::write(cache.store.root().join("v3/tmp/left"), "x")?;
+    File::open(cache.store.root().join("v3/tmp/left"))?.set_modified(SystemTime::UNIX_EPOCH)?;
     cache.put(b"one more")?;
-    expect_no_file(&cache.store.root().join("v2/tmp/left"))?;
+    expect_no_file(&cache.store.root().join("v3/tmp/left"))?;
     passed()
 }
 
 fn commands() -> Outcome {
     let cache = Cache::new(64 * MIB)?;
-    let name = cache.put(&noise(1, 100_000))?;
-    cache.store.put_record(name, b"record").map_err(told)?;
+    cache.put(&noise(1, 100_000))?;
+    cache.store.put_record(Key::of("record"), b"record").map_err(told)?;
     for event in [Event::Hit, Event::Hit, Event::Miss, Event::Uncached] {
         cache.store.count(event);
     }
@@ -267,14 +272,14 @@ fn commands() -> Outcome {
     expect_equal("path", &format!("{}\n", cache.store.root().display()), &run(&mut cache.command(&["path"]))?)?;
     expect_in(&fs::read_to_string(cache.store.root().join("CACHEDIR.TAG"))?, "Signature: 8a477f597d28d172789f06886806bc55\n")?;
     // What is not ours stays.
-    let theirs = cache.work.file("cache/v2/b/aa/notes.txt", "mine");
+    let theirs = cache.work.file("cache/v3/b/aa/notes.txt", "mine");
     expect_equal("clear", "removed 2 files, 104K; left 0 files, 0\n", &run(&mut cache.command(&["clear"]))?)?;
     expect_equal("after that", "0 0 0 0 true", &{
         let of = |name| cache.stat(name);
         format!("{} {} {} {} {}", of("blobs")?, of("size")?, of("hits")?, of("stored")?, theirs.exists())
     })?;
     // Whoever is at it is waited for.
-    let lock = File::options().write(true).open(cache.store.root().join("v2/lock"))?;
+    let lock = File::options().write(true).open(cache.store.root().join("v3/lock"))?;
     lock.lock()?;
     let mut clear = cache.command(&["clear"]).stdout(std::process::Stdio::null()).spawn()?;
     std::thread::sleep(Duration::from_millis(200));
@@ -288,7 +293,7 @@ fn garbage() -> Outcome {
     let cache = Cache::new(64 * MIB)?;
     cache.put(b"image")?;
     cache.store.count(Event::Hit);
-    let stats = cache.store.root().join("v2/stats");
+    let stats = cache.store.root().join("v3/stats");
     let good = fs::read(&stats)?;
     let mut flipped = good.clone();
     flipped[20] ^= 1;
@@ -303,11 +308,8 @@ fn garbage() -> Outcome {
     fs::remove_file(&stats)?;
     fs::create_dir(&stats)?;
     cache.store.count(Event::Hit);
-    ensure(cache.fetch(Digest::of(b"image"))?.is_some(), || "the blob was not found")?;
-    ensure(
-        cache.store.put_record(Digest::of(b"r"), b"r").is_err(),
-        || "a record was put, though the statistics cannot be written",
-    )?;
-    expect_in(&run_failing(&mut cache.command(&["clear"]))?, "/v2/stats`")?;
+    ensure(cache.fetch(named(b"image"))?.is_some(), || "the blob was not found")?;
+    ensure(cache.store.put_record(Key::of("r"), b"r").is_err(), || "a record was put, though the statistics cannot be written")?;
+    expect_in(&run_failing(&mut cache.command(&["clear"]))?, "/v3/stats`")?;
     passed()
 }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
-use offld::programs::{Digest, Event, Store};
+use offld::programs::{Event, Key, Store};
 
 use super::{Cache, MIB, fetched, file, noise, told};
 use crate::effort::rounds;
@@ -55,14 +55,14 @@ fn image(which: u64) -> Vec<u8> {
     noise(which + 1, 5000 + which as usize * 43_210)
 }
 
-fn key(which: u64) -> Digest {
-    Digest::of(format!("program {which}").as_bytes())
+fn key(which: u64) -> Key {
+    Key::of(format!("program {which}"))
 }
 
 /// As a link does it: the record, then the blob that it names; else both are put. Wrong bytes are a failure.
 fn link(store: &Store, which: u64, at: &Path, hash_is_known: bool) -> Result<(), Failed> {
     let image = image(which);
-    let name = Digest::of(&image);
+    let name = super::named(&image);
     if let Some(record) = store.record(key(which)) {
         expect_equal("a record", &name.to_string(), &String::from_utf8_lossy(&record))?;
         if let Some(found) = fetched(store, name, at)? {
@@ -94,7 +94,7 @@ fn all_is_whole(cache: &Cache) -> Result<u64, Failed> {
     let mut blobs = 0;
     for which in 0..RESULTS {
         let image = image(which);
-        let path = file(cache.store.root(), "b", Digest::of(&image));
+        let path = file(cache.store.root(), "b", super::named(&image));
         if path.exists() {
             blobs += 1;
             ensure(fs::read(path)? == image, || format!("blob {which} is not what was put"))?;
@@ -102,7 +102,7 @@ fn all_is_whole(cache: &Cache) -> Result<u64, Failed> {
         let record = file(cache.store.root(), "r", key(which));
         if record.exists() {
             let read = cache.store.record(key(which)).ok_or_else(|| format!("a torn record: {which}"))?;
-            expect_equal("a record", &Digest::of(&image).to_string(), &String::from_utf8_lossy(&read))?;
+            expect_equal("a record", &super::named(&image).to_string(), &String::from_utf8_lossy(&read))?;
         }
     }
     expect_equal("all blobs", &blobs.to_string(), &cache.store.contents().blobs.to_string())?;
@@ -135,7 +135,7 @@ fn at_once() -> Outcome {
         let (size, contents) = (cache.store.stats().size, cache.store.contents());
         expect_equal("the size is known", &contents.size.to_string(), &size.to_string())?;
         ensure(size <= limit, || format!("{size} bytes are left after a collection, where {limit} fit"))?;
-        expect_equal("nothing is left aside", "0", &fs::read_dir(cache.store.root().join("v2/tmp"))?.count().to_string())?;
+        expect_equal("nothing is left aside", "0", &fs::read_dir(cache.store.root().join("v3/tmp"))?.count().to_string())?;
     }
     passed()
 }
@@ -171,7 +171,7 @@ fn killed() -> Outcome {
     }
     ensure(before > rounds, || format!("the workers have put only {before} results before they were killed"))?;
     // Many died while they were putting something; what they left does not stay.
-    let tmp = cache.store.root().join("v2/tmp");
+    let tmp = cache.store.root().join("v3/tmp");
     let left: Vec<_> = fs::read_dir(&tmp)?.collect();
     ensure(left.len() as u64 > rounds / 20, || {
         format!("only {} workers were killed while they were putting something", left.len())

@@ -58,7 +58,7 @@ fn unharmed(folder: &Path) -> Result<(), Failed> {
 
 fn collections() -> Outcome {
     // A folder of files by their first digits, all of them, temporary files, an earlier release's folder, everything.
-    for link in ["v2/b/01", "v2/b", "v2/r", "v2/tmp", "v1", "v2"] {
+    for link in ["v3/b/01", "v3/b", "v3/r", "v3/tmp", "v1", "v2", "v2/b/01", "v3"] {
         for words in [&["cache", "gc", "--max-size=0"][..], &["cache", "clear"]] {
             let work = Work::new();
             let theirs = theirs(&work)?;
@@ -74,7 +74,7 @@ fn collections() -> Outcome {
 }
 
 fn links() -> Outcome {
-    for link in ["v2", "v2/tmp", "v2/b", "v2/r", "v2/stats", "v2/lock", "CACHEDIR.TAG"] {
+    for link in ["v3", "v3/tmp", "v3/b", "v3/r", "v3/stats", "v3/lock", "CACHEDIR.TAG"] {
         let Some(hunt) = Hunt::new(BOTH[0], &std::env::temp_dir())? else { return missing("ld.lld") };
         hunt.archive(1, "lib/libhelper.a")?;
         hunt.rest();
@@ -113,7 +113,7 @@ fn roots_default() -> Outcome {
     };
     let said = link(own.path())?;
     expect_not_in(&said, "not cached")?;
-    ensure(own.path().join("offld/v2").is_dir(), || "root's own cache is not used")?;
+    ensure(own.path().join("offld/v3").is_dir(), || "root's own cache is not used")?;
     // Another user's home; a folder that everybody can write to; a home that does not exist yet.
     let home = own.path().join("home");
     fs::create_dir(&home)?;
@@ -142,7 +142,7 @@ fn names_owner() -> Outcome {
     }
     let home = Work::within(Path::new("/root"));
     chown(home.path(), Some(NOBODY), Some(NOBODY))?;
-    let file = home.file(&format!("offld/v2/b/01/{NAME}"), "an image");
+    let file = home.file(&format!("offld/v3/b/01/{NAME}"), "an image");
     for words in [&["cache", "gc", "--max-size=0"][..], &["cache", "clear"]] {
         let said = run_failing(command(&home, words).env("OFFLD_CACHE", "on").env("XDG_CACHE_HOME", home.path()))?;
         expect_in(&said, "belongs to nobody (user 65534)")?;
@@ -151,7 +151,7 @@ fn names_owner() -> Outcome {
     // Root's own, in a folder that everybody can write to.
     let open = Work::within(Path::new("/root"));
     fs::set_permissions(open.path(), fs::Permissions::from_mode(0o1777))?;
-    let file = open.file(&format!("offld/v2/b/01/{NAME}"), "an image");
+    let file = open.file(&format!("offld/v3/b/01/{NAME}"), "an image");
     for words in [&["cache", "gc", "--max-size=0"][..], &["cache", "clear"]] {
         let said = run_failing(command(&open, words).env("OFFLD_CACHE", "on").env("XDG_CACHE_HOME", open.path()))?;
         for part in [open.path().display().to_string().as_str(), "can be written to by others"] {
@@ -221,7 +221,7 @@ fn users_folder() -> Outcome {
     };
     let mut link = hunt.command(&["-Llib", "-lhelper"]);
     run(&mut with_umask(link.env("OFFLD_CACHE", "on").env_remove("XDG_CACHE_HOME").env("HOME", own.path())))?;
-    ensure(own.path().join(".cache/offld/v2").is_dir(), || "the default cache is not used")?;
+    ensure(own.path().join(".cache/offld/v3").is_dir(), || "the default cache is not used")?;
     expect_equal("~/.cache", "700", &mode(".cache")?)?;
     let xdg = own.path().join("by/xdg");
     run(&mut with_umask(link.env("XDG_CACHE_HOME", xdg)))?;

@@ -7,6 +7,7 @@ mod disks;
 mod driver;
 mod libraries;
 mod printed;
+mod tool_libraries;
 
 use std::ffi::OsString;
 use std::fs;
@@ -25,7 +26,8 @@ use crate::support::{
 /// Every scenario, by linker and file system.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    for scenario in libraries::SCENARIOS.iter().chain(driver::SCENARIOS).chain(classes::SCENARIOS) {
+    let scenarios = libraries::SCENARIOS.iter().chain(driver::SCENARIOS).chain(classes::SCENARIOS);
+    for scenario in scenarios.chain(tool_libraries::SCENARIOS) {
         for linker in ["ld.lld", "ld.bfd"] {
             for folder in ["/tmp", "/dev/shm"] {
                 if scenario.linkers.contains(&linker) {
@@ -38,6 +40,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     }
     trials.extend(disks::trials());
     trials.extend(printed::trials());
+    trials.extend(tool_libraries::trials());
     trials
 }
 
