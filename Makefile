@@ -103,7 +103,8 @@ lint: $(SETUP)
 	else echo 'lint: no shellcheck, scripts not looked at' >&2; fi
 
 # Beside LLVM's tools: docs/performance.md. BENCH='zaxpy many': these groups alone; BENCH=--write: into benches/RESULTS.md
-bench: $(SETUP)
+# Rows that need NVIDIA's tools are left out where these cannot be had, and the table says so.
+bench: $(SETUP) $(SETUP_CUDA)
 	@$(MAKE) --no-print-directory build
 	benches/compare.sh $(BENCH)
 

@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
 # offld against the installed LLVM 22 tools and against what the work costs at least, as a Markdown table.
 # usage: compare.sh [--check] [--write[=FILE]] [GROUP...]
-#   groups: plain zaxpy many members amdgcn images late huge containers size edit; all of them when none is named
+#   groups: plain zaxpy many members amdgcn units lto images late huge containers size edit; all of them when none is named
 #   --check: fail when a row is beyond its bound (bounds.txt)
 #   --write: the table, the machine and notes.md into FILE, or, of all groups, into benches/RESULTS.md
 # RUNS: how often (default 15); PAIRED_RUNS: the same for rows whose bound is one of milliseconds over the floor (default 60); LARGE_RUNS: the same for what takes seconds (default 5); OFFLD: the binary (default target/release/offld)
+# UNITS, UNIT_RUNS: how many HIP units there are (default 100), and how often their calls are run (default 3)
 # TMPDIR: where, with 15 GiB of room for all groups; BOUNDS: another bounds.txt
 set -euo pipefail
 from=$PWD benches=$(cd "$(dirname "$0")" && pwd)
 cd "$benches/.."
 
 command_line="benches/compare.sh${*:+ $*}"
-all=(plain zaxpy many members amdgcn images late huge containers size edit)
+all=(plain zaxpy many members amdgcn units lto images late huge containers size edit)
 check='' write='' groups=()
 usage() {
     sed -n 's/^# \(usage\|  \)/\1/p' "$0" >&2
@@ -40,6 +41,10 @@ done
 . "$benches/parts/links.sh"
 # shellcheck source=benches/parts/amdgcn.sh
 . "$benches/parts/amdgcn.sh"
+# shellcheck source=benches/parts/units.sh
+. "$benches/parts/units.sh"
+# shellcheck source=benches/parts/lto.sh
+. "$benches/parts/lto.sh"
 # shellcheck source=benches/parts/images.sh
 . "$benches/parts/images.sh"
 # shellcheck source=benches/parts/containers.sh
@@ -63,6 +68,7 @@ echo
 program_size > program-size
 cat program-size
 table_legend
+left_out_rows
 if [ -n "$write" ]; then
     results > results.md
     cp results.md "$write"

@@ -7,6 +7,19 @@ misses=0
 
 say() { echo "bench: $*" >&2; }
 
+# Rows that cannot be measured here: the reason, and which. They are told at once, and once more below the table.
+left_out=()
+leave_out() { # WHY ROW...
+    local why=$1
+    shift
+    say "left out: $*: $why"
+    left_out+=("$*: $why")
+}
+
+left_out_rows() {
+    [ "${#left_out[@]}" = 0 ] || printf 'Left out: %s.\n' "${left_out[@]}"
+}
+
 fail() {
     say "$@"
     exit 1
@@ -56,6 +69,12 @@ paired_difference() {
         "$work/times" | sort -g | awk '{ all[NR] = $1 } END { if (NR) printf "%.1f", (all[int((NR + 1) / 2)] + all[int(NR / 2) + 1]) / 2 }'
 }
 
+# The median of the ratios of ours to theirs within each round.
+paired_ratio() {
+    awk '$1 == "theirs" { theirs[$4] = $2 } $1 == "ours" { ours[$4] = $2 } END { for (at in ours) if (at in theirs) print ours[at] / theirs[at] }' \
+        "$work/times" | sort -g | awk '{ all[NR] = $1 } END { if (NR) print (all[int((NR + 1) / 2)] + all[int(NR / 2) + 1]) / 2 }'
+}
+
 peak() { # COMMAND: the largest resident size, in MiB, that it or one of its children reached
     eval "/usr/bin/time -v -o '$work/peak' $1" >/dev/null 2>"$work/errors" || { cat "$work/errors" >&2; fail "this failed: $(printf %.2000s "$1")"; }
     awk -F': ' '/Maximum resident set size/ { printf "%.0f", $2 / 1024 }' "$work/peak"
@@ -68,9 +87,10 @@ peak() { # COMMAND: the largest resident size, in MiB, that it or one of its chi
 #   after                 a function that says what is wrong with what was made; nothing when all is well
 #   runs                  how often; one round more goes before and does not count
 #   over_floor            not empty: the ratio is that of what is over the floor
+#   paired                not empty: the ratio is the median of those within each round
 #   memory_theirs, _ours  the commands whose memory is told, when not those
 row() {
-    local key=$1 title=$2 floor_is='' floor='' theirs='' ours='' before='' after='' runs=$RUNS over_floor='' memory_theirs='' memory_ours=''
+    local key=$1 title=$2 floor_is='' floor='' theirs='' ours='' before='' after='' runs=$RUNS over_floor='' paired='' memory_theirs='' memory_ours=''
     shift 2
     local word side round wrong='' floor_time theirs_time ours_time theirs_peak='' ours_peak
     for word; do printf -v "${word%%=*}" %s "${word#*=}"; done
@@ -97,10 +117,12 @@ row() {
     done
     floor_time=$(median floor) theirs_time=$(median theirs) ours_time=$(median ours)
     [ -z "$after" ] || wrong=$("$after")
+    local ratio_in_rounds=''
+    [ -z "$paired" ] || ratio_in_rounds=$(paired_ratio)
     local time_bound memory_bound over_bound
     time_bound=$(bound "$key" TIME) memory_bound=$(bound "$key" MEMORY) over_bound=$(bound "$key" OVER)
     awk -v title="$title" -v floor_is="$floor_is" -v floor="$floor_time" -v theirs="$theirs_time" -v ours="$ours_time" \
-        -v over_floor="$over_floor" -v bound="$time_bound" -v over_bound="$over_bound" -v paired="$(paired_difference)" -v limit="$memory_bound" -v a="$theirs_peak" -v b="$ours_peak" -v wrong="$wrong" '
+        -v over_floor="$over_floor" -v bound="$time_bound" -v over_bound="$over_bound" -v paired="$(paired_difference)" -v limit="$memory_bound" -v a="$theirs_peak" -v b="$ours_peak" -v wrong="$wrong" -v in_rounds="$ratio_in_rounds" '
         function time(s) { return s == "" ? "–" : s < 10 ? sprintf("%.1f ms", s * 1000) : sprintf("%.1f s", s) }
         function over(s) { return s == "" || floor == "" ? "–" : (s < floor ? "-" : "+") time(s < floor ? floor - s : s - floor) }
         function mark(text) { marks = marks (marks == "" ? "" : ", ") text }
@@ -108,8 +130,9 @@ row() {
             base = over_floor == "" ? 0 : floor
             # At or below the floor, there is nothing left that could be compared.
             if (theirs != "") ratio = theirs > base ? (ours > base ? (ours - base) / (theirs - base) : 0) : ours > base ? 99 : 0
+            if (in_rounds != "") ratio = in_rounds
             # What is shown is what counts.
-            if (theirs != "") ratio = sprintf("%.2f", ratio)
+            if (theirs != "") ratio = sprintf(bound != "" && bound + 0 < 0.1 ? "%.3f" : "%.2f", ratio)
             if (bound != "" && theirs != "" && ratio + 0 > bound + 0) mark("**misses its bound**")
             if (over_bound != "" && paired + 0 > over_bound + 0) mark("**too long over the floor**")
             if (over_bound != "") mark(sprintf("paired +%s ms, at most %s", paired, over_bound))

@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# What dividing the code of full LTO into parts does to it: size of the code, registers and scratch memory of all kernels, for 1, 2, 4 and
+# 8 parts, as a Markdown table (docs/build-loop.md). The inputs are those of the benchmark, and kernels that share functions.
+# usage: lto-corpus.sh
+set -euo pipefail
+benches=$(cd "$(dirname "$0")" && pwd)
+cd "$benches/.."
+# shellcheck source=benches/parts/begin.sh
+. "$benches/parts/begin.sh"
+# shellcheck source=benches/parts/amdgcn.sh
+. "$benches/parts/amdgcn.sh"
+# shellcheck source=benches/parts/units.sh
+. "$benches/parts/units.sh"
+# shellcheck source=benches/parts/lto.sh
+. "$benches/parts/lto.sh"
+cd "$work"
+llvm=${LLVM:-/usr/lib/llvm-22}
+
+# Kernels of all units call functions of each other, which are too large to be inlined: SHARED of them in each unit.
+shared_unit() { # N
+    local n=$1 k
+    for k in 0 1 2 3; do echo "extern \"C\" __attribute__((device)) float shared_$k(float, int);"; done
+    [ "$n" -gt 3 ] || cat <<EOF
+extern "C" __attribute__((device, noinline)) float shared_$n(float x, int n) {
+  float a[8];
+  for (int i = 0; i < 8; ++i) a[i] = x * i + $n.5f;
+  for (int i = 0; i < n; ++i) a[i % 8] = a[(i + 3) % 8] * x - a[(i + 5) % 8] / (i + 1);
+  return a[0] + a[1] * a[2] - a[3] + a[4] * a[5] - a[6] + a[7];
+}
+EOF
+    cat <<EOF
+__attribute__((global)) void kernel_$n(float *data, int n) { data[$n] = shared_$((n % 4))(data[0], n) + shared_$(((n + 1) % 4))(data[1], n); }
+EOF
+}
+
+# The bitcode of a program: NAME FLAGS FILE….
+bitcode() {
+    local name=$1 flags=$2 file
+    shift 2
+    mkdir -p "$name"
+    for file; do
+        # shellcheck disable=SC2086
+        "$llvm/bin/clang++" -O2 $flags -c "$file" -o device.o 2>/dev/null
+        "$llvm/bin/llvm-objcopy" --dump-section .llvm.offloading=device.pack device.o /dev/null
+        "$llvm/bin/llvm-offload-binary" device.pack "--image=file=$name/$(basename "$file").bc,triple=amdgcn-amd-amdhsa"
+    done
+}
+
+measure() { # NAME
+    local parts image=$1.img
+    for parts in 1 2 4 8; do
+        "$llvm/bin/ld.lld" -shared -plugin-opt=mcpu=gfx90a --unresolved-symbols=ignore-all "--lto-partitions=$parts" "$1"/*.bc -o "$image"
+        {
+            "$llvm/bin/llvm-size" -A "$image" | awk '$1 == ".text" { print "text", $2 }'
+            "$llvm/bin/llvm-readelf" --notes "$image"
+        } | awk -v name="$1" -v parts="$parts" -v bytes="$(stat -c %s "$image")" '
+            $1 == "text" { text = $2 }
+            $1 == ".vgpr_count:" { vgpr += $2; if ($2 > most) most = $2; kernels++ }
+            $1 == ".agpr_count:" { agpr += $2 }
+            $1 == ".sgpr_count:" { sgpr += $2 }
+            $1 == ".private_segment_fixed_size:" { scratch += $2 }
+            $1 ~ /^\.[vs]gpr_spill_count:$/ { spilled += $2 }
+            END { printf "| %s | %d | %d | %d | %d | %d (%d) | %d | %d | %d |\n", name, kernels, parts, bytes, text, vgpr, most, sgpr, scratch, spilled }'
+    done
+}
+
+echo '| program | kernels | parts | image | code | VGPRs, all kernels (most of one) | SGPRs | scratch | spilled |'
+echo '|---|--:|--:|--:|--:|--:|--:|--:|--:|'
+for n in 0 1 2 3 4 5 6 7; do lto_unit "$n" 2 > "openmp-$n.cpp"; done
+bitcode openmp '-fopenmp --offload-arch=gfx90a -nogpulib -foffload-lto=full' openmp-?.cpp
+measure openmp
+for n in 0 1 2 3; do gpu_unit "$n" 2 > "templates-$n.cpp"; done
+bitcode openmp-templates '-fopenmp --offload-arch=gfx90a -nogpulib -foffload-lto=full' templates-?.cpp
+measure openmp-templates
+hip='-x hip -nogpuinc -nogpulib --offload-new-driver -fgpu-rdc --offload-arch=gfx90a'
+for n in 0 1 2 3 4 5 6 7; do hip_unit "$n" > "hip-$n.hip"; done
+bitcode hip "$hip" hip-?.hip
+measure hip
+for n in 0 1 2 3 4 5 6 7; do { hip_unit "$n" | sed '/^__global__/,$d'; shared_unit "$n"; } > "shared-$n.hip"; done
+bitcode hip-shared "$hip" shared-?.hip
+measure hip-shared
