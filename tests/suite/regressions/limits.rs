@@ -128,6 +128,7 @@ fn under_limits(way: &Way) -> Outcome {
     open_up(&work)?;
     let limit_of = |command: &Command, limit| {
         give(work.path(), user)?;
+        give(&work.session(), user)?;
         Ok(limited(command, user, limit))
     };
     for linker in LINKERS {
