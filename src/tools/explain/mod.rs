@@ -145,16 +145,16 @@ pub(crate) fn explain(files: &[PathBuf], top: Option<usize>) -> Result<Report> {
     })
 }
 
-/// Whether the file is a trace or a log, going by its beginning.
+/// Whether the file is a trace or a log, going by its beginning. The first line of a log may be damaged.
 fn kind_of(file: &Path) -> Result<SourceKind> {
     use std::io::Read;
     let mut start = Vec::new();
-    let opened = std::fs::File::open(file).and_then(|file| file.take(4096).read_to_end(&mut start));
+    let opened = std::fs::File::open(file).and_then(|file| file.take(1 << 20).read_to_end(&mut start));
     opened.with_context(|| format!("cannot read `{}`", file.display()))?;
     let start = start.trim_ascii_start();
     match start.first() {
         None => bail!("{}:1: the file is empty: neither a time trace nor a log of device links", file.display()),
-        Some(_) if start.starts_with(b"{\"version\"") => Ok(SourceKind::Log),
+        Some(_) if start.split(|byte| *byte == b'\n').any(|line| line.starts_with(b"{\"version\"")) => Ok(SourceKind::Log),
         Some(b'{' | b'[') => Ok(SourceKind::Trace),
         Some(_) => bail!("{}:1: this is neither a time trace nor a log of device links", file.display()),
     }
@@ -218,5 +218,16 @@ mod tests {
             let error = says(contents);
             assert!(error.starts_with(&at(line)), "{error}");
         }
+    }
+
+    /// A process that was killed may have written half of the first line.
+    #[test]
+    fn a_log_whose_first_line_is_damaged_is_a_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        let whole = serde_json::to_string(&example(Outcome::Miss)).unwrap();
+        std::fs::write(&log, format!("{}\n{whole}\n", &whole[20..])).unwrap();
+        let report = explain(&[log], None).unwrap();
+        assert_eq!((report.device_links, report.damaged.len()), (1, 1));
     }
 }
