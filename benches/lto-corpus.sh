@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What dividing the code of full LTO into parts does to it: size of the code, registers and scratch memory of all kernels, for 1, 2, 4 and
-# 8 parts, as a Markdown table (docs/build-loop.md). The inputs are those of the benchmark, and kernels that share functions.
+# 8 parts, as a Markdown table (docs/build-loop.md). The inputs are those of the benchmark, kernels that share functions, examples/many,
+# the OpenMP programs of tests/programs, and, with LLVM 19 and AMD's device libraries (setup-releases), HIP programs that call those.
 # usage: lto-corpus.sh
 set -euo pipefail
 benches=$(cd "$(dirname "$0")" && pwd)
@@ -14,7 +15,7 @@ cd "$benches/.."
 # shellcheck source=benches/parts/lto.sh
 . "$benches/parts/lto.sh"
 cd "$work"
-llvm=${LLVM:-/usr/lib/llvm-22}
+bin=${LLVM:-/usr/lib/llvm-22}/bin packager=${LLVM:-/usr/lib/llvm-22}/bin/llvm-offload-binary
 
 # Kernels of all units call functions of each other, which are too large to be inlined: SHARED of them in each unit.
 shared_unit() { # N
@@ -40,27 +41,39 @@ bitcode() {
     mkdir -p "$name"
     for file; do
         # shellcheck disable=SC2086
-        "$llvm/bin/clang++" -O2 $flags -c "$file" -o device.o 2>/dev/null
-        "$llvm/bin/llvm-objcopy" --dump-section .llvm.offloading=device.pack device.o /dev/null
-        "$llvm/bin/llvm-offload-binary" device.pack "--image=file=$name/$(basename "$file").bc,triple=amdgcn-amd-amdhsa"
+        "$bin/clang" -O2 $flags -c "$file" -o device.o 2>/dev/null || return
+        "$bin/llvm-objcopy" --dump-section .llvm.offloading=device.pack device.o /dev/null || return
+        "$packager" device.pack "--image=file=$name/$(basename "$file").bc,triple=amdgcn-amd-amdhsa" || return
     done
 }
 
-measure() { # NAME
-    local parts image=$1.img
+# The rows of what is in these folders, each of them one link: NAME FOLDER….
+measure() {
+    local name=$1 parts folder
+    shift
     for parts in 1 2 4 8; do
-        "$llvm/bin/ld.lld" -shared -plugin-opt=mcpu=gfx90a --unresolved-symbols=ignore-all "--lto-partitions=$parts" "$1"/*.bc -o "$image"
-        {
-            "$llvm/bin/llvm-size" -A "$image" | awk '$1 == ".text" { print "text", $2 }'
-            "$llvm/bin/llvm-readelf" --notes "$image"
-        } | awk -v name="$1" -v parts="$parts" -v bytes="$(stat -c %s "$image")" '
-            $1 == "text" { text = $2 }
+        for folder; do
+            "$bin/ld.lld" -shared -plugin-opt=mcpu=gfx90a --unresolved-symbols=ignore-all "--lto-partitions=$parts" "$folder"/*.bc -o image || exit
+            "$bin/llvm-size" -A image | awk '$1 == ".text" { print "text", $2 }'
+            "$bin/llvm-readelf" --notes image
+            echo "bytes $(stat -c %s image)"
+        done | awk -v name="$name" -v parts="$parts" '
+            $1 == "text" { text += $2 }
+            $1 == "bytes" { bytes += $2 }
             $1 == ".vgpr_count:" { vgpr += $2; if ($2 > most) most = $2; kernels++ }
-            $1 == ".agpr_count:" { agpr += $2 }
             $1 == ".sgpr_count:" { sgpr += $2 }
             $1 == ".private_segment_fixed_size:" { scratch += $2 }
             $1 ~ /^\.[vs]gpr_spill_count:$/ { spilled += $2 }
             END { printf "| %s | %d | %d | %d | %d | %d (%d) | %d | %d | %d |\n", name, kernels, parts, bytes, text, vgpr, most, sgpr, scratch, spilled }'
+    done
+}
+
+# The programs of tests/programs that this clang can compile for the GPU, each a folder of its own below FOLDER: FOLDER FLAGS.
+programs() {
+    local source name
+    for source in "$benches"/../tests/programs/*.c "$benches"/../tests/programs/*.cpp; do
+        name=$1/$(basename "${source%.*}")
+        bitcode "$name" "$2" "$source" 2>/dev/null || rm -rf "$name"
     done
 }
 
@@ -79,3 +92,7 @@ measure hip
 for n in 0 1 2 3 4 5 6 7; do { hip_unit "$n" | sed '/^__global__/,$d'; shared_unit "$n"; } > "shared-$n.hip"; done
 bitcode hip-shared "$hip" shared-?.hip
 measure hip-shared
+bitcode many "-fopenmp --offload-arch=gfx90a -nogpulib -foffload-lto=full -I$benches/../examples/many" "$benches"/../examples/many/*.cpp "$benches"/../examples/many/*/*.cpp
+measure 'examples/many' many
+programs programs '-fopenmp --offload-arch=gfx90a -nogpulib -foffload-lto=full'
+measure "tests/programs, $(find programs -mindepth 1 -type d | wc -l) programs" programs/*

@@ -191,6 +191,23 @@ fn every_file_says_what_it_is() {
     fail_on("no `//!` on the first line", all.into_iter().filter(silent).map(|source| source.path).collect());
 }
 
+/// The parts of the benchmark are read into one shell: a second function of a name takes the place of the first.
+#[test]
+fn functions_of_the_benchmark_have_names_of_their_own() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/parts");
+    let mut seen = BTreeSet::new();
+    let mut twice = Vec::new();
+    for part in std::fs::read_dir(folder).unwrap() {
+        let path = part.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let names = text.lines().filter_map(|line| line.split_once("() {")).map(|(name, _)| name);
+        let names = names.filter(|name| name.chars().all(|char| char.is_ascii_alphanumeric() || char == '_'));
+        twice.extend(names.filter(|name| !seen.insert((*name).to_owned())).map(|name| format!("{name} in {}", path.display())));
+    }
+    assert!(seen.len() > 20, "{seen:?}");
+    fail_on("functions of this name are in another part already", twice);
+}
+
 fn there(name: &&str) -> bool {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name).exists()
 }

@@ -3,6 +3,25 @@
 
 gpus=gfx900,gfx906,gfx90a,gfx942,gfx1030,gfx1100
 
+# The C++ of a matrix, whose operations have ATTRIBUTES.
+matrix() { # ATTRIBUTES
+    cat <<EOF
+template <int N> struct Matrix {
+  float at[N][N];
+  $1Matrix operator*(const Matrix &other) const {
+    Matrix product;
+    for (int r = 0; r < N; ++r)
+      for (int c = 0; c < N; ++c) {
+        product.at[r][c] = 0;
+        for (int i = 0; i < N; ++i)
+          product.at[r][c] += at[r][i] * other.at[i][c];
+      }
+    return product;
+  }
+};
+EOF
+}
+
 # Kernels that an optimizer has work with. There are no device libraries in clang's packages, so there are no calls of any. TUNED
 # changes one kernel, and that for one GPU.
 gpu_unit() { # N KERNELS
@@ -17,21 +36,9 @@ gpu_unit() { # N KERNELS
 #define TUNING 1
 #endif
 #pragma omp begin declare target
-template <int N> struct Matrix {
-  float at[N][N];
-  Matrix operator*(const Matrix &other) const {
-    Matrix product;
-    for (int r = 0; r < N; ++r)
-      for (int c = 0; c < N; ++c) {
-        product.at[r][c] = 0;
-        for (int i = 0; i < N; ++i)
-          product.at[r][c] += at[r][i] * other.at[i][c];
-      }
-    return product;
-  }
-};
-#pragma omp end declare target
 EOF
+    matrix ''
+    echo '#pragma omp end declare target'
     for ((k = 0; k < $2; k++)); do
         cat <<EOF
 void gpu_$1_$k(float *data, int count) {

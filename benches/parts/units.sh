@@ -16,20 +16,8 @@ struct dim3 { unsigned x, y, z; };
 typedef int hipError_t;
 extern "C" hipError_t hipLaunchKernel(const void *, dim3, dim3, void **, unsigned long, hipStream_t);
 extern "C" hipError_t __hipPopCallConfiguration(dim3 *, dim3 *, unsigned long *, hipStream_t *);
-template <int N> struct Matrix {
-  float at[N][N];
-  __device__ Matrix operator*(const Matrix &other) const {
-    Matrix product;
-    for (int r = 0; r < N; ++r)
-      for (int c = 0; c < N; ++c) {
-        product.at[r][c] = 0;
-        for (int i = 0; i < N; ++i)
-          product.at[r][c] += at[r][i] * other.at[i][c];
-      }
-    return product;
-  }
-};
 EOT
+    matrix '__device__ '
     for ((k = 0; k < 3; k++)); do
         cat <<EOT
 __global__ void unit_$1_$k(float *data, int count) {
@@ -73,7 +61,7 @@ EOT
     chmod +x units/capture/clang-linker-wrapper
 }
 
-compile_unit() { # N NAME FLAGS
+compile_hip() { # N NAME FLAGS
     echo "KEEP=units/$2 '$llvm/bin/clang++' -x hip -O2 -nogpuinc -nogpulib --offload-new-driver --offload-arch=$unit_gpus -cuid=unit$1 $3 -B units/capture -c units/$1.hip -o units/$2.o"
 }
 
@@ -110,8 +98,8 @@ group_units() {
     say "compiling $UNITS HIP units for 6 GPUs, each before and after an edit of its host code"
     for ((n = 0; n <= UNITS; n++)); do hip_unit "$n" > "units/$n.hip"; done
     {
-        for ((n = 0; n <= UNITS; n++)); do compile_unit "$n" "$n" ''; done
-        for ((n = 0; n < UNITS; n++)); do compile_unit "$n" "edited$n" -DEDITED; done
+        for ((n = 0; n <= UNITS; n++)); do compile_hip "$n" "$n" ''; done
+        for ((n = 0; n < UNITS; n++)); do compile_hip "$n" "edited$n" -DEDITED; done
     } | in_parallel
     # Another unit than those that are measured, twice: files that were written a moment ago are not taken for known.
     for n in 1 2; do
