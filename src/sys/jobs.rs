@@ -2,11 +2,13 @@
 //! one. And it needs memory: what it will take at most must be free besides what those that run will still take. All offld processes
 //! of a user count together (`table`). A link beside which nothing runs always may.
 
+mod demand;
 mod jobserver;
 pub(crate) mod memory;
+mod others;
 mod table;
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,12 +19,16 @@ use crate::args::request::{Jobs, MemoryLimit};
 use crate::sys::session::{self, Session};
 use crate::sys::shell::Shell;
 use crate::sys::threads;
+pub(crate) use demand::{Demand, Refusal};
 use jobserver::{Jobserver, Token};
 use memory::Machine;
+use others::Processes;
 use table::{Share, Table};
 
-/// How often to look whether other processes have made room.
+/// How often to look whether other processes have made room: at first, and after a long wait. In between it is a part of the wait.
 const PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+const PAUSES_OF_A_WAIT: u32 = 16;
 /// Kept free besides what device links need: for offld itself, `offld-llvm` and the host linker.
 const SPARE: u64 = 16 << 20;
 
@@ -55,6 +61,8 @@ struct State {
     refused: Option<(Instant, u64, Refusal)>,
     /// Since when other processes have kept the table to themselves, if they do.
     table_busy_since: Option<Instant>,
+    /// Since when something waits that could not begin.
+    waits_since: Option<Instant>,
 }
 
 impl State {
@@ -65,41 +73,16 @@ impl State {
         self.table_busy_since.get_or_insert_with(Instant::now).elapsed() < LONGEST
     }
 
+    /// How long to wait until other processes are looked at again.
+    fn pause(&self) -> Duration {
+        let waited = self.waits_since.map_or(Duration::ZERO, |since| since.elapsed());
+        (waited / PAUSES_OF_A_WAIT).clamp(PAUSE, LONGEST_PAUSE)
+    }
+
     /// What other processes are to see.
     fn shown(&self) -> Share {
         Share { alone: self.own.alone || self.wait_alone > 0, ..self.own }
     }
-}
-
-/// What a device link needs to run.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Demand {
-    /// How many threads it would like to use.
-    pub(crate) threads: usize,
-    /// How much memory it will take, in bytes.
-    pub(crate) memory: u64,
-    /// How much must be left besides, for links that are to begin before it.
-    pub(crate) reserved: u64,
-    /// Nothing may run beside it.
-    pub(crate) alone: bool,
-}
-
-impl Demand {
-    /// How much memory must be free for it to begin.
-    fn needs(&self) -> u64 {
-        self.memory.saturating_add(self.reserved)
-    }
-}
-
-/// Why a device link may not run now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// All slots are taken.
-    Slots,
-    /// Not enough memory is free: so many bytes are, for it.
-    Memory(u64),
-    /// It has to run alone, or another does.
-    Alone,
 }
 
 /// Permission to run one device link with [`JobSlot::granted`] threads; dropping it gives it back.
@@ -163,13 +146,18 @@ impl JobSlots {
         let mut state = self.state();
         if let Some((when, memory, refusal)) = state.refused
             && (demand.needs() >= memory || !matches!(refusal, Refusal::Memory(_)))
-            && when.elapsed() < PAUSE / 2
+            && when.elapsed() < state.pause() / 2
         {
             return Err(refusal);
         }
         let admitted = self.admit(demand, &mut state);
-        if let Err(refusal) = admitted {
-            state.refused = Some((Instant::now(), demand.needs(), refusal));
+        match admitted {
+            Err(refusal) => {
+                let now = Instant::now();
+                state.refused = Some((now, demand.needs(), refusal));
+                state.waits_since.get_or_insert(now);
+            }
+            Ok(_) => state.waits_since = None,
         }
         admitted
     }
@@ -199,8 +187,9 @@ impl JobSlots {
 
     /// Waits until a device link has ended here, or for a moment in which one may have ended elsewhere.
     pub(crate) fn pause(&self) {
-        let waited = self.ended.wait_timeout(self.state(), PAUSE);
-        drop(waited);
+        let state = self.state();
+        let pause = state.pause();
+        drop(self.ended.wait_timeout(state, pause));
     }
 
     fn admit(&self, demand: &Demand, state: &mut State) -> std::result::Result<JobSlot<'_>, Refusal> {
@@ -217,25 +206,25 @@ impl JobSlots {
         }
         let Some(machine) = &self.machine else { return Ok(self.slot(demand, tokens, 0, state)) };
         let table = self.table.get_or_init(|| self.open_table()).as_ref();
-        let locked = match table.map(Table::lock) {
-            Some(Err(error)) if error.kind() == ErrorKind::WouldBlock && state.waits_for_table() => return Err(Refusal::Slots),
-            locked => locked.and_then(Result::ok),
-        };
-        state.table_busy_since = None;
-        let others = locked.as_ref().map(|locked| locked.others(machine)).unwrap_or_default();
-        if let Err(refusal) = self.fits(demand, state, &others, machine) {
-            if let Some(locked) = locked
-                && demand.alone
-            {
-                // So that the others begin nothing more.
-                let _ = locked.set_own(&state.shown());
-            }
-            return Err(refusal);
+        // The system is asked while the table is not locked. What the others have begun meanwhile counts as if it had no memory yet.
+        let mut processes = Processes::default();
+        if let Some(others) = self.read(table, Table::others, state)? {
+            processes = Processes::at_rest(&others, machine);
+            self.has_turn(demand, state, &processes.sum(&others)).or_else(|refusal| refused(table, demand, state, refusal))?;
+            processes.look_at_memory(&others, machine);
         }
-        // Of the limit those that are not taken here, and of the processors those that nobody has taken.
-        let taken = state.own.threads + state.expected;
-        let free = self.limit.saturating_sub(taken).min(self.limit.max(threads::count()).saturating_sub(taken + others.threads));
-        let extra = free.min(demand.threads.saturating_sub(1));
+        let measured = self.measure(state, machine);
+        let locked = self.read(table, Table::lock, state)?;
+        let others = locked.as_ref().map(|locked| processes.sum(&locked.others())).unwrap_or_default();
+        let left = self.has_turn(demand, state, &others).and_then(|()| self.fits(demand, state, &others, &measured));
+        let left = match left {
+            Ok(left) => left,
+            Err(refusal) => {
+                drop(locked);
+                return refused(table, demand, state, refusal);
+            }
+        };
+        let extra = self.more_threads(demand, state, others.threads).min(demand.threads_within(left).saturating_sub(1));
         let extra = match &self.jobserver {
             None => extra,
             Some(jobserver) => {
@@ -250,37 +239,70 @@ impl JobSlots {
         Ok(slot)
     }
 
+    /// What `read` finds in the table; none where there is no table, or it cannot be read.
+    fn read<'t, T>(
+        &self,
+        table: Option<&'t Table>,
+        read: fn(&'t Table) -> io::Result<T>,
+        state: &mut State,
+    ) -> std::result::Result<Option<T>, Refusal> {
+        let found = match table.map(read) {
+            Some(Err(error)) if error.kind() == ErrorKind::WouldBlock && state.waits_for_table() => return Err(Refusal::Slots),
+            found => found.and_then(Result::ok),
+        };
+        state.table_busy_since = None;
+        Ok(found)
+    }
+
+    /// How many threads more than one it can have: of the limit those that are not taken here, and of the processors those that nobody
+    /// has taken.
+    fn more_threads(&self, demand: &Demand, state: &State, of_others: usize) -> usize {
+        let taken = state.own.threads + state.expected;
+        let free = self.limit.saturating_sub(taken).min(self.limit.max(threads::count()).saturating_sub(taken + of_others));
+        free.min(demand.threads.saturating_sub(1))
+    }
+
     fn slot<'s>(&'s self, demand: &Demand, tokens: Vec<Token<'s>>, extra: usize, state: &mut State) -> JobSlot<'s> {
-        let share = Share { jobs: 1, threads: 1 + extra, memory: demand.memory, to_come: 0, alone: demand.alone };
+        let memory = demand.memory_with(1 + extra);
+        let share = Share { jobs: 1, threads: 1 + extra, memory, to_come: 0, alone: demand.alone };
         state.own.add(share);
         state.expected = state.expected.saturating_sub(1);
         JobSlot { slots: self, _tokens: tokens, share }
     }
 
-    /// Whether what `demand` needs is there besides what runs.
-    fn fits(&self, demand: &Demand, state: &State, others: &Share, machine: &Machine) -> std::result::Result<(), Refusal> {
-        if state.own.jobs + others.jobs == 0 && demand.reserved == 0 && (!others.alone || demand.alone) {
+    /// Whether what runs lets it begin, whatever memory there is.
+    fn has_turn(&self, demand: &Demand, state: &State, others: &Share) -> std::result::Result<(), Refusal> {
+        if is_first(demand, state, others) {
             return Ok(());
         }
         if others.alone || demand.alone {
             return Err(Refusal::Alone);
         }
-        if self.jobserver.is_none() && state.own.jobs + others.jobs >= self.limit.max(threads::count()) {
-            return Err(Refusal::Slots);
-        }
+        let is_full = self.jobserver.is_none() && state.own.jobs + others.jobs >= self.limit.max(threads::count());
+        if is_full { Err(Refusal::Slots) } else { Ok(()) }
+    }
+
+    /// How much memory is free, and how much is in use here. The latter is looked at first: what is taken between the two then counts
+    /// twice, and not as free and as taken.
+    fn measure(&self, state: &State, machine: &Machine) -> Measured {
+        let is_asked = self.memory != MemoryLimit::Off;
+        let in_use = if is_asked && state.own.jobs > 0 { machine.of_children(std::process::id()).unwrap_or(0) } else { 0 };
+        Measured { in_use, free: machine.free().filter(|_| is_asked) }
+    }
+
+    /// How much memory is left beyond what `demand` needs.
+    fn fits(&self, demand: &Demand, state: &State, others: &Share, measured: &Measured) -> std::result::Result<u64, Refusal> {
         let reserved = state.own.memory.saturating_add(others.memory);
-        let enough = |free: u64| if demand.needs() <= free { Ok(()) } else { Err(Refusal::Memory(free)) };
-        match self.memory {
-            MemoryLimit::Off => return Ok(()),
-            MemoryLimit::Bytes(limit) => enough(limit.saturating_sub(reserved))?,
-            MemoryLimit::Free => {}
-        }
-        // Part of what is reserved is in use already. Looked at before what is free is: what is taken between the two then counts twice,
-        // and not as free and as taken.
-        let in_use = if state.own.jobs > 0 { machine.of_children(std::process::id()).unwrap_or(0) } else { 0 };
-        let to_come = state.own.memory.saturating_sub(in_use).saturating_add(others.to_come);
-        let Some(free) = machine.free() else { return Ok(()) };
-        enough(free.saturating_sub(SPARE).saturating_sub(to_come))
+        let of_limit = match self.memory {
+            MemoryLimit::Bytes(limit) => limit.saturating_sub(reserved),
+            _ => u64::MAX,
+        };
+        // Part of what is reserved is in use already.
+        let to_come = state.own.memory.saturating_sub(measured.in_use).saturating_add(others.to_come);
+        let of_free = measured.free.map_or(u64::MAX, |free| free.saturating_sub(SPARE).saturating_sub(to_come));
+        let free = of_limit.min(of_free);
+        let fits = demand.needs() <= free || is_first(demand, state, others);
+        if fits { Ok(free.saturating_sub(demand.needs())) } else { Err(Refusal::Memory(free)) }
     }
 
     fn open_table(&self) -> Option<Table> {
@@ -297,6 +319,28 @@ impl JobSlots {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What the system says of memory when a link is to begin.
+#[derive(Debug)]
+struct Measured {
+    /// What the links that run here have, in bytes.
+    in_use: u64,
+    /// What may still be used, in bytes; none where it is not known or does not count.
+    free: Option<u64>,
+}
+
+/// Whether it would be alone, and may have all memory.
+fn is_first(demand: &Demand, state: &State, others: &Share) -> bool {
+    state.own.jobs + others.jobs == 0 && demand.reserved == 0 && (!others.alone || demand.alone)
+}
+
+/// One that waits to be alone lets others begin nothing more.
+fn refused<T>(table: Option<&Table>, demand: &Demand, state: &State, refusal: Refusal) -> std::result::Result<T, Refusal> {
+    if let Some(Ok(locked)) = table.filter(|_| demand.alone).map(Table::lock) {
+        let _ = locked.set_own(&state.shown());
+    }
+    Err(refusal)
 }
 
 /// How many device links may run at once, and the jobserver that counts them, if one does.

@@ -23,7 +23,7 @@ pub(super) struct CodegenThreads {
     /// How many it would like, at least one.
     pub(super) wanted: usize,
     /// Whether the linker has to be told how many it gets.
-    told: bool,
+    pub(super) told: bool,
 }
 
 impl CodegenThreads {

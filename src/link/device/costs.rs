@@ -62,6 +62,10 @@ pub(super) struct Prediction {
     pub(super) time: f64,
     /// Its memory at most, in bytes.
     pub(super) memory: u64,
+    /// For how many threads that is enough.
+    pub(super) enough_for: usize,
+    /// What each thread beyond these takes, in bytes.
+    pub(super) per_thread: u64,
 }
 
 /// The costs of one program's device links.
@@ -119,7 +123,10 @@ impl Kept {
         let pairs = || links.iter().zip(&known).filter_map(|((_, size), known)| Some((size.work(), known.as_ref()?.time)));
         let (work, time) = pairs().fold((0.0, 0.0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));
         let pace = if work > 0.0 { time / work } else { 1.0 };
-        let estimate = |size: &Size| Prediction { time: pace * size.work(), memory: size.memory() };
+        let estimate = |size: &Size| {
+            // As much as if all of it were compiled together.
+            Prediction { time: pace * size.work(), memory: size.memory(), enough_for: usize::MAX, per_thread: 0 }
+        };
         links.iter().zip(known).map(|((_, size), known)| known.unwrap_or_else(|| estimate(size))).collect()
     }
 
@@ -127,14 +134,16 @@ impl Kept {
     fn known(&self, name: &str, size: Size) -> Option<Prediction> {
         let runs = self.links.get(name)?;
         let last = runs.last()?;
-        let memory = runs.iter().map(|run| {
+        let memory_of = |run: &Run| {
             // Above its base, memory grows with the code. Where there is less code than then, it may still be needed.
             let more = (size.memory() as f64 / run.size.memory() as f64).max(1.0);
             let (base, peak) = (BASE_MEMORY.min(run.cost.peak_memory), run.cost.peak_memory);
-            base + ((peak - base) as f64 * more) as u64
-        });
+            (base, ((peak - base) as f64 * more) as u64, run.threads.max(1))
+        };
+        let (base, code, threads) = runs.iter().map(memory_of).max_by_key(|(base, code, _)| base + code)?;
         let time = last.cost.wall_us as f64 / 1e6 * (size.work() / last.size.work());
-        Some(Prediction { time, memory: memory.max()? })
+        // Each of the threads had a part of the code.
+        Some(Prediction { time, memory: base + code, enough_for: threads, per_thread: code / threads as u64 })
     }
 }
 
@@ -217,6 +226,7 @@ mod tests {
         let kept = Kept::read(&serde_json::to_vec(&kept).unwrap());
         let known = kept.known("a", size).unwrap();
         assert_eq!((known.time, known.memory), (0.5, 500 << 20));
+        assert_eq!((known.enough_for, known.per_thread), (1, 404 << 20));
         let grown = kept.known("a", bitcode(2 << 20)).unwrap();
         assert!(grown.time > 1.0 && grown.time < 1.3 && grown.memory > 600 << 20, "{grown:?}");
         let shrunk = kept.known("a", bitcode(1 << 19)).unwrap();

@@ -47,7 +47,7 @@ use crate::sys::jobs::JobSlots;
 use costs::Costs;
 use inputs::Inputs;
 use memo::DeviceCache;
-use running::Links;
+use running::{Expected, Links};
 use thin_hint::ThinHint;
 
 /// A linked image, in a file.
@@ -96,16 +96,19 @@ pub(crate) fn link(jobs: &[DeviceJob<'_>], context: &DeviceContext<'_>, session:
     let memory = memory_limit(context.request, session)?;
     let slots = JobSlots::new(if in_order { Jobs::N(1) } else { context.request.jobs }, memory, context.request.verbose, session);
     let costs = Costs::new(context.cache.as_ref().ok(), planned.first().map_or(Path::new(""), |planned| &planned.program));
-    let expected = costs.predict(planned.iter().map(|planned| planned.job));
-    let times: Vec<f64> = expected.iter().map(|expected| expected.time).collect();
-    let order = if in_order { (0..planned.len()).collect() } else { schedule::longest_first(&times) };
+    let expected = Expected::new(&planned, &costs);
+    let order = if in_order || planned.len() < 2 {
+        (0..planned.len()).collect()
+    } else {
+        schedule::longest_first(&expected.all().iter().map(|expected| expected.time).collect::<Vec<f64>>())
+    };
     let progress = Progress::new(session.shell.is_terminal() && !context.request.dry_run);
     let cache = cache(context, session);
     let log = Log::from_environment(&session.shell).filter(|_| !context.request.dry_run);
     let hint = ThinHint::default();
     let links = Links {
         planned: &planned,
-        expected: &expected,
+        expected,
         costs: &costs,
         slots: &slots,
         progress: &progress,

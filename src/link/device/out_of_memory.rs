@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn what_is_said_has_the_amounts() {
-        let demand = Demand { threads: 1, memory: 3 << 30, reserved: 0, alone: false };
+        let demand = Demand::one_thread(3 << 30);
         let text = waits_for(&demand, Refusal::Memory(1 << 30));
         assert_eq!(text.as_deref(), Some("memory: it takes about 3.0GiB, and 1.0GiB is free"));
         let text = waits_for(&demand, Refusal::Memory(0));

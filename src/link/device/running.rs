@@ -1,7 +1,7 @@
 //! One device link: whether its image is in the cache, and its run.
 
 use std::ffi::OsString;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use anyhow::Result;
@@ -25,7 +25,7 @@ use crate::sys::trace::{Span, Usage, span};
 pub(super) struct Links<'w> {
     pub(super) planned: &'w [Planned<'w>],
     /// What each will probably cost.
-    pub(super) expected: &'w [Prediction],
+    pub(super) expected: Expected<'w>,
     pub(super) costs: &'w Costs,
     pub(super) slots: &'w JobSlots,
     pub(super) progress: &'w Progress,
@@ -35,6 +35,29 @@ pub(super) struct Links<'w> {
     pub(super) log: Option<&'w Arc<Log>>,
     /// The cache, or why there is none.
     pub(super) cache: std::result::Result<&'w DeviceCache<'w>, &'w str>,
+}
+
+/// What the device links of one run will probably cost. That is looked up where it is asked for first: a link whose image is in the
+/// cache does not ask.
+pub(super) struct Expected<'w> {
+    planned: &'w [Planned<'w>],
+    costs: &'w Costs,
+    each: OnceLock<Vec<Prediction>>,
+}
+
+impl<'w> Expected<'w> {
+    pub(super) fn new(planned: &'w [Planned<'w>], costs: &'w Costs) -> Self {
+        Expected { planned, costs, each: OnceLock::new() }
+    }
+
+    /// What each of them costs.
+    pub(super) fn all(&self) -> &[Prediction] {
+        self.each.get_or_init(|| self.costs.predict(self.planned.iter().map(|planned| planned.job)))
+    }
+
+    fn of(&self, at: usize) -> Prediction {
+        self.all()[at]
+    }
 }
 
 /// A link that has to be run.
@@ -65,7 +88,7 @@ impl<'w> Work for Links<'w> {
     type Ready = Ready<'w>;
 
     fn memory(&self, at: usize) -> u64 {
-        self.expected[at].memory
+        self.expected.of(at).memory
     }
 
     fn look_up(&self, at: usize) -> Result<LookedUp<Ready<'w>>> {
@@ -104,7 +127,7 @@ impl<'w> Work for Links<'w> {
             }
         };
         let threads = CodegenThreads::of(planned.job, self.context, &planned.cmd.args);
-        let demand = Demand { threads: threads.wanted, memory: self.expected[at].memory, reserved: 0, alone: false };
+        let demand = demand(threads, self.expected.of(at));
         Ok(LookedUp::Ready(Ready { resolved, threads, line, trace }, demand))
     }
 
@@ -163,10 +186,10 @@ impl Links<'_> {
         let step = &planned.cmd.step;
         let Some(killed) = out_of_memory::of(&error) else { return Err(error) };
         self.session.shell.warn(&out_of_memory::tried_again(step, killed));
-        let memory = self.expected[at].memory.max(killed.peak_memory);
+        let memory = self.expected.of(at).memory.max(killed.peak_memory);
         self.progress.begin(at, &format!("{step} waits until it can run alone"));
         let waits = Instant::now();
-        let slot = self.slots.take(&Demand { threads: 1, memory, reserved: 0, alone: true }, self.session)?;
+        let slot = self.slots.take(&Demand { alone: true, ..Demand::one_thread(memory) }, self.session)?;
         // What the link costs is what this run does: neither the one that was killed nor the wait.
         let (granted, begun) = (slot.granted(), Instant::now());
         line.waited_again(begun - waits);
@@ -224,6 +247,14 @@ impl Links<'_> {
         planned.inputs.discard(self.session);
         Ok(Ran { usage, keep: Some(keep) })
     }
+}
+
+/// What a link needs that would like these threads.
+fn demand(threads: CodegenThreads, expected: Prediction) -> Demand {
+    let Prediction { memory, enough_for, per_thread, .. } = expected;
+    // Where the linker is not told how many threads it gets, it had as many the last time as it will have.
+    let (enough_for, per_thread) = if threads.told { (enough_for, per_thread) } else { (usize::MAX, 0) };
+    Demand { threads: threads.wanted, enough_for, per_thread, ..Demand::one_thread(memory) }
 }
 
 fn query<'q>(planned: &'q Planned<'_>) -> LinkQuery<'q> {

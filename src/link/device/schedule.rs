@@ -213,7 +213,7 @@ mod tests {
     fn what_waits_for_memory_after_it_has_waited_for_a_slot_says_so() {
         let slots = JobSlots::of_a_test(2, MemoryLimit::Bytes(100));
         slots.expect(3);
-        let demand = |memory| Demand { threads: 1, memory, reserved: 0, alone: false };
+        let demand = |memory| Demand::one_thread(memory);
         let held = [50, 20].map(|memory| slots.try_take(&demand(memory)).unwrap());
         let told = Told(Mutex::default());
         let mut queue =

@@ -2,6 +2,7 @@
 //! its children have; and whether the kernel has killed a process for want of memory.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use crate::sys::control_groups::{self, Group};
 
@@ -10,18 +11,24 @@ use crate::sys::control_groups::{self, Group};
 pub(crate) struct Machine {
     /// The folder that all paths are below: `/`, but in tests.
     root: PathBuf,
-    groups: Vec<Group>,
+    /// Looked up when they are first asked for: a link whose images are all in the cache never does.
+    groups: OnceLock<Vec<Group>>,
 }
 
 impl Machine {
     /// The one whose files are below `root`.
     pub(crate) fn below(root: &Path) -> Machine {
-        Machine { root: root.to_owned(), groups: control_groups::of_this_process(root, "memory") }
+        Machine { root: root.to_owned(), groups: OnceLock::new() }
+    }
+
+    fn groups(&self) -> &[Group] {
+        self.groups.get_or_init(|| control_groups::of_this_process(&self.root, "memory"))
     }
 
     /// How many bytes may still be used before something must be killed or swapped out. None if the system does not say.
     pub(crate) fn free(&self) -> Option<u64> {
-        let around = self.groups.iter().flat_map(|group| group.with_those_around().map(|folder| left_in(folder, group.version)));
+        let around =
+            self.groups().iter().flat_map(|group| group.with_those_around().map(|folder| left_in(folder, group.version)));
         around.flatten().chain(self.available()).min()
     }
 
@@ -39,29 +46,48 @@ impl Machine {
             let text = std::fs::read_to_string(group.folder.join(name)).ok()?;
             field(&text, "oom_kill")
         };
-        self.groups.iter().filter_map(count).sum()
+        self.groups().iter().filter_map(count).sum()
     }
 
     /// The memory of all that the process `pid` has started and that still runs, in bytes, without the pages of files, which
     /// several of them may share. None if the system does not say.
     pub(crate) fn of_children(&self, pid: u32) -> Option<u64> {
-        let mut total = 0;
-        let mut left = self.children(pid)?;
-        while let Some(child) = left.pop() {
-            total += self.used(child).unwrap_or(0);
-            left.extend(self.children(child).unwrap_or_default());
+        Some(self.below_process(pid)?.into_iter().map(|child| self.used(child).unwrap_or(0)).sum())
+    }
+
+    /// Whether anything that the process `pid` has started computes or reads a disk at this moment.
+    fn works_below(&self, pid: u32) -> bool {
+        let works = |child: u32| {
+            self.threads(child)
+                .is_ok_and(|mut threads| threads.any(|thread| state(&thread).is_some_and(|state| matches!(state, 'R' | 'D'))))
+        };
+        self.below_process(pid).is_some_and(|all| all.into_iter().any(works))
+    }
+
+    /// All that the process `pid` has started, and what that has. None if the system does not say.
+    fn below_process(&self, pid: u32) -> Option<Vec<u32>> {
+        let mut all = self.children(pid)?;
+        let mut at = 0;
+        while let Some(child) = all.get(at) {
+            all.extend(self.children(*child).unwrap_or_default());
+            at += 1;
         }
-        Some(total)
+        Some(all)
+    }
+
+    /// The folders of the threads of the process `pid`.
+    fn threads(&self, pid: u32) -> std::io::Result<impl Iterator<Item = PathBuf>> {
+        let threads = std::fs::read_dir(self.root.join(format!("proc/{pid}/task")))?;
+        Ok(threads.flatten().map(|thread| thread.path()))
     }
 
     fn children(&self, pid: u32) -> Option<Vec<u32>> {
-        let threads = std::fs::read_dir(self.root.join(format!("proc/{pid}/task"))).ok()?;
         let mut children = Vec::new();
-        for thread in threads.flatten() {
-            let text = match std::fs::read_to_string(thread.path().join("children")) {
+        for thread in self.threads(pid).ok()? {
+            let text = match std::fs::read_to_string(thread.join("children")) {
                 Ok(text) => text,
                 // A thread that has ended meanwhile.
-                Err(_) if !thread.path().exists() => continue,
+                Err(_) if !thread.exists() => continue,
                 Err(_) => return None,
             };
             children.extend(text.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
@@ -75,12 +101,19 @@ impl Machine {
         Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
     }
 
-    /// Whether the process `pid` is stopped (Ctrl-Z, a debugger).
-    pub(crate) fn is_stopped(&self, pid: u32) -> bool {
-        let stat = std::fs::read_to_string(self.root.join(format!("proc/{pid}/stat"))).unwrap_or_default();
-        // The name of the program, in parentheses, may have anything in it.
-        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
+    /// Whether the process `pid` is stopped (Ctrl-Z, a debugger), and with it all that it runs: what it has started is in groups of
+    /// processes of its own and may go on.
+    pub(crate) fn is_at_rest(&self, pid: u32) -> bool {
+        let stopped = state(&self.root.join(format!("proc/{pid}"))).is_some_and(|state| matches!(state, 'T' | 't'));
+        stopped && !self.works_below(pid)
     }
+}
+
+/// The state of the process or thread whose folder in `/proc` this is, by its letter.
+fn state(folder: &Path) -> Option<char> {
+    let stat = std::fs::read_to_string(folder.join("stat")).ok()?;
+    // The name of the program, in parentheses, may have anything in it.
+    stat.rsplit_once(") ")?.1.chars().next()
 }
 
 /// What the limit of the group at `folder` leaves; none if it has no limit. Pages of files are not counted as used, because the
@@ -156,18 +189,36 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::disallowed_types, reason = "a child whose memory is looked at")]
-    fn the_memory_of_children_is_counted() {
+    #[expect(clippy::disallowed_types, reason = "processes whose memory and state are looked at")]
+    fn the_memory_and_the_state_of_children_are_known() {
         let here = Machine::below(Path::new("/"));
-        let before = here.of_children(std::process::id()).unwrap();
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        assert!(here.of_children(std::process::id()).unwrap() > before);
-        assert!(!here.is_stopped(child.id()));
-        let pid = rustix::process::Pid::from_child(&child);
-        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
-        while !here.is_stopped(child.id()) {
+        // One that starts another, which computes until it is killed.
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "sh -c 'while :; do :; done' & echo $!; wait"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.as_mut().unwrap()), &mut line).unwrap();
+        let below: i32 = line.trim().parse().unwrap();
+        let signal = |pid: i32, signal| {
+            rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).unwrap();
+        };
+        let pid = child.id();
+        assert!(here.of_children(pid).unwrap() > 0);
+        assert!(!here.is_at_rest(pid), "it is not stopped");
+        let stopped = |pid: u32| state(Path::new(&format!("/proc/{pid}"))) == Some('T');
+        signal(pid.cast_signed(), rustix::process::Signal::STOP);
+        while !stopped(pid) {
             std::thread::yield_now();
         }
+        assert!(!here.is_at_rest(pid), "what it has started goes on");
+        signal(below, rustix::process::Signal::STOP);
+        while !stopped(below.cast_unsigned()) {
+            std::thread::yield_now();
+        }
+        assert!(here.is_at_rest(pid));
+        signal(below, rustix::process::Signal::KILL);
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::memory::Machine;
-use crate::sys::folder::Folder;
+use super::others::Other;
+use crate::sys::folder::{Entry, Folder};
 use crate::sys::session::{self, Session};
 
 /// The version of the files; it is the first word in them, and part of all names.
@@ -96,17 +96,20 @@ impl Table {
     fn open_in(folder: Folder) -> io::Result<Table> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let lock = folder.open_to_change(LOCK)?;
-        let name = format!("{VERSION}.{}.{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino());
+        // Processes of two containers may have the same number.
+        let name = format!("{VERSION}.{namespace}.{}.{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         take(&lock)?;
-        // One of this name is that of a process that had this number and was killed, or of one in another container.
+        // One of this name is that of a process that had this number and was killed.
         let own = folder.create(&name).or_else(|_| {
             let old = folder.open_to_change(&name)?;
             old.try_lock()?;
             Ok::<File, io::Error>(old)
         });
         let own = own.and_then(|own| own.try_lock().map(|()| own).map_err(io::Error::from));
+        // What the killed one had running is not ours.
+        let own = own.and_then(|own| own.set_len(0).map(|()| own));
         let _ = lock.unlock();
-        let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino());
         Ok(Table { own: own?, folder, lock, name, namespace })
     }
 
@@ -114,6 +117,11 @@ impl Table {
     pub(super) fn lock(&self) -> io::Result<Locked<'_>> {
         take(&self.lock)?;
         Ok(Locked(self))
+    }
+
+    /// What all other processes have running, by what they say.
+    pub(super) fn others(&self) -> io::Result<Vec<Other>> {
+        Ok(self.lock()?.others())
     }
 }
 
@@ -124,32 +132,24 @@ impl Drop for Table {
 }
 
 impl Locked<'_> {
-    /// What all other processes have running, without those that are stopped.
-    pub(super) fn others(&self, machine: &Machine) -> Share {
-        let mut sum = Share::default();
+    /// The same, while the lock is held. Files of processes that have ended are removed.
+    pub(super) fn others(&self) -> Vec<Other> {
         let prefix = format!("{VERSION}.");
-        for entry in self.0.folder.entries() {
-            let Some(name) =
-                entry.name.to_str().filter(|name| name.starts_with(&prefix) && *name != LOCK && **name != self.0.name)
-            else {
-                continue;
-            };
-            let Ok(mut file) = self.0.folder.open(name) else { continue };
+        let is_other = |name: &str| name.starts_with(&prefix) && name != LOCK && name != self.0.name;
+        let read = |entry: Entry| {
+            let name = entry.name.to_str().filter(|name| is_other(name))?;
+            let mut file = self.0.folder.open(name).ok()?;
             if file.try_lock_shared().is_ok() {
                 let _ = self.0.folder.remove(&entry.name);
-                continue;
+                return None;
             }
             let mut text = String::new();
-            let _ = file.read_to_string(&mut text);
-            let Some((pid, namespace, share)) = parse(&text) else { continue };
-            let seen = namespace == self.0.namespace && namespace != 0;
-            if seen && machine.is_stopped(pid) {
-                continue;
-            }
-            let has = if seen && share.memory > 0 { machine.of_children(pid).unwrap_or(0) } else { 0 };
-            sum.add(Share { to_come: share.memory.saturating_sub(has), ..share });
-        }
-        sum
+            file.read_to_string(&mut text).ok()?;
+            let (pid, namespace, share) = parse(&text)?;
+            // The numbers of processes in another container mean others here.
+            Some(Other { pid: Some(pid).filter(|_| namespace == self.0.namespace && namespace != 0), share })
+        };
+        self.0.folder.entries().into_iter().filter_map(read).collect()
     }
 
     /// Says what this process has running.
@@ -198,8 +198,8 @@ fn parse(text: &str) -> Option<(u32, u64, Share)> {
 mod tests {
     use super::*;
 
-    fn nowhere() -> Machine {
-        Machine::below(Path::new("/nowhere"))
+    fn seen(table: &Table) -> Share {
+        super::super::others::Processes::default().sum(&table.others().unwrap())
     }
 
     fn share(jobs: usize, memory: u64) -> Share {
@@ -214,22 +214,44 @@ mod tests {
         let (first, second, third) = (table(), table(), table());
         second.lock().unwrap().set_own(&share(2, 700)).unwrap();
         third.lock().unwrap().set_own(&Share { alone: true, ..share(1, 50) }).unwrap();
-        let seen = first.lock().unwrap().others(&nowhere());
-        assert_eq!((seen.jobs, seen.threads, seen.memory, seen.to_come, seen.alone), (3, 3, 750, 750, true));
-        assert_eq!(second.lock().unwrap().others(&nowhere()).jobs, 1);
+        let all = seen(&first);
+        assert_eq!((all.jobs, all.threads, all.memory, all.to_come, all.alone), (3, 3, 750, 750, true));
+        assert_eq!(seen(&second).jobs, 1);
         // Killed: the file stays, and its lock is gone.
         let left = dir.path().join("offld").join(&third.name);
         third.own.unlock().unwrap();
         std::mem::forget(third);
-        let seen = first.lock().unwrap().others(&nowhere());
-        assert_eq!((seen.jobs, seen.alone), (2, false));
+        let all = seen(&first);
+        assert_eq!((all.jobs, all.alone), (2, false));
         assert!(!left.exists());
         second.lock().unwrap().set_own(&Share::default()).unwrap();
-        assert_eq!(first.lock().unwrap().others(&nowhere()), Share::default());
+        assert_eq!(seen(&first), Share::default());
         drop((first, second));
         let names: Vec<_> =
             std::fs::read_dir(dir.path().join("offld")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, [LOCK]);
+    }
+
+    /// A process that was killed leaves its file; a later one may have its number.
+    #[test]
+    fn what_a_killed_process_had_running_is_not_that_of_the_next_with_its_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = || Folder::private(dir.path(), "offld").unwrap();
+        let first = Table::open_in(folder()).unwrap();
+        // The names are counted up.
+        let (start, count) = first.name.rsplit_once('.').unwrap();
+        let coming: Vec<String> = (1..100).map(|more| format!("{start}.{}", count.parse::<u64>().unwrap() + more)).collect();
+        for name in &coming {
+            std::fs::write(
+                dir.path().join("offld").join(name),
+                format!("1 {} {} 5 5 500 1\n", std::process::id(), first.namespace),
+            )
+            .unwrap();
+        }
+        let next = Table::open_in(folder()).unwrap();
+        assert!(coming.contains(&next.name), "{}", next.name);
+        assert_eq!(std::fs::read(dir.path().join("offld").join(&next.name)).unwrap(), b"");
+        assert_eq!(seen(&first), Share::default());
     }
 
     #[test]

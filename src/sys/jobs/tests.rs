@@ -29,7 +29,7 @@ impl JobSlots {
 }
 
 fn demand(threads: usize, memory: u64) -> Demand {
-    Demand { threads, memory, reserved: 0, alone: false }
+    Demand { threads, ..Demand::one_thread(memory) }
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn what_is_to_begin_before_it_finds_its_memory() {
 #[test]
 fn a_link_that_must_be_alone_waits_and_keeps_others_out() {
     let slots = slots(8, MemoryLimit::Off);
-    let alone = Demand { threads: 1, memory: 0, reserved: 0, alone: true };
+    let alone = Demand { alone: true, ..Demand::one_thread(0) };
     let other = slots.one_more(&demand(1, 0)).unwrap();
     assert_eq!(slots.one_more(&alone).unwrap_err(), Refusal::Alone);
     slots.state().wait_alone = 1;
@@ -97,6 +97,32 @@ fn a_link_that_must_be_alone_waits_and_keeps_others_out() {
     assert_eq!(slots.one_more(&demand(1, 0)).unwrap_err(), Refusal::Alone);
     drop(runs);
     assert!(slots.one_more(&demand(1, 0)).is_ok());
+}
+
+#[test]
+fn no_more_threads_than_there_is_memory_for() {
+    let with = |limit| {
+        let slots = slots(8, MemoryLimit::Bytes(limit));
+        let first = slots.one_more(&demand(1, 10)).unwrap();
+        let threads = Demand { threads: 8, enough_for: 2, per_thread: 25, ..Demand::one_thread(50) };
+        let slot = slots.one_more(&threads).unwrap();
+        drop(first);
+        (slot.granted(), slots.state().own.memory)
+    };
+    assert_eq!(with(60), (2, 50));
+    assert_eq!(with(60 + 24), (2, 50));
+    assert_eq!(with(60 + 50), (4, 100));
+    assert_eq!(with(10_000).0, 7, "the eighth has the other link");
+}
+
+#[test]
+fn others_are_looked_at_less_often_the_longer_the_wait_is() {
+    let mut state = State::default();
+    assert_eq!(state.pause(), PAUSE);
+    state.waits_since = Instant::now().checked_sub(Duration::from_millis(800));
+    assert!(state.pause() >= Duration::from_millis(50) && state.pause() < LONGEST_PAUSE, "{:?}", state.pause());
+    state.waits_since = Instant::now().checked_sub(Duration::from_secs(60));
+    assert_eq!(state.pause(), LONGEST_PAUSE);
 }
 
 #[test]
