@@ -5,7 +5,7 @@
 #   --check: fail when a row is beyond its bound (bounds.txt)
 #   --write: the table, the machine and notes.md into FILE, or, of all groups, into benches/RESULTS.md
 # RUNS: how often (default 15); PAIRED_RUNS: the same for rows whose bound is one of milliseconds over the floor (default 60); LARGE_RUNS: the same for what takes seconds (default 5); OFFLD: the binary (default target/release/offld)
-# UNITS, UNIT_RUNS: how many HIP units there are (default 100), and how often their calls are run (default 3)
+# HIP_UNITS, HIP_UNIT_RUNS: how many HIP units there are (default 100), and how often their calls are run (default 3)
 # TMPDIR: where, with 15 GiB of room for all groups; BOUNDS: another bounds.txt
 set -euo pipefail
 from=$PWD benches=$(cd "$(dirname "$0")" && pwd)

@@ -7,7 +7,7 @@
 #[path = "hygiene/source.rs"]
 mod source;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use source::{Source, bare, paths, places, product, room_of, sources};
@@ -191,11 +191,12 @@ fn every_file_says_what_it_is() {
     fail_on("no `//!` on the first line", all.into_iter().filter(silent).map(|source| source.path).collect());
 }
 
-/// The parts of the benchmark are read into one shell: a second function of a name takes the place of the first.
+/// The parts of the benchmark are read into one shell: a second function of a name takes the place of the first, and a setting with two
+/// defaults has that of the part that is read first.
 #[test]
-fn functions_of_the_benchmark_have_names_of_their_own() {
+fn names_of_the_benchmark_mean_one_thing() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/parts");
-    let mut seen = BTreeSet::new();
+    let (mut seen, mut defaults) = (BTreeSet::new(), BTreeMap::new());
     let mut twice = Vec::new();
     for part in std::fs::read_dir(folder).unwrap() {
         let path = part.unwrap().path();
@@ -203,9 +204,16 @@ fn functions_of_the_benchmark_have_names_of_their_own() {
         let names = text.lines().filter_map(|line| line.split_once("() {")).map(|(name, _)| name);
         let names = names.filter(|name| name.chars().all(|char| char.is_ascii_alphanumeric() || char == '_'));
         twice.extend(names.filter(|name| !seen.insert((*name).to_owned())).map(|name| format!("{name} in {}", path.display())));
+        let settings = text.split("${").skip(1).filter_map(|rest| rest.split_once('}')?.0.split_once(":-"));
+        for (name, default) in settings.filter(|(name, _)| name.chars().all(|char| char.is_ascii_uppercase() || char == '_')) {
+            let first = defaults.entry(name.to_owned()).or_insert_with(|| default.to_owned());
+            if first != default {
+                twice.push(format!("{name} in {}: {default}, and {first} elsewhere", path.display()));
+            }
+        }
     }
-    assert!(seen.len() > 20, "{seen:?}");
-    fail_on("functions of this name are in another part already", twice);
+    assert!(seen.len() > 20 && defaults.len() > 5, "{seen:?} {defaults:?}");
+    fail_on("these are in another part already", twice);
 }
 
 fn there(name: &&str) -> bool {

@@ -3,7 +3,7 @@
 # -fgpu-rdc), and what is measured is these calls, one after another. The kernels of a unit take at least 50 ms of code generation for
 # each GPU. There are no device libraries in clang's packages, so there are no calls of any (-nogpulib).
 
-UNITS=${UNITS:-100} UNIT_RUNS=${UNIT_RUNS:-3}
+HIP_UNITS=${HIP_UNITS:-100} HIP_UNIT_RUNS=${HIP_UNIT_RUNS:-3}
 unit_gpus=gfx900,gfx906,gfx90a,gfx942,gfx1030,gfx1100
 
 hip_unit() { # N
@@ -68,7 +68,7 @@ compile_hip() { # N NAME FLAGS
 # A script with the call of the wrapper for each unit: SIDE WRAPPER NAME. What a unit becomes is SIDE.N.
 unit_calls() {
     local n words word
-    for ((n = 0; n < UNITS; n++)); do
+    for ((n = 0; n < HIP_UNITS; n++)); do
         words=''
         while read -r word; do
             case $word in OUT) word=units/$1.$n ;; IN) word=units/$3$n.out ;; esac
@@ -80,7 +80,7 @@ unit_calls() {
 
 unit_outputs_agree() {
     local n
-    for ((n = 0; n < UNITS; n++)); do
+    for ((n = 0; n < HIP_UNITS; n++)); do
         cmp -s "units/theirs.$n" "units/ours.$n" || { echo "unit $n differs"; return; }
     done
 }
@@ -95,28 +95,28 @@ cold_units() {
 group_units() {
     local n
     capture
-    say "compiling $UNITS HIP units for 6 GPUs, each before and after an edit of its host code"
-    for ((n = 0; n <= UNITS; n++)); do hip_unit "$n" > "units/$n.hip"; done
+    say "compiling $HIP_UNITS HIP units for 6 GPUs, each before and after an edit of its host code"
+    for ((n = 0; n <= HIP_UNITS; n++)); do hip_unit "$n" > "units/$n.hip"; done
     {
-        for ((n = 0; n <= UNITS; n++)); do compile_hip "$n" "$n" ''; done
-        for ((n = 0; n < UNITS; n++)); do compile_hip "$n" "edited$n" -DEDITED; done
+        for ((n = 0; n <= HIP_UNITS; n++)); do compile_hip "$n" "$n" ''; done
+        for ((n = 0; n < HIP_UNITS; n++)); do compile_hip "$n" "edited$n" -DEDITED; done
     } | in_parallel
     # Another unit than those that are measured, twice: files that were written a moment ago are not taken for known.
     for n in 1 2; do
         sleep 0.1
-        (UNITS=$((UNITS + 1)) && unit_calls other "OFFLD_CACHE=$work/cache.units.known $ours" '') && tail -n 1 units/other.sh > units/last.sh
+        (HIP_UNITS=$((HIP_UNITS + 1)) && unit_calls other "OFFLD_CACHE=$work/cache.units.known $ours" '') && tail -n 1 units/other.sh > units/last.sh
         sh units/last.sh || fail 'a unit cannot be linked'
     done
 
     unit_calls theirs "$theirs" '' && unit_calls ours "$ours" ''
-    row units-cold "$UNITS HIP units for 6 GPUs, cold" theirs='sh units/theirs.sh' ours='sh units/ours.sh' before=cold_units after=unit_outputs_agree \
-        runs="$UNIT_RUNS"
+    row units-cold "$HIP_UNITS HIP units for 6 GPUs, cold" theirs='sh units/theirs.sh' ours='sh units/ours.sh' before=cold_units after=unit_outputs_agree \
+        runs="$HIP_UNIT_RUNS"
     cp units/ours.sh units/off.sh
-    row units-miss "$UNITS HIP units for 6 GPUs, cold, beside the same without a cache" theirs="env OFFLD_CACHE=off sh units/off.sh" \
-        ours='sh units/ours.sh' before=cold_units runs="$UNIT_RUNS" paired=1
+    row units-miss "$HIP_UNITS HIP units for 6 GPUs, cold, beside the same without a cache" theirs="env OFFLD_CACHE=off sh units/off.sh" \
+        ours='sh units/ours.sh' before=cold_units runs="$HIP_UNIT_RUNS" paired=1
     sleep 0.1
     sh units/ours.sh || fail 'the units cannot be linked'
     unit_calls theirs "$theirs" edited && unit_calls ours "$ours" edited
-    row units-host "$UNITS HIP units for 6 GPUs, the host code of each edited" theirs='sh units/theirs.sh' ours='sh units/ours.sh' \
-        after=unit_outputs_agree runs="$UNIT_RUNS"
+    row units-host "$HIP_UNITS HIP units for 6 GPUs, the host code of each edited" theirs='sh units/theirs.sh' ours='sh units/ours.sh' \
+        after=unit_outputs_agree runs="$HIP_UNIT_RUNS"
 }
