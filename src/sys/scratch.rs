@@ -2,6 +2,8 @@
 //! is dropped on each; with `--save-temps`, the files go to the current folder instead and are kept.
 
 use std::collections::HashSet;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -53,7 +55,9 @@ impl Scratch {
             return Ok(if name.starts_with('-') { Path::new(".").join(name) } else { name.into() });
         }
         if state.folder.is_none() {
-            let made = tempfile::Builder::new().prefix("offld-").tempdir_in(&self.parent);
+            // Device code is nobody else's business, whatever the umask.
+            let private = Permissions::from_mode(0o700);
+            let made = tempfile::Builder::new().prefix("offld-").permissions(private).tempdir_in(&self.parent);
             state.folder =
                 Some(made.with_context(|| format!("cannot make a temporary folder in {}", shown_temp_folder(&self.parent)))?);
         }
@@ -108,6 +112,15 @@ pub(crate) fn safe_name(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_folder_is_closed_to_other_users() {
+        let parent = tempfile::tempdir().unwrap();
+        let scratch = Scratch::new(parent.path().to_owned(), false);
+        let file = scratch.path("image", "o").unwrap();
+        let mode = std::fs::metadata(file.parent().unwrap()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+    }
 
     #[test]
     fn f30_names_cannot_leave_the_folder() {
