@@ -34,6 +34,23 @@ __attribute__((global)) void kernel_$n(float *data, int n) { data[$n] = shared_$
 EOF
 }
 
+# Kernels that call functions of the device library, each in a loop.
+math_unit() { # N
+    local n=$1 k
+    hip_unit "$n" | sed '/^__global__/,$d'
+    echo 'extern "C" __device__ float __ocml_sin_f32(float), __ocml_pow_f32(float, float), __ocml_tgamma_f32(float);'
+    echo 'extern "C" __device__ double __ocml_exp_f64(double), __ocml_erf_f64(double), __ocml_log_f64(double);'
+    for k in 0 1 2; do cat <<EOF
+__global__ void math_${n}_$k(float *x, double *y, int count) {
+  for (int i = 0; i < count; ++i) {
+    x[i] = __ocml_sin_f32(x[i] * $n.${k}5f) + __ocml_pow_f32(x[i], $k.5f) - __ocml_tgamma_f32(x[i]);
+    y[i] = __ocml_exp_f64(y[i] / ($n + 1)) * __ocml_erf_f64(y[i]) + __ocml_log_f64(y[i] + $k);
+  }
+}
+EOF
+    done
+}
+
 # The bitcode of a program: NAME FLAGS FILE….
 bitcode() {
     local name=$1 flags=$2 file
@@ -51,9 +68,10 @@ bitcode() {
 measure() {
     local name=$1 parts folder
     shift
+    [ $# -gt 0 ] || { echo "lto-corpus: nothing was compiled for '$name'" >&2; exit 1; }
     for parts in 1 2 4 8; do
         for folder; do
-            "$bin/ld.lld" -shared -plugin-opt=mcpu=gfx90a --unresolved-symbols=ignore-all "--lto-partitions=$parts" "$folder"/*.bc -o image || exit
+            "$bin/ld.lld" -w -shared -plugin-opt=mcpu=gfx90a --unresolved-symbols=ignore-all "--lto-partitions=$parts" "$folder"/*.bc -o image || exit
             "$bin/llvm-size" -A image | awk '$1 == ".text" { print "text", $2 }'
             "$bin/llvm-readelf" --notes image
             echo "bytes $(stat -c %s image)"
@@ -81,18 +99,30 @@ echo '| program | kernels | parts | image | code | VGPRs, all kernels (most of o
 echo '|---|--:|--:|--:|--:|--:|--:|--:|--:|'
 for n in 0 1 2 3 4 5 6 7; do lto_unit "$n" 2 > "openmp-$n.cpp"; done
 bitcode openmp '-fopenmp --offload-arch=gfx90a -nogpulib -foffload-lto=full' openmp-?.cpp
-measure openmp
+measure 'OpenMP, loops' openmp
 for n in 0 1 2 3; do gpu_unit "$n" 2 > "templates-$n.cpp"; done
 bitcode openmp-templates '-fopenmp --offload-arch=gfx90a -nogpulib -foffload-lto=full' templates-?.cpp
-measure openmp-templates
+measure 'OpenMP, templates' openmp-templates
 hip='-x hip -nogpuinc -nogpulib --offload-new-driver -fgpu-rdc --offload-arch=gfx90a'
 for n in 0 1 2 3 4 5 6 7; do hip_unit "$n" > "hip-$n.hip"; done
 bitcode hip "$hip" hip-?.hip
-measure hip
+measure HIP hip
 for n in 0 1 2 3 4 5 6 7; do { hip_unit "$n" | sed '/^__global__/,$d'; shared_unit "$n"; } > "shared-$n.hip"; done
 bitcode hip-shared "$hip" shared-?.hip
-measure hip-shared
+measure 'HIP, kernels that share functions which are not inlined' hip-shared
 bitcode many "-fopenmp --offload-arch=gfx90a -nogpulib -foffload-lto=full -I$benches/../examples/many" "$benches"/../examples/many/*.cpp "$benches"/../examples/many/*/*.cpp
-measure 'examples/many' many
+measure examples/many many
 programs programs '-fopenmp --offload-arch=gfx90a -nogpulib -foffload-lto=full'
 measure "tests/programs, $(find programs -mindepth 1 -type d | wc -l) programs" programs/*
+
+# Units that call AMD's device library: LLVM 19 has it, and generates the code as well.
+device_library=$(dpkg -L rocm-device-libs 2>/dev/null | sed -n 's,/ockl.bc$,,p')
+if [ -n "$device_library" ] && [ -x /usr/lib/llvm-19/bin/ld.lld ]; then
+    bin=/usr/lib/llvm-19/bin
+    packager=$bin/clang-offload-packager
+    for n in 0 1 2 3 4 5 6 7; do math_unit "$n" > "math-$n.hip"; done
+    bitcode hip-math "-x hip -nogpuinc --rocm-device-lib-path=$device_library --offload-new-driver -fgpu-rdc --offload-arch=gfx90a" math-?.hip
+    measure "HIP with AMD's device library, LLVM 19" hip-math
+else
+    echo 'lto-corpus: without LLVM 19 and rocm-device-libs there is no row of HIP with the device library' >&2
+fi
