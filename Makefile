@@ -98,6 +98,7 @@ lint: $(SETUP)
 	$(CARGO) clippy --no-default-features --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --no-default-features
 	@scripts/msrv.sh
+	@scripts/notice.sh --check
 	@if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh benches/*.sh .ci/run; \
 	elif [ "$(REQUIRE_TOOLS)" = 1 ]; then echo 'lint: no shellcheck' >&2; exit 1; \
 	else echo 'lint: no shellcheck, scripts not looked at' >&2; fi
