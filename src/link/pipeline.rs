@@ -318,6 +318,6 @@ fn linked_images(
 }
 
 // They start `offld-llvm` by its place, which a build without it does not have.
-#[cfg(feature = "llvm")]
+#[cfg(feature = "with-llvm")]
 #[cfg(test)]
 mod tests;

@@ -90,13 +90,13 @@ fn nobody_waits_without_an_end() {
 }
 
 /// A program that answers every request but the one for its build with the request itself.
-#[cfg(feature = "llvm")]
+#[cfg(feature = "with-llvm")]
 struct Echo {
     asked: VecDeque<Vec<u8>>,
     all: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
-#[cfg(feature = "llvm")]
+#[cfg(feature = "with-llvm")]
 impl Service for Echo {
     fn send(&mut self, request: &[u8]) -> std::result::Result<(), crate::sys::service::ServiceFailure> {
         self.asked.push_back(request.to_vec());
@@ -112,10 +112,10 @@ impl Service for Echo {
 }
 
 /// A runner that starts nothing but an [`Echo`].
-#[cfg(feature = "llvm")]
+#[cfg(feature = "with-llvm")]
 struct Echoes(Arc<Mutex<Vec<Vec<u8>>>>);
 
-#[cfg(feature = "llvm")]
+#[cfg(feature = "with-llvm")]
 impl run::Run for Echoes {
     fn run(&self, _cmd: &Cmd) -> Result<crate::sys::trace::Usage> {
         bail!("nothing is run here")
@@ -130,7 +130,7 @@ impl run::Run for Echoes {
     }
 }
 
-#[cfg(feature = "llvm")]
+#[cfg(feature = "with-llvm")]
 #[test]
 fn each_request_gets_its_own_answer_whatever_was_asked_early() {
     let all = Arc::new(Mutex::new(Vec::new()));

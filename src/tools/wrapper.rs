@@ -9,7 +9,7 @@ mod source;
 mod text;
 
 #[cfg(test)]
-#[cfg(feature = "llvm")]
+#[cfg(feature = "with-llvm")]
 mod tests;
 
 use std::path::{Path, PathBuf};
