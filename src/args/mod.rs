@@ -3,6 +3,7 @@
 //! settings for offld. Nothing here opens an input, searches for a library or runs a program.
 
 pub(crate) mod cl;
+pub(crate) mod launching;
 pub mod link_exe;
 mod parse;
 pub mod request;

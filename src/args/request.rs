@@ -6,23 +6,12 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
+pub use super::launching::Launching;
 use super::state::{State, Walk};
-pub use super::values::{Defsym, LateImages, LtoPartitions, MemoryLimit};
+pub use super::values::{Defsym, Jobs, LateImages, LtoPartitions, MemoryLimit};
 use super::values::{granularity, jobs, late_images, lto_partitions, memory_limit, pair, sycl_release, text};
 use super::{Arg, ArgKind, Dialect, Id, Ledger, Role, TargetArg};
 use crate::error::Error;
-
-/// How many device links run at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Jobs {
-    /// As many as there are cores.
-    #[default]
-    Auto,
-    /// `--wrapper-jobs=N`.
-    N(usize),
-    /// `--wrapper-jobs=jobserver`: as many as make's jobserver, found through the environment, allows.
-    Jobserver,
-}
 
 /// An argument for LLVM. Both kinds reach the LTO of the device link, in the order in which they were given.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -157,6 +146,8 @@ pub struct LinkRequest {
     pub late_images: Option<LateImages>,
     /// `--wrapper-lto-partitions`, the last one; none if it is not given.
     pub lto_partitions: Option<LtoPartitions>,
+    /// How a launcher runs device links.
+    pub launching: Launching,
     /// `--wrapper-cache`, the last one: a folder, or a word that turns the cache off or on.
     pub cache: Option<OsString>,
     /// `--override-image`: kind and file.
@@ -310,6 +301,7 @@ impl LinkRequest {
             Id::Jobs => self.jobs = jobs(value)?,
             Id::Memory => self.memory = Some(memory_limit("--wrapper-memory", value)?),
             Id::LateImages => self.late_images = Some(late_images("--wrapper-late-images", value)?),
+            Id::Launcher | Id::LauncherWait | Id::RemoteJobs => self.launching.set(id, value)?,
             Id::LinkerPath => self.linker_path = path(),
             Id::LtoPartitions => self.lto_partitions = Some(lto_partitions("--wrapper-lto-partitions", value)?),
             Id::Mllvm => self.llvm_options.push(LlvmOption::Mllvm(value.to_owned())),

@@ -152,6 +152,8 @@ pub enum Id {
     // Options that only offld has.
     Cache,
     LateImages,
+    Launcher,
+    LauncherWait,
     LtoPartitions,
     Memory,
     NoOffldNote,
@@ -159,6 +161,7 @@ pub enum Id {
     OffldClang,
     OffldLinker,
     OffldSyclRegistration,
+    RemoteJobs,
     Reproduce,
     Why,
     // Options of host linkers that offld reads.
@@ -293,8 +296,11 @@ const OWN: &[OptionRow] = &[
     own("wrapper-cache", Two, Equals, Id::Cache, "The folder of the cache of device links, or off (OFFLD_CACHE)"),
     own("wrapper-jobs", Two, Equals, Id::Jobs, "How many device links run at once: a number, or jobserver"),
     own("wrapper-late-images", Two, Equals, Id::LateImages, "Put images into the program after its host link: auto, on or off (OFFLD_LATE_IMAGES)"),
+    own("wrapper-launcher", Two, Equals, Id::Launcher, "Run device links by this command, on other machines: 'srun -n1 -c{threads} --mem={mem}M' (OFFLD_LAUNCHER)"),
+    own("wrapper-launcher-wait", Two, Equals, Id::LauncherWait, "How many seconds a job may wait in the launcher's queue (OFFLD_LAUNCHER_WAIT)"),
     own("wrapper-lto-partitions", Two, Equals, Id::LtoPartitions, "Generate code for AMD's GPUs in so many parts at once: auto or a number (OFFLD_LTO_PARTITIONS)"),
     own("wrapper-memory", Two, Equals, Id::Memory, "How much memory all device links may take: a size, auto for what is free, or off (OFFLD_MEMORY)"),
+    own("wrapper-remote-jobs", Two, Equals, Id::RemoteJobs, "How many jobs the launcher runs at once (OFFLD_REMOTE_JOBS)"),
     own("wrapper-time-trace", Two, Equals, Id::TimeTrace, "Write a time trace in Chrome's format"),
     own("wrapper-time-trace-granularity", Two, Equals, Id::TimeTraceGranularity, "The shortest span the trace shows, in microseconds"),
     own("wrapper-verbose", Two, Flag, Id::Verbose, "Print the commands before running them"),

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 use super::Arg;
-use super::request::Jobs;
 use super::size::parse_size;
 
 /// A value as text. Invalid UTF-8 is replaced, which is harmless as such values are only compared with ASCII text or parsed.
@@ -15,6 +14,18 @@ pub(super) fn text(value: &OsStr) -> String {
 }
 
 /// How many device links run at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Jobs {
+    /// As many as there are cores.
+    #[default]
+    Auto,
+    /// `--wrapper-jobs=N`.
+    N(usize),
+    /// `--wrapper-jobs=jobserver`: as many as make's jobserver, found through the environment, allows.
+    Jobserver,
+}
+
+/// The value of `--wrapper-jobs`.
 pub(super) fn jobs(value: &OsStr) -> Result<Jobs> {
     let given = text(value);
     if given.eq_ignore_ascii_case("jobserver") {

@@ -23,6 +23,7 @@ use crate::link::register::{self, RegisterContext};
 use crate::link::scan::{self, DeviceImage, HostFacts};
 use crate::link::select::DeviceJob;
 use crate::registration::sycl;
+use crate::sys::launcher::Launcher;
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::Shell;
 use crate::sys::trace::span;
@@ -35,6 +36,8 @@ use line_inputs::{input_specs, out_base, out_name, search};
 /// `ld.lld`. `embedded`: the process is not ours (see [`SessionOptions`]).
 pub(crate) fn run(ledger: &Ledger, shell: &Arc<Shell>, ld_first: bool, embedded: bool) -> Result<()> {
     let request = LinkRequest::new(ledger)?;
+    // What is only shown is the same on every machine.
+    let launcher = if request.dry_run { None } else { Launcher::new(&request.launching, request.verbose)? };
     let options = SessionOptions {
         dry_run: request.dry_run,
         verbose: request.verbose,
@@ -42,8 +45,9 @@ pub(crate) fn run(ledger: &Ledger, shell: &Arc<Shell>, ld_first: bool, embedded:
         time_trace: request.time_trace.clone(),
         time_trace_granularity: request.time_trace_granularity,
         embedded,
+        temp_folder: launcher.as_ref().map(|_| Launcher::temp_folder(out_name(&request))),
     };
-    let session = Session::new(Arc::clone(shell), options);
+    let session = Session { launcher, ..Session::new(Arc::clone(shell), options) };
     let whole = session.trace.span(span::WHOLE, 0);
     let result = link(ledger, &request, &session, ld_first);
     drop(whole);

@@ -5,6 +5,7 @@
 
 mod captured;
 mod dry;
+mod launched;
 mod memory;
 mod probe;
 mod report;
@@ -21,11 +22,13 @@ use anyhow::{Context, Result, bail};
 
 pub(crate) use captured::Said;
 pub(crate) use dry::Dry;
+pub(in crate::sys) use launched::{Guardian, LauncherProcess, start as start_launcher};
 pub(crate) use memory::OutOfMemory;
+pub(in crate::sys) use memory::ended_for_it as ended_for_memory;
 pub(crate) use probe::Probe;
-pub(super) use report::how_it_ended;
+use report::cannot_start;
 pub(crate) use report::no_answer;
-use report::{cannot_start, failure_report};
+pub(in crate::sys) use report::{failure_report, how_it_ended};
 
 use crate::args::response::{self, Style};
 use crate::sys::scratch::Scratch;
@@ -226,7 +229,7 @@ impl Real {
         self.signals.check()?;
         let (status, usage) = status.with_context(|| format!("cannot wait for `{}`", cmd.program.display()))?;
         if !status.success() {
-            let failed = failure_report(cmd, status);
+            let failed = failure_report(cmd, status, None);
             let said = captured.as_deref().map_or(&[][..], |captured| &captured.stderr);
             let kernel_killed = killed_before.is_some_and(|before| memory::killed_by_kernel() > before);
             return Err(match memory::ended_for_it(status, said, kernel_killed) {

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::sys::launcher::Launcher;
 use crate::sys::run::{Dry, Real, Run};
 use crate::sys::scratch::Scratch;
 use crate::sys::shell::Shell;
@@ -43,6 +44,14 @@ pub(crate) const OFFLD_CACHE_LOG: &str = "OFFLD_CACHE_LOG";
 pub(crate) const OFFLD_MEMORY: &str = "OFFLD_MEMORY";
 /// The folder that the system's files about memory are read below, instead of `/`.
 pub(crate) const OFFLD_MEMORY_ROOT: &str = "OFFLD_MEMORY_ROOT";
+/// A command that runs device links on other machines.
+pub(crate) const OFFLD_LAUNCHER: &str = "OFFLD_LAUNCHER";
+/// How long a job may wait in its queue, in seconds.
+pub(crate) const OFFLD_LAUNCHER_WAIT: &str = "OFFLD_LAUNCHER_WAIT";
+/// How many jobs it runs at once.
+pub(crate) const OFFLD_REMOTE_JOBS: &str = "OFFLD_REMOTE_JOBS";
+/// The folder for the temporary files of a link that uses it, which all machines see.
+pub(crate) const OFFLD_SHARED_TMP: &str = "OFFLD_SHARED_TMP";
 /// Set by offld for what it starts: a link within a device link must not wait for that one.
 pub(crate) const OFFLD_WITHIN: &str = "OFFLD_WITHIN";
 /// The folder of the user's session (XDG base directories).
@@ -118,6 +127,8 @@ pub struct Session {
     pub signals: Arc<Signals>,
     /// The time trace, which records nothing unless one was requested.
     pub trace: Trace,
+    /// What runs device links on other machines, if anything does.
+    pub(crate) launcher: Option<Launcher>,
 }
 
 impl std::fmt::Debug for Session {
@@ -142,12 +153,14 @@ pub struct SessionOptions {
     /// The process belongs to somebody else, who uses this crate as a library: it gets no signal handlers, and is not replaced by
     /// another program.
     pub embedded: bool,
+    /// The folder for temporary files, where it is not the system's.
+    pub temp_folder: Option<PathBuf>,
 }
 
 impl Session {
     /// A session for this process.
     pub fn new(shell: Arc<Shell>, options: SessionOptions) -> Self {
-        let scratch = Arc::new(Scratch::new(temp_folder(), options.save_temps));
+        let scratch = Arc::new(Scratch::new(options.temp_folder.unwrap_or_else(temp_folder), options.save_temps));
         let signals = Arc::new(Signals::default());
         if options.embedded {
             signals.leave_alone();
@@ -159,7 +172,7 @@ impl Session {
             Box::new(Real { shell, verbose: options.verbose, embedded: options.embedded, scratch, signals })
         };
         let trace = Trace::new(options.time_trace, options.time_trace_granularity, shell.name());
-        Session { shell, runner, scratch, signals, trace }
+        Session { shell, runner, scratch, signals, trace, launcher: None }
     }
 
     /// After commands have been shown: that the files which they name are gone, where they are.
@@ -185,6 +198,7 @@ pub(crate) fn temp_folder() -> PathBuf {
 /// The folder for temporary files in a message: with the variable that names it, if one does.
 pub(crate) fn shown_temp_folder(folder: &Path) -> String {
     let is_it = |name: &&&str| Session::env(name).is_some_and(|value| Path::new(&value) == folder);
-    let named = TEMP.iter().find(is_it).map(|name| format!(", which {name} names")).unwrap_or_default();
+    let named =
+        [OFFLD_SHARED_TMP].iter().chain(&TEMP).find(is_it).map(|name| format!(", which {name} names")).unwrap_or_default();
     format!("`{}`{named}", folder.display())
 }

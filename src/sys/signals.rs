@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, PipeReader};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -221,19 +221,28 @@ impl<'s> Relay<'s> {
         while !self.is_ready(fd) {}
     }
 
-    /// Waits until the child has ended; it stays a zombie, whose number no other process can get.
+    /// What can be read once the child has ended. Linux has these since 5.3, and some sandboxes refuse them.
+    pub(crate) fn descriptor(&self) -> Option<OwnedFd> {
+        pidfd_open(self.child?, PidfdFlags::empty()).ok()
+    }
+
+    /// Whether the child has ended; it stays a zombie, whose number no other process can get.
+    pub(crate) fn child_has_ended(&self) -> bool {
+        let Some(pid) = self.child else { return true };
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        !matches!(waitid(WaitId::Pid(pid), options), Ok(None) | Err(rustix::io::Errno::INTR))
+    }
+
+    /// Waits until the child has ended.
     fn until_exit(&mut self) {
-        let Some(pid) = self.child else { return };
-        // Linux has these since 5.3, and some sandboxes refuse them.
-        let descriptor = pidfd_open(pid, PidfdFlags::empty()).ok();
+        let descriptor = self.descriptor();
         loop {
             self.pass_on();
             let Some(descriptor) = &descriptor else {
-                let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-                match waitid(WaitId::Pid(pid), options) {
-                    Ok(None) | Err(rustix::io::Errno::INTR) => self.wait(&mut Vec::new(), Some(PAUSE)),
-                    Ok(Some(_)) | Err(_) => return,
+                if self.child_has_ended() {
+                    return;
                 }
+                self.wait(&mut Vec::new(), Some(PAUSE));
                 continue;
             };
             if self.is_ready(descriptor.as_fd()) {

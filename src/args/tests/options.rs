@@ -79,6 +79,10 @@ const CASES: &[(&str, Check)] = &[
     ("--wrapper-late-images=auto", |r| r.late_images == Some(LateImages::Auto)),
     ("--wrapper-late-images=on", |r| r.late_images == Some(LateImages::On)),
     ("--wrapper-late-images=on --wrapper-late-images=off", |r| r.late_images == Some(LateImages::Off)),
+    ("--wrapper-launcher=srun --wrapper-launcher=", |r| r.launching.launcher.as_deref() == Some(OsStr::new(""))),
+    ("--wrapper-launcher=srun", |r| r.launching.launcher.as_deref() == Some(OsStr::new("srun"))),
+    ("--wrapper-launcher-wait=5", |r| r.launching.wait == Some(5)),
+    ("--wrapper-remote-jobs=4 --wrapper-remote-jobs=8", |r| r.launching.jobs == Some(8)),
     ("--wrapper-lto-partitions=auto", |r| r.lto_partitions == Some(LtoPartitions::Auto)),
     ("--wrapper-lto-partitions=auto --wrapper-lto-partitions=4", |r| r.lto_partitions == Some(LtoPartitions::N(4))),
     ("--wrapper-time-trace=t --wrapper-time-trace-granularity=10", |r| {

@@ -125,6 +125,7 @@ fn ended(at: usize, fault: Fault) -> (Result<()>, Vec<String>, usize) {
         scratch: Arc::new(Scratch::new(temps.clone(), false)),
         signals: Arc::new(Signals::default()),
         trace: Trace::new(None, 0, "offld"),
+        launcher: None,
     };
     let result = link(&ledger, &request, &session, false);
     drop(session);

@@ -46,7 +46,7 @@ pub(super) fn killed_by_kernel() -> u64 {
 /// How a program has ended, if that was for want of memory. `said`: its stderr as far as it is known. `kernel_killed`: while it ran,
 /// the kernel has killed a process of its control group for want of memory. That may have been any other process, so it counts only
 /// for an end that a killed process can have led to.
-pub(super) fn ended_for_it(status: ExitStatus, said: &[u8], kernel_killed: bool) -> Option<&'static str> {
+pub(in crate::sys) fn ended_for_it(status: ExitStatus, said: &[u8], kernel_killed: bool) -> Option<&'static str> {
     use std::os::unix::process::ExitStatusExt;
     const TAIL: usize = 64 << 10;
     let killed = status.signal() == Some(rustix::process::Signal::KILL.as_raw()) || status.code() == Some(KILLED_BELOW_A_SHELL);

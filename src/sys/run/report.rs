@@ -32,11 +32,12 @@ pub(super) fn cannot_start(cmd: &Cmd, error: &std::io::Error) -> StepFailed {
     StepFailed { report, status: 1 }
 }
 
-/// The error report of a step whose program ended with `status`.
-pub(super) fn failure_report(cmd: &Cmd, status: ExitStatus) -> StepFailed {
+/// The error report of a step whose program ended with `status`, on another machine if `node` names one.
+pub(in crate::sys) fn failure_report(cmd: &Cmd, status: ExitStatus, node: Option<&str>) -> StepFailed {
     let (how, code) = how_it_ended(status);
     let name = cmd.program.file_name().unwrap_or(OsStr::new("")).to_string_lossy();
-    StepFailed { report: format!("{} failed: '{name}' {how}{}", cmd.step, details(cmd)), status: code }
+    let place = node.map(|node| format!(" on {node}")).unwrap_or_default();
+    StepFailed { report: format!("{} failed: '{name}' {how}{place}{}", cmd.step, details(cmd)), status: code }
 }
 
 /// How a program ended, worded to follow its name, and the exit status for offld.

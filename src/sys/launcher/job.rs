@@ -1,0 +1,313 @@
+//! One job: its folder, which both sides must see, with the script that is run there, the lease without which that ends, and what it
+//! tells: that it has begun, that it is alive, how the command ended, and what the files are there that the command depends on.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::Request;
+use super::words::quoted;
+use crate::args::response;
+use crate::sys::run::Cmd;
+use crate::sys::scratch::Scratch;
+use crate::sys::session;
+
+/// What is the same for every job.
+const SCRIPT: &str = include_str!("job.sh");
+/// How often the script sees its lease unchanged, five times in a second, before it ends the command.
+const PATIENCE: u32 = 300;
+/// How long the other side may take to end a command whose lease is gone: it sees that, and kills after a second what does not end.
+const ENDS: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A job's folder. Dropping it removes it, unless temporary files are kept.
+#[derive(Debug)]
+pub(super) struct Job {
+    folder: PathBuf,
+    nonce: String,
+    keep: bool,
+    renewals: u64,
+}
+
+/// How the job ended, as the other side tells it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Status {
+    pub(super) node: String,
+    /// Why the command was not run, or not to its end.
+    pub(super) refused: Option<String>,
+    /// As a shell has it: 128+n after signal n.
+    pub(super) status: i32,
+    /// Whether the job was told to end, by somebody else.
+    pub(super) told: bool,
+    /// The most resident memory of a process of it, in bytes; 0 where that is not known.
+    pub(super) peak_memory: u64,
+    pub(super) cpu: Duration,
+}
+
+/// The sizes and times of files on the other side.
+#[derive(Debug, Default)]
+pub(crate) struct Files(HashMap<PathBuf, (u64, i64)>);
+
+impl Job {
+    /// Makes the folder and the script that runs `cmd` there, as it would run here.
+    pub(super) fn make(cmd: &Cmd, request: &Request<'_>, scratch: &Scratch) -> Result<Job> {
+        let folder = std::path::absolute(scratch.path(&format!("job-{}", request.job), "launched")?)?;
+        let shown = folder.display().to_string();
+        let cannot = || format!("cannot make the files of a job in `{shown}`");
+        match std::fs::create_dir(&folder) {
+            // With --save-temps, it may be there from the link before.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && scratch.keeps() => {
+                std::fs::remove_dir_all(&folder).and_then(|()| std::fs::create_dir(&folder)).with_context(cannot)?;
+            }
+            made => made.with_context(cannot)?,
+        }
+        let mut job = Job { folder, nonce: nonce(), keep: scratch.keeps(), renewals: 0 };
+        let text = job.script_text(cmd, request).with_context(cannot)?;
+        std::fs::write(job.script(), text).with_context(cannot)?;
+        // It is there before the other side looks for it, which may remember for a while that a file was not there.
+        std::fs::write(job.path("alive"), "").with_context(cannot)?;
+        job.renew().with_context(cannot)?;
+        Ok(job)
+    }
+
+    pub(super) fn script(&self) -> PathBuf {
+        self.path("run")
+    }
+
+    pub(super) fn lease(&self) -> PathBuf {
+        self.path("lease")
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Says that offld still is there.
+    pub(super) fn renew(&mut self) -> io::Result<()> {
+        self.renewals += 1;
+        std::fs::write(self.lease(), format!("{}\n", self.renewals))
+    }
+
+    /// Makes the other side end the job.
+    pub(super) fn end(&self) {
+        let _ = std::fs::remove_file(self.lease());
+    }
+
+    /// The same, and waits until it has ended, so that nothing it does meets what comes after it.
+    pub(super) fn end_and_wait(&self) {
+        self.end();
+        let until = Instant::now() + ENDS;
+        while self.told("began").is_some() && self.told("ended").is_none() && self.status().is_none() && Instant::now() < until {
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// The node on which the job has begun, once it has.
+    pub(super) fn node(&self) -> Option<String> {
+        let text = self.told("began")?;
+        let line = text.strip_suffix('\n')?;
+        let node = line.strip_prefix(self.nonce.as_str())?.trim();
+        Some(if node.is_empty() { "another machine".to_owned() } else { node.to_owned() })
+    }
+
+    /// What changes as long as the job is alive; and its peak of memory so far, in bytes.
+    pub(super) fn alive(&self) -> (String, u64) {
+        let text = self.told("alive").unwrap_or_default();
+        let peak = text.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0);
+        (text, peak << 10)
+    }
+
+    /// How it has ended, once that is told.
+    pub(super) fn status(&self) -> Option<Status> {
+        let text = self.told("status")?;
+        let mut lines = text.strip_suffix("end\n")?.lines();
+        if lines.next()? != self.nonce {
+            return None;
+        }
+        let mut status = Status::default();
+        for line in lines {
+            let (name, value) = line.split_once(' ').unwrap_or((line, ""));
+            match name {
+                "node" => value.clone_into(&mut status.node),
+                "refused" => status.refused = Some(value.to_owned()),
+                "status" => status.status = value.parse().ok()?,
+                "told" => status.told = !value.is_empty(),
+                "peak" => status.peak_memory = value.parse::<u64>().unwrap_or(0) << 10,
+                // The last line that `times` prints is that of the shell's children.
+                _ => status.cpu = times(line).unwrap_or(status.cpu),
+            }
+        }
+        Some(status)
+    }
+
+    /// What the command has said: on stdout, and on stderr.
+    pub(super) fn said(&self) -> (Vec<u8>, Vec<u8>) {
+        let read = |name| std::fs::read(self.path(name)).unwrap_or_default();
+        (read("stdout"), read("stderr"))
+    }
+
+    /// What the files are there.
+    pub(super) fn files(&self) -> Files {
+        Files::read(&std::fs::read(self.path("files")).unwrap_or_default())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// The contents of a file that the other side writes.
+    fn told(&self, name: &str) -> Option<String> {
+        const MOST: u64 = 64 << 10;
+        refresh(&self.folder);
+        let mut text = String::new();
+        std::fs::File::open(self.path(name)).ok()?.take(MOST).read_to_string(&mut text).ok()?;
+        Some(text)
+    }
+
+    fn script_text(&self, cmd: &Cmd, request: &Request<'_>) -> io::Result<Vec<u8>> {
+        let mut text = b"# A job of offld: what it runs on another machine.\n".to_vec();
+        let mut set = |name: &str, value: &[u8]| {
+            text.extend_from_slice(name.as_bytes());
+            text.push(b'=');
+            text.extend(quoted(value));
+            text.push(b'\n');
+        };
+        set("job", self.folder.as_os_str().as_bytes());
+        set("nonce", self.nonce.as_bytes());
+        set("folder", std::env::current_dir()?.as_os_str().as_bytes());
+        set("program", cmd.program.as_os_str().as_bytes());
+        set("listed", request.dependencies.map_or(OsStr::new(""), Path::as_os_str).as_bytes());
+        set("patience", PATIENCE.to_string().as_bytes());
+        text.extend_from_slice(b"run_it() {\n  exec /usr/bin/env -i --");
+        let mut word = |bytes: &[u8]| {
+            text.extend_from_slice(b" \\\n    ");
+            text.extend(quoted(bytes));
+        };
+        environment(&self.folder).iter().for_each(|variable| word(variable.as_bytes()));
+        if cmd.program.as_os_str().as_bytes().contains(&b'=') {
+            // env would take it for a variable.
+            ["/bin/sh", "-c", "exec \"$0\" \"$@\""].iter().for_each(|part| word(part.as_bytes()));
+        }
+        word(cmd.program.as_os_str().as_bytes());
+        if response::needs_spill(&cmd.args) {
+            let file = self.path("response");
+            std::fs::write(&file, response::spill(&cmd.args, cmd.quoting))?;
+            word(&[b"@", file.as_os_str().as_bytes()].concat());
+        } else {
+            cmd.args.iter().for_each(|arg| word(arg.as_bytes()));
+        }
+        text.extend_from_slice(b"\n}\nlook_at() {\n  stat -L -c '%s %Y %n' --");
+        for path in request.compare.iter().map(PathBuf::as_path).chain(cmd.output.as_deref()) {
+            text.extend_from_slice(b" \\\n    ");
+            text.extend(quoted(path.as_os_str().as_bytes()));
+        }
+        text.extend_from_slice(b" \"$@\"\n}\n");
+        text.extend_from_slice(SCRIPT.as_bytes());
+        Ok(text)
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.end();
+        if !self.keep {
+            let _ = std::fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+impl Files {
+    fn read(text: &[u8]) -> Files {
+        let line = |line: &[u8]| {
+            let mut parts = line.splitn(3, |byte| *byte == b' ');
+            let (size, time, path) = (parts.next()?, parts.next()?, parts.next()?);
+            let (size, time) = (std::str::from_utf8(size).ok()?, std::str::from_utf8(time).ok()?);
+            Some((PathBuf::from(OsStr::from_bytes(path)), (size.parse().ok()?, time.parse().ok()?)))
+        };
+        Files(text.split(|byte| *byte == b'\n').filter_map(line).collect())
+    }
+
+    /// The size of the file there.
+    pub(super) fn size(&self, path: &Path) -> Option<u64> {
+        self.0.get(path).map(|(size, _)| *size)
+    }
+
+    /// The first of `paths` that is not the same file here and there, by size and time.
+    pub(super) fn differing<'p>(&self, paths: impl IntoIterator<Item = &'p Path>) -> Option<&'p Path> {
+        let here = |path: &Path| std::fs::metadata(path).ok().map(|meta| (meta.size(), meta.mtime()));
+        paths.into_iter().find(|path| here(path).is_none_or(|here| self.0.get(*path) != Some(&here)))
+    }
+}
+
+/// Makes a network file system ask its server what is in `folder`: files that were missing are otherwise taken to be missing for a while.
+pub(super) fn refresh(folder: &Path) {
+    if let Ok(mut entries) = std::fs::read_dir(folder) {
+        let _ = entries.next();
+    }
+}
+
+/// Our environment, as `NAME=VALUE`, with what the children of offld get.
+fn environment(temporary: &Path) -> Vec<OsString> {
+    let ours = [("TMPDIR", temporary.as_os_str()), (session::OFFLD_WITHIN, OsStr::new("1"))];
+    let is_ours = |name: &OsStr| ours.iter().any(|(own, _)| name == *own);
+    // A name cannot begin with the sign that ends it.
+    let kept = std::env::vars_os().filter(|(name, _)| !is_ours(name) && !name.is_empty() && name.as_bytes()[0] != b'=');
+    let line = |name: &OsStr, value: &OsStr| OsString::from_vec([name.as_bytes(), b"=", value.as_bytes()].concat());
+    let mut all: Vec<OsString> = kept.map(|(name, value)| line(&name, &value)).collect();
+    all.extend(ours.iter().map(|(name, value)| line(OsStr::new(name), value)));
+    all
+}
+
+/// What nobody can know who cannot read the script.
+fn nonce() -> String {
+    let mut bytes = [0; 16];
+    let random = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    if random.is_err() {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        bytes = (now.as_nanos() ^ u128::from(std::process::id()) << 96).to_le_bytes();
+    }
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The sum of a line of the shell's `times`: `0m1.500s 0m0.020s`.
+fn times(line: &str) -> Option<Duration> {
+    let one = |text: &str| {
+        let (minutes, seconds) = text.strip_suffix('s')?.split_once('m')?;
+        let seconds = minutes.parse::<f64>().ok()? * 60.0 + seconds.replace(',', ".").parse::<f64>().ok()?;
+        Duration::try_from_secs_f64(seconds).ok()
+    };
+    let (user, system) = line.split_once(' ')?;
+    Some(one(user)? + one(system)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_shells_children_is_read() {
+        assert_eq!(times("0m1.500s 1m0.250s"), Some(Duration::from_millis(61_750)));
+        assert_eq!(times("0m0,50s 0m0,00s"), Some(Duration::from_millis(500)));
+        assert_eq!(times("end"), None);
+    }
+
+    #[test]
+    fn files_differ_by_size_or_time_or_where_they_are_not_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a b\u{fc}");
+        std::fs::write(&path, "1234").unwrap();
+        let time = std::fs::metadata(&path).unwrap().mtime();
+        let files = |size, time: i64| Files::read(format!("{size} {time} {}\nrubbish\n", path.display()).as_bytes());
+        let differs = |files: &Files| files.differing([path.as_path()]).is_some();
+        assert!(!differs(&files(4, time)) && differs(&files(5, time)) && differs(&files(4, time - 1)));
+        assert!(differs(&Files::default()));
+        let gone = dir.path().join("gone");
+        assert_eq!(files(4, time).differing([path.as_path(), &gone]), Some(gone.as_path()));
+    }
+}

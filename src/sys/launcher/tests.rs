@@ -1,0 +1,233 @@
+//! Jobs by stand-ins for launchers, on this machine.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use super::*;
+use crate::args::response::Style;
+use crate::error;
+use crate::sys::session::SessionOptions;
+use crate::sys::shell::Shell;
+
+/// What was written to a shell.
+#[derive(Clone, Default)]
+struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A folder with a name that shells would read otherwise, a session whose temporary files are in it, and what that says.
+struct Bench {
+    folder: tempfile::TempDir,
+    session: Session,
+    said: Written,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let folder = tempfile::Builder::new().prefix("it's $HOME \"a\" \\ ").tempdir().unwrap();
+        let said = Written::default();
+        let options = SessionOptions { embedded: true, temp_folder: Some(folder.path().to_owned()), ..SessionOptions::default() };
+        let session = Session::new(Arc::new(Shell::from_write("offld", Box::new(said.clone()))), options);
+        Bench { folder, session, said }
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    /// Runs `script`, which writes to the output `$1`.
+    fn run(&self, launcher: &Launcher, script: &str) -> Result<Launched> {
+        let compare = [self.file("compared", "x")];
+        let request = Request { threads: 3, memory: 300 << 20, job: "offld-a b".into(), compare: &compare, dependencies: None };
+        let output = self.folder.path().join("output");
+        let args =
+            [OsString::from("-c"), script.into(), "sh".into(), output.clone().into(), OsString::from_vec(b"\xff'$x".into())];
+        let cmd = Cmd {
+            step: "a step".to_owned(),
+            program: "/bin/sh".into(),
+            args: args.to_vec(),
+            quoting: Style::Gnu,
+            inputs: vec!["a.o".to_owned()],
+            output: Some(output),
+        };
+        launcher.run(&cmd, &request, &self.session, &|| ())
+    }
+
+    fn output(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("output")).unwrap()
+    }
+
+    fn said(&self) -> String {
+        String::from_utf8(std::mem::take(&mut *self.said.0.lock().unwrap())).unwrap()
+    }
+
+    /// How many files there are besides those of the test.
+    fn left(&self) -> usize {
+        let job = self.session.scratch.folder().unwrap();
+        std::fs::read_dir(job).unwrap().count()
+    }
+}
+
+fn launcher(words: &str) -> Launcher {
+    let asked = Launching { launcher: Some(words.into()), wait: Some(1), jobs: None };
+    Launcher::new(&asked, false).unwrap().unwrap()
+}
+
+fn ran(launched: Result<Launched>) -> Ran {
+    match launched {
+        Ok(Launched::Ran(ran)) => *ran,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_job_runs_with_our_folder_and_environment_whatever_those_of_the_launcher_are() {
+    let bench = Bench::new();
+    let launcher = launcher("env -i -C / PATH=/usr/bin:/bin OTHER=1 SLURMD_NODENAME=node7");
+    let script = "{ pwd; echo \"$2\" | od -An -tx1; echo \"$OTHER.$OFFLD_WITHIN\"; echo \"$CARGO_PKG_NAME\"; } > \"$1\"; echo told >&2; \
+                  [ -e \"$TMPDIR/run\" ]; x=$(head -c 30000000 /dev/zero | tr '\\0' a); sleep 0.3";
+    let ran = ran(bench.run(&launcher, script));
+    let here = std::env::current_dir().unwrap();
+    assert_eq!(bench.output(), format!("{}\n ff 27 24 78 0a\n.1\noffld\n", here.display()));
+    assert_eq!((ran.node.as_str(), ran.said.stderr.as_slice(), ran.said.printed), ("node7", &b"told\n"[..], false));
+    assert!(ran.usage.peak_memory > 30_000_000 && ran.usage.peak_memory < 500 << 20, "{ran:?}");
+    assert!(ran.usage.cpu.as_millis() > 0, "{ran:?}");
+    assert_eq!(bench.said(), "told\n");
+    assert_eq!(bench.left(), 0);
+    let compared = bench.folder.path().join("compared");
+    assert_eq!(ran.differing([compared.as_path()]), None);
+    std::fs::write(&compared, "other").unwrap();
+    assert_eq!(ran.differing([compared.as_path()]), Some(compared.as_path()));
+}
+
+#[test]
+fn every_shell_takes_the_script() {
+    for shell in ["dash", "bash", "busybox sh", "bash --posix"] {
+        let program = shell.split(' ').next().unwrap();
+        if !Path::new("/bin").join(program).exists() && !Path::new("/usr/bin").join(program).exists() {
+            continue;
+        }
+        let bench = Bench::new();
+        let launcher = launcher(&format!("sh -c 'shift; exec {shell} \"$@\"' sh"));
+        let ran = ran(bench.run(&launcher, "echo x > \"$1\"; sleep 0.3"));
+        assert!(ran.usage.peak_memory > 0, "{shell}: {ran:?}");
+        assert_eq!(ran.differing([bench.folder.path().join("compared").as_path()]), None, "{shell}");
+        let error = bench.run(&launcher, "kill -11 $$").unwrap_err();
+        assert_eq!(error::exit_status(&error), 139, "{shell}");
+        assert_eq!(bench.said(), "", "{shell}");
+    }
+}
+
+#[test]
+fn the_launcher_is_told_what_the_job_needs() {
+    let bench = Bench::new();
+    let told = bench.folder.path().join("told");
+    let words = format!("sh -c 'echo \"$*\" > \"$0\"; shift 3; exec \"$@\"' {} {{threads}} {{mem}} {{job}}", "\"$TOLD\"");
+    let words = words.replace("\"$TOLD\"", &String::from_utf8(words::quoted(told.as_os_str().as_encoded_bytes())).unwrap());
+    ran(bench.run(&launcher(&words), "echo x > \"$1\""));
+    let text = std::fs::read_to_string(&told).unwrap();
+    assert!(text.starts_with("3 384 offld-a-b /bin/sh /"), "{text}");
+    assert_eq!(asked_memory(0), 256 << 20);
+    assert_eq!(launcher("a {threads}").threads(9, Jobs::N(4)), 4);
+    assert_eq!(launcher("a").threads(9, Jobs::N(4)), 1);
+}
+
+#[test]
+fn a_command_that_fails_is_an_error_that_names_the_node() {
+    let bench = Bench::new();
+    let launcher = launcher("env SLURMD_NODENAME=node7");
+    let error = bench.run(&launcher, "echo wrong >&2; exit 3").unwrap_err();
+    assert_eq!(error::exit_status(&error), 3);
+    let report = error::chain(&error);
+    assert!(report.starts_with("a step failed: 'sh' exited with status 3 on node7\n  inputs: a.o\n  command: "), "{report}");
+    assert_eq!(bench.said(), "wrong\n");
+    let report = error::chain(&bench.run(&launcher, "kill -6 $$").unwrap_err());
+    assert!(report.starts_with("a step failed: 'sh' was ended by signal 6 on node7\n"), "{report}");
+    let report = error::chain(&bench.run(&launcher, ":").unwrap_err());
+    assert!(report.contains("ended well on node7, but what it should have written is not here"), "{report}");
+    assert!(launcher.is_available());
+    assert_eq!(bench.left(), 0);
+}
+
+#[test]
+fn too_little_memory_is_tried_again_with_twice_as_much() {
+    let bench = Bench::new();
+    let launcher = launcher("env MEM={mem}");
+    let error = bench.run(&launcher, "echo x >> \"$1.runs\"; kill -9 $$").unwrap_err();
+    assert!(error.downcast_ref::<OutOfMemory>().is_some());
+    assert_eq!(std::fs::read_to_string(bench.folder.path().join("output.runs")).unwrap(), "x\nx\n");
+    let said = bench.said();
+    assert!(
+        said.contains(
+            "a step: it was killed, most probably for want of memory, with 384 MiB; it is launched once more, with 768 MiB"
+        ),
+        "{said}"
+    );
+    // Where the launcher is not told how much there should be, it would be the same again.
+    bench.run(&super::tests::launcher("env"), "echo x >> \"$1.runs\"; kill -9 $$").unwrap_err();
+    assert_eq!(std::fs::read_to_string(bench.folder.path().join("output.runs")).unwrap().len(), 6);
+}
+
+#[test]
+fn a_launcher_that_does_not_work_is_given_up_with_one_warning() {
+    let hides = "sh -c 'exec /bin/sh /nowhere/run'";
+    for (words, why) in [
+        ("/nowhere/srun", "`/nowhere/srun` cannot be run: No such file or directory"),
+        ("false", "it exited with status 1, and the job has not begun: do the machines that it runs jobs on see `"),
+        ("true", "it ended well, and the job has not begun: "),
+        (hides, "and the job has not begun: "),
+        ("sh -c 'sleep 60; exec \"$@\"' sh", "its queue has not started the job in 1 seconds"),
+        ("sh -c '\"$@\" & sleep 0.3; kill -9 $!; exit 1' sh", "but not told its end: was it cancelled, or the node lost?"),
+        ("sh -c '\"$@\" & sleep 0.3; kill $!; wait' sh", "the job was ended on "),
+    ] {
+        let bench = Bench::new();
+        let launcher = launcher(words);
+        let begun = Instant::now();
+        for _ in 0..2 {
+            let launched = bench.run(&launcher, "sleep 1; echo x > \"$1\"");
+            assert!(matches!(launched, Ok(Launched::Unavailable)), "{words}: {launched:?}");
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{words}: {:?}", begun.elapsed());
+        let said = bench.said();
+        let warnings: Vec<&str> = said.lines().filter(|line| line.contains("warning: ")).collect();
+        assert!(
+            warnings.len() == 1 && warnings[0].contains("a step: --wrapper-launcher: ") && warnings[0].contains(why),
+            "{words}: {said}"
+        );
+        assert!(!launcher.is_available());
+        assert_eq!(bench.left(), 0, "{words}");
+    }
+}
+
+#[test]
+fn wrong_words_name_the_option() {
+    let asked = |launcher: &str| Launching { launcher: Some(launcher.into()), ..Launching::default() };
+    let error = Launcher::new(&asked("srun 'a"), false).unwrap_err();
+    assert_eq!(error.to_string(), "--wrapper-launcher=srun 'a: a single quote (') is not closed");
+    assert!(Launcher::new(&asked(" "), false).unwrap().is_none());
+}
+
+#[test]
+fn the_script_is_quoted_for_launchers_that_hand_it_to_a_shell() {
+    let path = Path::new("/a b/run");
+    let by = |words: &str| words::for_program(path, launcher(words).words.iter().any(|word| is_read_by_a_shell(word)));
+    assert_eq!(by("nice /usr/bin/ssh host"), "'/a b/run'");
+    assert_eq!(by("srun -n1"), "/a b/run");
+    assert_eq!(words::for_program(Path::new("/a/run"), true), "/a/run");
+}
