@@ -56,6 +56,8 @@ mod kinds;
 mod kit;
 #[path = "suite/late/mod.rs"]
 mod late;
+#[path = "suite/launcher/mod.rs"]
+mod launcher;
 #[path = "suite/library.rs"]
 mod library;
 #[path = "suite/lit.rs"]
@@ -134,6 +136,7 @@ fn main() -> ExitCode {
     trials.extend(inspect::trials());
     trials.extend(hip_builds::trials());
     trials.extend(host_bitcode::trials());
+    trials.extend(launcher::trials());
     trials.extend(library::trials());
     trials.extend(lit::trials());
     trials.extend(llvm_program::trials());

@@ -84,6 +84,9 @@ pub(crate) struct Record {
     /// Whether the image came from the shared cache.
     #[serde(default)]
     pub shared: bool,
+    /// The machine that it ran on, where a launcher ran it on another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// How long it took in all, in microseconds.
     pub wall_us: u64,
     /// How long of this it waited until it was allowed to run.
@@ -142,6 +145,7 @@ pub(crate) fn example(outcome: Outcome) -> Record {
         why: String::new(),
         not_kept: None,
         shared: false,
+        node: None,
         wall_us: 1000,
         waited_us: 0,
         cpu_us: 900,

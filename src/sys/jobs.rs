@@ -111,6 +111,11 @@ impl JobSlots {
         JobSlots { limit, jobserver, memory, machine, notes, ..Self::without_limits() }
     }
 
+    /// So many at once, of what takes nothing of this machine.
+    pub(crate) fn counting(limit: usize) -> Self {
+        JobSlots { limit, ..Self::without_limits() }
+    }
+
     fn without_limits() -> Self {
         JobSlots {
             limit: 1,

@@ -38,6 +38,7 @@ impl LogLine {
                 why: "it was stopped".to_owned(),
                 not_kept: None,
                 shared: false,
+                node: None,
                 wall_us: 0,
                 waited_us: 0,
                 cpu_us: 0,
@@ -97,6 +98,13 @@ impl LogLine {
             (record.cpu_us, record.peak_memory, record.image_bytes) = (cost.cpu_us, cost.peak_memory, size(image));
             record.wall_us = micros(begun.elapsed());
             *ended = true;
+        }
+    }
+
+    /// It has run on another machine.
+    pub(super) fn ran_on(&mut self, node: &str) {
+        if let Some(Open { record, .. }) = &mut self.0 {
+            record.node = Some(node.to_owned());
         }
     }
 

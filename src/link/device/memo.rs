@@ -12,6 +12,7 @@ mod driver_files;
 mod driver_probe_paths;
 mod file_snapshot;
 mod history;
+mod keys;
 mod libraries;
 mod linker_args;
 mod linker_command;
@@ -34,9 +35,10 @@ use anyhow::Result;
 
 use super::DeviceContext;
 use super::log_line::LogLine;
+use super::turn::{Done, How, Turn};
 use crate::build_log::Cost;
 use crate::link::select::DeviceJob;
-use crate::store::{BlobName, Cache, Digest, Event, Key, KeyBuilder};
+use crate::store::{BlobName, Cache, Digest, Event, Key};
 use crate::sys::run::{Cmd, PreloadedLinker};
 use crate::sys::session::Session;
 use crate::sys::trace::Usage;
@@ -142,7 +144,7 @@ impl<'a> DeviceCache<'a> {
 
     /// Starts the linker that the compiler will most probably name for a CPU, so that it loads while the compiler is queried.
     fn preload_linker(&self) {
-        let Some(args) = &self.context.preload_args else { return };
+        let Some(args) = self.context.preload_args.as_ref().filter(|_| self.session.launcher.is_none()) else { return };
         let mut preloaded = self.preloaded.lock().unwrap_or_else(PoisonError::into_inner);
         if preloaded.is_none() {
             *preloaded = self.session.runner.preload(self.context.host_linker, args, true);
@@ -230,8 +232,7 @@ impl<'a> DeviceCache<'a> {
     }
 
     /// Runs the linker itself. What is returned besides its usage keeps the image. `inputs`: its arguments for the device code;
-    /// `files`: the temporary files that those name; `dependencies`: where it writes its dependency file. `running` is called while
-    /// it runs.
+    /// `files`: the temporary files that those name; `dependencies`: where it writes its dependency file.
     pub(super) fn link(
         &self,
         resolved: ResolvedLink,
@@ -239,7 +240,7 @@ impl<'a> DeviceCache<'a> {
         inputs: &[OsString],
         files: &[PathBuf],
         dependencies: PathBuf,
-        running: &dyn Fn(),
+        turn: &mut Turn<'_>,
     ) -> Result<(Usage, Keep)> {
         let dump = query.args.iter().skip_while(|arg| *arg != "-dumpdir").nth(1).cloned().unwrap_or_default();
         let mut args = resolved.linker_command.filled(inputs, query.image, &dump);
@@ -255,16 +256,17 @@ impl<'a> DeviceCache<'a> {
         // NVIDIA's tools put files of their own into our folder, and may name them.
         let nvidia = resolved.linker_args.linker == Linker::Nvidia;
         let temporary_files = files.iter().cloned().chain(self.session.scratch.folder().filter(|_| nvidia)).collect();
-        let units = self.units(&resolved, query);
+        // What another machine leaves there when it is lost is not to be trusted.
+        let units = if turn.is_launched() { None } else { self.units(&resolved, query) };
         args.extend(units.iter().flat_map(ThinCache::arguments));
         self.session.shell.text(&resolved.linker_command.warnings);
         let cmd = Cmd { program: resolved.linker_command.program.clone(), args, ..query.cmd.clone() };
         let (begun, begun_monotonic) = self.begun;
         let about_to_read = nvidia::before(&resolved.linker_args, begun);
-        let (usage, said) = match self.take_preloaded(&resolved.linker_command) {
-            None => self.session.runner.run_capturing(&cmd, running)?,
-            preloaded => self.session.runner.run_preloaded(preloaded, &cmd, running)?,
-        };
+        let compare = if turn.is_launched() { store::read_by_tools(&resolved.tools, &about_to_read) } else { Vec::new() };
+        let preloaded = self.take_preloaded(&resolved.linker_command);
+        let how = How { preloaded, compare: &compare, dependencies: Some(&dependencies), ..How::default() };
+        let Done { usage, said, ran } = turn.run(&cmd, how)?;
         // The device code is in memory maps of the user's files, which may have changed since the key was computed.
         let unchanged = digests::of_device_code(query.job) == resolved.inputs;
         if let Some(units) = units.filter(|_| unchanged) {
@@ -287,7 +289,10 @@ impl<'a> DeviceCache<'a> {
         let entry = match () {
             () if said.printed => Err("the linker has printed something, which is to be printed each time".to_owned()),
             () if !unchanged => Err("its device code has changed during the link".to_owned()),
-            () => link.prepare(),
+            () => link.prepare().and_then(|entry| match ran.and_then(|ran| Some((entry.differing(&ran)?, ran))) {
+                None => Ok(entry),
+                Some((file, ran)) => Err(self.tell_of_file(&file, &ran.node, &cmd.step)),
+            }),
         };
         let (cache, key_parts) = (Arc::clone(self.cache), resolved.key_parts);
         let keep = move |cost| {
@@ -314,6 +319,14 @@ impl<'a> DeviceCache<'a> {
         });
     }
 
+    /// Warns that a file is not the same on another machine, and why the link is not kept.
+    fn tell_of_file(&self, file: &Path, node: &str, step: &str) -> String {
+        if let Some(launcher) = &self.session.launcher {
+            launcher.tell_of_file(file, node, step, self.session);
+        }
+        format!("`{}` is not the same file on {node} as here", file.display())
+    }
+
     /// Counts a link that is not cached, and reports why.
     pub(super) fn skip(&self, step: &str, why: &str) {
         self.cache.count(Event::Uncached);
@@ -334,49 +347,5 @@ impl<'a> DeviceCache<'a> {
     /// The identity of the tool at `path`, computed once.
     fn tool(&self, path: &Path) -> std::result::Result<Tool, String> {
         self.shared_tool(path).get_or_init(|| Tool::of(path, self.cache)).clone()
-    }
-
-    fn key(&self, linker_command: &LinkerCommand, tools: &[Tool], inputs: &[Digest]) -> Key {
-        let mut key = self.cache.shared_key("image 5");
-        key.add(self.environment.bytes()).add((tools.len() as u64).to_le_bytes());
-        tools.iter().for_each(|tool| {
-            key.add(tool.digest.bytes());
-        });
-        // One executable can be several linkers, depending on the name it is called by.
-        key.add(linker_command.program.file_name().unwrap_or_default().as_encoded_bytes());
-        key.add((linker_command.args.len() as u64).to_le_bytes());
-        linker_command.args.iter().for_each(|arg| {
-            key.add(arg);
-        });
-        inputs.iter().for_each(|input| {
-            key.add(input.bytes());
-        });
-        key.key()
-    }
-
-    fn key_parts(
-        &self,
-        query: &LinkQuery<'_>,
-        (linker_command, linker_args): (&LinkerCommand, &LinkerArgs),
-        tools: &[Tool],
-        inputs: &[Digest],
-    ) -> history::KeyParts {
-        let named = query.job.inputs.iter().zip(inputs);
-        let mut key_parts: history::KeyParts =
-            named.map(|(input, digest)| (format!("the device code of {}", input.origin), digest.to_string())).collect();
-        let programs = std::iter::once(&linker_command.program).chain(&linker_args.tools);
-        for (program, tool) in programs.zip(tools) {
-            key_parts.insert(format!("the linker {}", program.display()), tool.digest.to_string());
-        }
-        let mut command = KeyBuilder::default();
-        linker_command.args.iter().for_each(|arg| {
-            command.add(arg);
-        });
-        key_parts.insert("the command".to_owned(), command.digest().to_string());
-        key_parts.insert("the environment".to_owned(), self.environment.to_string());
-        if let Some(trust) = self.cache.trust() {
-            key_parts.insert("whom the shared cache is trusted by (OFFLD_CACHE_KEY)".to_owned(), trust.to_string());
-        }
-        key_parts
     }
 }

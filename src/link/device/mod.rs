@@ -14,9 +14,11 @@ mod nvlink;
 mod out_of_memory;
 mod override_images;
 mod partitions;
+mod places;
 mod running;
 mod schedule;
 mod thin_hint;
+mod turn;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -47,6 +49,7 @@ use crate::sys::jobs::JobSlots;
 use costs::Costs;
 use inputs::Inputs;
 use memo::DeviceCache;
+use places::Places;
 use running::{Expected, Links};
 use thin_hint::ThinHint;
 
@@ -95,6 +98,7 @@ pub(crate) fn link(jobs: &[DeviceJob<'_>], context: &DeviceContext<'_>, session:
     let in_order = session.runner.in_order();
     let memory = memory_limit(context.request, session)?;
     let slots = JobSlots::new(if in_order { Jobs::N(1) } else { context.request.jobs }, memory, context.request.verbose, session);
+    let places = Places::new(slots, session);
     let costs = Costs::new(context.cache.as_ref().ok(), planned.first().map_or(Path::new(""), |planned| &planned.program));
     let expected = Expected::new(&planned, &costs);
     let order = if in_order || planned.len() < 2 {
@@ -110,7 +114,7 @@ pub(crate) fn link(jobs: &[DeviceJob<'_>], context: &DeviceContext<'_>, session:
         planned: &planned,
         expected,
         costs: &costs,
-        slots: &slots,
+        places: &places,
         progress: &progress,
         session,
         context,
@@ -118,7 +122,7 @@ pub(crate) fn link(jobs: &[DeviceJob<'_>], context: &DeviceContext<'_>, session:
         log: log.as_ref(),
         cache: cache.as_ref().map_err(String::as_str),
     };
-    let done = schedule::run(&links, &order, &slots, session);
+    let done = schedule::run(&links, &order, &places, session);
     costs.keep();
     all_succeeded(done)?;
     Ok(planned.into_iter().map(|planned| planned.linked).collect())

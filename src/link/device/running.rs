@@ -1,8 +1,7 @@
 //! One device link: whether its image is in the cache, and its run.
 
-use std::ffi::OsString;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
@@ -11,11 +10,13 @@ use super::costs::{Costs, Prediction};
 use super::log_line::{self, LogLine};
 use super::memo::{DeviceCache, Keep, LinkQuery, ResolvedLink};
 use super::out_of_memory;
+use super::places::{Place, Places};
 use super::schedule::{LookedUp, Work};
 use super::thin_hint::ThinHint;
+use super::turn::{How, Turn};
 use super::{DeviceContext, Planned};
 use crate::build_log::{Log, Outcome};
-use crate::sys::jobs::{Demand, JobSlot, JobSlots, Refusal};
+use crate::sys::jobs::{Demand, Refusal};
 use crate::sys::progress::Progress;
 use crate::sys::session::Session;
 use crate::sys::shell::command_line;
@@ -27,7 +28,7 @@ pub(super) struct Links<'w> {
     /// What each will probably cost.
     pub(super) expected: Expected<'w>,
     pub(super) costs: &'w Costs,
-    pub(super) slots: &'w JobSlots,
+    pub(super) places: &'w Places<'w>,
     pub(super) progress: &'w Progress,
     pub(super) session: &'w Session,
     pub(super) context: &'w DeviceContext<'w>,
@@ -55,7 +56,7 @@ impl<'w> Expected<'w> {
         self.each.get_or_init(|| self.costs.predict(self.planned.iter().map(|planned| planned.job)))
     }
 
-    fn of(&self, at: usize) -> Prediction {
+    pub(super) fn of(&self, at: usize) -> Prediction {
         self.all()[at]
     }
 }
@@ -70,18 +71,17 @@ pub(super) struct Ready<'w> {
 }
 
 /// The last run of a link, which has not failed.
-struct Finished {
-    ran: Ran,
-    /// How many threads it was granted.
-    granted: usize,
-    begun: Instant,
-}
-
-/// What became of a link that was run.
 struct Ran {
     usage: Usage,
     /// For one that may be kept.
     keep: Option<Keep>,
+    /// How many threads it was granted.
+    granted: usize,
+    took: Duration,
+    /// How long it was in the launcher's queue.
+    queued: Duration,
+    /// Where it has run, if not here.
+    node: Option<String>,
 }
 
 impl<'w> Work for Links<'w> {
@@ -140,23 +140,29 @@ impl<'w> Work for Links<'w> {
         }
     }
 
-    fn run(&self, at: usize, ready: Ready<'w>, slot: JobSlot<'_>) -> Result<()> {
+    fn run(&self, at: usize, ready: Ready<'w>, place: Place<'_>) -> Result<()> {
         let Ready { resolved, threads, mut line, mut trace } = ready;
         let planned = &self.planned[at];
         self.session.signals.check().inspect_err(|error| line.failed(error))?;
-        trace.set_arg("threads", slot.granted());
+        let turn = Turn::new(self, at, threads, place);
+        trace.set_arg("threads", turn.granted);
         line.runs();
-        let begun = Instant::now();
-        let granted = slot.granted();
-        let linked = match self.once(at, resolved, threads, slot) {
+        let linked = match self.once(at, resolved, turn) {
             Err(error) => self.again_if_killed(at, threads, error, &mut line),
-            ran => ran.map(|ran| Finished { ran, granted, begun }),
+            ran => ran,
         };
-        let Finished { ran: Ran { usage, keep }, granted, begun } = linked.inspect_err(|error| line.failed(error))?;
-        let took = begun.elapsed();
+        let Ran { usage, keep, granted, took, queued, node } = linked.inspect_err(|error| line.failed(error))?;
         let cost = log_line::cost(took, usage);
         self.hint.after(planned.job, took, self.context, &self.session.shell);
-        self.costs.note(planned.job, granted, cost);
+        line.waited_again(queued);
+        if let Some(node) = &node {
+            trace.set_arg("node", node.clone());
+            line.ran_on(node);
+        }
+        // Of one that was over in a moment elsewhere, it may not be known.
+        if node.is_none() || usage.peak_memory > 0 {
+            self.costs.note(planned.job, granted, cost);
+        }
         line.ended(cost, &planned.linked.path);
         if let (Ok(cache), Some(keep)) = (self.cache, keep) {
             cache.keep(keep, cost, &planned.cmd.step, line);
@@ -166,22 +172,21 @@ impl<'w> Work for Links<'w> {
 }
 
 impl Links<'_> {
-    /// Runs the link with what `slot` grants, which ends with it.
-    fn once(&self, at: usize, resolved: Option<ResolvedLink>, threads: CodegenThreads, slot: JobSlot<'_>) -> Result<Ran> {
-        let more = threads.argument(slot.granted());
+    /// Runs the link in its turn, which ends with it.
+    fn once(&self, at: usize, resolved: Option<ResolvedLink>, mut turn: Turn<'_>) -> Result<Ran> {
         self.progress.begin(at, &self.planned[at].cmd.step);
         let ran = match (self.cache, resolved) {
-            (Ok(cache), Some(resolved)) => self.run_linker(at, cache, resolved, more),
-            _ => self.run_compiler(at, more),
+            (Ok(cache), Some(resolved)) => self.run_linker(at, cache, resolved, &mut turn),
+            _ => self.run_compiler(at, &mut turn).map(|usage| (usage, None)),
         };
         self.progress.end(at);
-        drop(slot);
-        ran
+        let took = turn.took();
+        ran.map(|(usage, keep)| Ran { usage, keep, granted: turn.granted, took, queued: turn.queued, node: turn.node })
     }
 
-    /// After a link has failed with `error`: where it was killed for want of memory, it is run once more, with no device link beside
-    /// it.
-    fn again_if_killed(&self, at: usize, threads: CodegenThreads, error: anyhow::Error, line: &mut LogLine) -> Result<Finished> {
+    /// After a link has failed with `error`: where it was killed for want of memory, it is run once more on this machine, with no
+    /// device link beside it.
+    fn again_if_killed(&self, at: usize, threads: CodegenThreads, error: anyhow::Error, line: &mut LogLine) -> Result<Ran> {
         let planned = &self.planned[at];
         let step = &planned.cmd.step;
         let Some(killed) = out_of_memory::of(&error) else { return Err(error) };
@@ -189,16 +194,16 @@ impl Links<'_> {
         let memory = self.expected.of(at).memory.max(killed.peak_memory);
         self.progress.begin(at, &format!("{step} waits until it can run alone"));
         let waits = Instant::now();
-        let slot = self.slots.take(&Demand { alone: true, ..Demand::one_thread(memory) }, self.session)?;
+        let slot = self.places.here().take(&Demand { alone: true, ..Demand::one_thread(memory) }, self.session)?;
         // What the link costs is what this run does: neither the one that was killed nor the wait.
-        let (granted, begun) = (slot.granted(), Instant::now());
-        line.waited_again(begun - waits);
+        let turn = Turn::new(self, at, threads, Place::Here(slot));
+        line.waited_again(waits.elapsed());
         // Asked again, since what was known of it has gone into the first run. The answer is there.
         let resolved =
             self.cache.ok().filter(|_| !planned.query.is_empty()).and_then(|cache| cache.resolve(&query(planned)).ok());
-        let free = self.slots.free_memory();
-        match self.once(at, resolved, threads, slot) {
-            Ok(ran) => Ok(Finished { ran, granted, begun }),
+        let free = self.places.here().free_memory();
+        match self.once(at, resolved, turn) {
+            Ok(ran) => Ok(ran),
             Err(error) => Err(match out_of_memory::of(&error) {
                 Some(killed) => out_of_memory::given_up(killed, free).into(),
                 None => error,
@@ -206,51 +211,48 @@ impl Links<'_> {
         }
     }
 
-    /// `more`: an argument for the linker that says nothing of the image.
-    fn run_compiler(&self, at: usize, more: Option<OsString>) -> Result<Ran> {
+    fn run_compiler(&self, at: usize, turn: &mut Turn<'_>) -> Result<Usage> {
         let Planned { job, inputs, cmd, .. } = &self.planned[at];
         let mut cmd = cmd.clone();
         // What is only shown is the same on every machine.
-        if let Some(more) = more.filter(|_| !self.context.request.dry_run) {
+        if let Some(more) = turn.argument().filter(|_| !self.context.request.dry_run) {
             cmd.args.extend(["-Xlinker".into(), more]);
         }
         inputs.write_each(job)?;
         let mut clang = self.session.trace.span(span::CLANG, at + 1);
         clang.set_arg("target", job.target.to_string());
         clang.set_arg("command", command_line(&cmd.program, &cmd.args));
-        let runner = &self.session.runner;
-        let usage = if self.session.shell.is_terminal() {
-            // Compilers colour what goes to a terminal only.
-            (self.context.while_running)();
-            runner.run(&cmd)?
-        } else {
-            // What it says tells whether it ran out of memory.
-            runner.run_capturing(&cmd, self.context.while_running)?.0
-        };
+        // Compilers colour what goes to a terminal only. Else, what it says tells whether it ran out of memory.
+        let how = How { on_terminal: self.session.shell.is_terminal(), ..How::default() };
+        let usage = turn.run(&cmd, how)?.usage;
         clang.record_usage(usage);
         drop(clang);
         inputs.discard(self.session);
-        Ok(Ran { usage, keep: None })
+        Ok(usage)
     }
 
-    /// The same.
-    fn run_linker(&self, at: usize, cache: &DeviceCache<'_>, resolved: ResolvedLink, more: Option<OsString>) -> Result<Ran> {
+    fn run_linker(
+        &self,
+        at: usize,
+        cache: &DeviceCache<'_>,
+        resolved: ResolvedLink,
+        turn: &mut Turn<'_>,
+    ) -> Result<(Usage, Option<Keep>)> {
         let planned = &self.planned[at];
         let (mut args, files) = planned.inputs.write(planned.job, resolved.takes_archives())?;
-        args.extend(more);
+        args.extend(turn.argument());
         let mut linker = self.session.trace.span(span::CLANG, at + 1);
         linker.set_arg("target", planned.job.target.to_string());
-        let dependencies = planned.dependencies.clone();
-        let (usage, keep) = cache.link(resolved, &query(planned), &args, &files, dependencies, self.context.while_running)?;
+        let (usage, keep) = cache.link(resolved, &query(planned), &args, &files, planned.dependencies.clone(), turn)?;
         linker.record_usage(usage);
         drop(linker);
         planned.inputs.discard(self.session);
-        Ok(Ran { usage, keep: Some(keep) })
+        Ok((usage, Some(keep)))
     }
 }
 
 /// What a link needs that would like these threads.
-fn demand(threads: CodegenThreads, expected: Prediction) -> Demand {
+pub(super) fn demand(threads: CodegenThreads, expected: Prediction) -> Demand {
     let Prediction { memory, enough_for, per_thread, .. } = expected;
     // Where the linker is not told how many threads it gets, it had as many the last time as it will have.
     let (enough_for, per_thread) = if threads.told { (enough_for, per_thread) } else { (usize::MAX, 0) };

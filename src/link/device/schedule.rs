@@ -5,7 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
 
-use crate::sys::jobs::{Demand, JobSlot, JobSlots, Refusal};
+use super::places::{Place, Places};
+use crate::sys::jobs::{Demand, Refusal};
 use crate::sys::session::Session;
 use crate::sys::threads;
 
@@ -32,7 +33,7 @@ pub(super) trait Work: Sync {
     fn waits(&self, at: usize, demand: &Demand, why: Refusal);
 
     /// Runs it.
-    fn run(&self, at: usize, ready: Self::Ready, slot: JobSlot<'_>) -> Result<()>;
+    fn run(&self, at: usize, ready: Self::Ready, place: Place<'_>) -> Result<()>;
 }
 
 /// The links that have not begun.
@@ -60,11 +61,11 @@ pub(super) fn longest_first(times: &[f64]) -> Vec<usize> {
 }
 
 /// Does `work` for each number in `order`. The results are in the order of the numbers.
-pub(super) fn run<W: Work>(work: &W, order: &[usize], slots: &JobSlots, session: &Session) -> Vec<Result<()>> {
+pub(super) fn run<W: Work>(work: &W, order: &[usize], places: &Places<'_>, session: &Session) -> Vec<Result<()>> {
     let queue = Mutex::new(Queue { looked_up: 0, now: Vec::new(), ready: Vec::new() });
-    slots.expect(order.len());
-    let threads = slots.limit().min(order.len());
-    let done = threads::turns(threads, threads, |_| worker(work, order, slots, session, &queue));
+    places.here().expect(order.len());
+    let threads = places.limit().min(order.len());
+    let done = threads::turns(threads, threads, |_| worker(work, order, places, session, &queue));
     let mut done: Vec<(usize, Result<()>)> = done.into_iter().flatten().collect();
     done.sort_by_key(|(at, _)| *at);
     done.into_iter().map(|(_, result)| result).collect()
@@ -73,7 +74,7 @@ pub(super) fn run<W: Work>(work: &W, order: &[usize], slots: &JobSlots, session:
 fn worker<W: Work>(
     work: &W,
     order: &[usize],
-    slots: &JobSlots,
+    places: &Places<'_>,
     session: &Session,
     queue: &Mutex<Queue<W::Ready>>,
 ) -> Vec<(usize, Result<()>)> {
@@ -83,14 +84,14 @@ fn worker<W: Work>(
         if let Err(stopped) = session.signals.check() {
             // What was looked up ends here; what was not, when it is.
             if let Some(waiting) = open.ready.pop() {
-                slots.expect_one_less();
+                places.here().expect_one_less();
                 done.push((order[waiting.place], Err(stopped)));
                 continue;
             }
-        } else if let Some((waiting, slot)) = startable(work, order, slots, &mut open) {
+        } else if let Some((waiting, place)) = startable(work, order, places, &mut open) {
             drop(open);
             let at = order[waiting.place];
-            done.push((at, work.run(at, waiting.item, slot)));
+            done.push((at, work.run(at, waiting.item, place)));
             continue;
         }
         let place = open.looked_up;
@@ -110,13 +111,13 @@ fn worker<W: Work>(
                 Ok(LookedUp::Done) => done.push((order[place], Ok(()))),
                 Err(error) => done.push((order[place], Err(error))),
             }
-            slots.expect_one_less();
+            places.here().expect_one_less();
         } else if open.ready.is_empty() {
             // What another thread looks up now, that thread runs.
             return done;
         } else {
             drop(open);
-            slots.pause();
+            places.pause();
         }
     }
 }
@@ -125,16 +126,16 @@ fn worker<W: Work>(
 fn startable<'s, W: Work>(
     work: &W,
     order: &[usize],
-    slots: &'s JobSlots,
+    places: &'s Places<'_>,
     open: &mut Queue<W::Ready>,
-) -> Option<(Waiting<W::Ready>, JobSlot<'s>)> {
+) -> Option<(Waiting<W::Ready>, Place<'s>)> {
     for at in 0..open.ready.len() {
         let waiting = &mut open.ready[at];
         // What is before it in the order and still looked up is not to find its memory taken: a large link takes longer for that.
         let before = open.now.iter().filter(|place| **place < waiting.place);
         waiting.demand.reserved = before.map(|place| work.memory(order[*place])).sum();
-        match slots.try_take(&waiting.demand) {
-            Ok(slot) => return Some((open.ready.remove(at), slot)),
+        match places.try_take(&waiting.demand) {
+            Ok(place) => return Some((open.ready.remove(at), place)),
             Err(_) if waiting.told || waiting.demand.reserved > 0 => {}
             Err(why) => {
                 // That others have all slots is not told, and memory may be lacking when one is free.
@@ -154,6 +155,7 @@ fn lock<T>(queue: &Mutex<Queue<T>>) -> MutexGuard<'_, Queue<T>> {
 mod tests {
     use super::*;
     use crate::args::request::MemoryLimit;
+    use crate::sys::jobs::JobSlots;
 
     /// When the last of `times` ends, begun in `order` on `slots` slots.
     fn end(times: &[f64], order: &[usize], slots: usize) -> f64 {
@@ -204,7 +206,7 @@ mod tests {
             self.0.lock().unwrap().push((at, why));
         }
 
-        fn run(&self, _at: usize, (): (), _slot: JobSlot<'_>) -> Result<()> {
+        fn run(&self, _at: usize, (): (), _place: Place<'_>) -> Result<()> {
             Ok(())
         }
     }
@@ -214,19 +216,20 @@ mod tests {
         let slots = JobSlots::of_a_test(2, MemoryLimit::Bytes(100));
         slots.expect(3);
         let demand = |memory| Demand::one_thread(memory);
-        let held = [50, 20].map(|memory| slots.try_take(&demand(memory)).unwrap());
+        let places = Places::of_a_test(slots);
+        let held = [50, 20].map(|memory| places.try_take(&demand(memory)).unwrap());
         let told = Told(Mutex::default());
         let mut queue =
             Queue { looked_up: 1, now: Vec::new(), ready: vec![Waiting { place: 0, item: (), demand: demand(60), told: false }] };
-        assert!(startable(&told, &[0], &slots, &mut queue).is_none());
+        assert!(startable(&told, &[0], &places, &mut queue).is_none());
         let [first, second] = held;
         drop(second);
         for _ in 0..3 {
-            assert!(startable(&told, &[0], &slots, &mut queue).is_none());
+            assert!(startable(&told, &[0], &places, &mut queue).is_none());
         }
         assert_eq!(told.0.lock().unwrap().as_slice(), [(0, Refusal::Slots), (0, Refusal::Memory(50))]);
         drop(first);
-        assert!(startable(&told, &[0], &slots, &mut queue).is_some());
+        assert!(startable(&told, &[0], &places, &mut queue).is_some());
     }
 
     #[test]

@@ -24,7 +24,7 @@ impl Demand {
     }
 
     /// How much memory it takes with so many threads.
-    pub(super) fn memory_with(&self, threads: usize) -> u64 {
+    pub(crate) fn memory_with(&self, threads: usize) -> u64 {
         let more = u64::try_from(threads.saturating_sub(self.enough_for)).unwrap_or(u64::MAX);
         self.memory.saturating_add(more.saturating_mul(self.per_thread))
     }

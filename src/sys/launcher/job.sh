@@ -29,22 +29,32 @@ below() {
   done
 }
 
-# Ends the command with all that it has started.
+# Ends the command with all that it has started, and what does not end within a second by force. Of a process that has ended and still
+# has its number, there is no exe.
 end_command() {
+  trap '' HUP INT TERM
   below "$child"
   kill -TERM $all
-  (sleep 1; kill -KILL $all) < /dev/null > /dev/null 2>&1 &
+  for try in 1 2 3 4 5 6 7 8 9 10; do
+    still=''
+    for pid in $all; do
+      [ ! -e "/proc/$pid/exe" ] || still="$still $pid"
+    done
+    [ -n "$still" ] || return
+    sleep 0.1 || sleep 1
+  done
+  kill -KILL $still
 }
 
-# Ends the command when its lease is gone, or is not renewed any more. Tells that it runs, and its peak of memory.
+# Ends the job when its lease is gone, or is not renewed any more. Tells that it runs, and its peak of memory.
 watch() {
   cd /
   unchanged=0 last='' count=0 peak=0 shown=''
   while :; do
     lease=''
-    { read -r lease < "$job/lease"; } 2>/dev/null || [ -e "$job/lease" ] || { end_command; return; }
+    { read -r lease < "$job/lease"; } 2>/dev/null || [ -e "$job/lease" ] || break
     if [ "$lease" = "$last" ]; then unchanged=$((unchanged + 1)); else last=$lease unchanged=0; fi
-    [ "$unchanged" -lt "$patience" ] || { : > "$job/stale"; end_command; return; }
+    [ "$unchanged" -lt "$patience" ] || { : > "$job/stale"; break; }
     below "$child"
     for pid in $all; do
       while read -r name value rest; do
@@ -57,10 +67,12 @@ watch() {
     if [ "$count" -lt 5 ]; then pause=0.05; else pause=0.2; fi
     sleep "$pause" || sleep 1
   done
+  kill -TERM $$
 }
 
 child='' told=''
-trap 'told=1; [ -z "$child" ] || end_command' HUP INT TERM
+# Two signals may come at once.
+trap '[ -n "$told" ] || { told=1; [ -z "$child" ] || end_command; }' HUP INT TERM
 cd "$folder" || refuse "the folder $folder is not there"
 [ -x "$program" ] || refuse "the program $program is not there"
 run_it < /dev/null > "$job/stdout" 2> "$job/stderr" &

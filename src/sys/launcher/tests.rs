@@ -187,7 +187,7 @@ fn too_little_memory_is_tried_again_with_twice_as_much() {
 #[test]
 fn a_launcher_that_does_not_work_is_given_up_with_one_warning() {
     let hides = "sh -c 'exec /bin/sh /nowhere/run'";
-    for (words, why) in [
+    let cases = [
         ("/nowhere/srun", "`/nowhere/srun` cannot be run: No such file or directory"),
         ("false", "it exited with status 1, and the job has not begun: do the machines that it runs jobs on see `"),
         ("true", "it ended well, and the job has not begun: "),
@@ -195,7 +195,8 @@ fn a_launcher_that_does_not_work_is_given_up_with_one_warning() {
         ("sh -c 'sleep 60; exec \"$@\"' sh", "its queue has not started the job in 1 seconds"),
         ("sh -c '\"$@\" & sleep 0.3; kill -9 $!; exit 1' sh", "but not told its end: was it cancelled, or the node lost?"),
         ("sh -c '\"$@\" & sleep 0.3; kill $!; wait' sh", "the job was ended on "),
-    ] {
+    ];
+    let given_up = |(words, why): (&str, &str)| {
         let bench = Bench::new();
         let launcher = launcher(words);
         let begun = Instant::now();
@@ -212,7 +213,8 @@ fn a_launcher_that_does_not_work_is_given_up_with_one_warning() {
         );
         assert!(!launcher.is_available());
         assert_eq!(bench.left(), 0, "{words}");
-    }
+    };
+    std::thread::scope(|scope| cases.map(|case| scope.spawn(move || given_up(case))).map(|thread| thread.join().unwrap()));
 }
 
 #[test]

@@ -14,8 +14,10 @@ use crate::sys::run::LauncherProcess;
 use crate::sys::session::Session;
 use crate::sys::signals::Relay;
 
-/// How often the files of the job are looked at: before it has begun, and afterwards.
-const LOOK: Duration = Duration::from_millis(100);
+/// How often the files of the job are looked at: before it has begun, first often and after a long wait seldom; and afterwards.
+const LOOK: Duration = Duration::from_millis(5);
+const LONGEST_LOOK: Duration = Duration::from_millis(500);
+const LOOKS_OF_A_WAIT: u32 = 10;
 const LOOK_AT_ALIVE: Duration = Duration::from_secs(1);
 /// How often the lease is renewed.
 const RENEW: Duration = Duration::from_secs(5);
@@ -57,7 +59,7 @@ pub(super) fn until_end(
         let mut fds = Vec::new();
         fds.extend(output.as_ref().map(|output| PollFd::from_borrowed_fd(output.as_fd(), PollFlags::IN)));
         fds.extend(descriptor.as_ref().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)));
-        relay.wait(&mut fds, Some(if descriptor.is_some() { LOOK } else { LOOK / 10 }));
+        relay.wait(&mut fds, Some(if descriptor.is_some() { watch.pause() } else { LOOK }));
         drop(fds);
         if output.as_mut().is_some_and(|output| !forward(output, &mut text, session)) {
             output = None;
@@ -136,6 +138,15 @@ impl<'w> Watch<'w> {
         }
     }
 
+    /// How long to wait between two looks.
+    fn pause(&self) -> Duration {
+        match (&self.stopped, &self.node) {
+            (Some(_), _) => LOOK,
+            (None, Some(_)) => LOOK_AT_ALIVE,
+            (None, None) => (self.started.elapsed() / LOOKS_OF_A_WAIT).clamp(LOOK, LONGEST_LOOK),
+        }
+    }
+
     fn look(&mut self) {
         if let Some((when, _)) = self.stopped {
             if !self.killed && when.elapsed() >= GRACE {
@@ -152,8 +163,7 @@ impl<'w> Watch<'w> {
             // Where it cannot be renewed for a minute, the other side ends.
             let _ = self.job.renew();
         }
-        let between = if self.node.is_some() { LOOK_AT_ALIVE } else { LOOK };
-        if self.looked.elapsed() < between {
+        if self.looked.elapsed() < self.pause() {
             return;
         }
         self.looked = Instant::now();

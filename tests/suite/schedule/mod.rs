@@ -1,7 +1,7 @@
 //! Device links and memory: stand-ins for the compiler that take a set amount of memory for a set time, under a control group that
 //! allows no more than it says, and several offld processes at once.
 
-mod stand_in;
+pub(crate) mod stand_in;
 mod trouble;
 
 use std::collections::BTreeMap;

@@ -27,14 +27,14 @@ echo image > "$out"
 
 /// A link that was run.
 #[derive(Debug, Clone)]
-pub(super) struct Link {
-    pub(super) memory: u64,
-    pub(super) begun: f64,
-    pub(super) ended: f64,
+pub(crate) struct Link {
+    pub(crate) memory: u64,
+    pub(crate) begun: f64,
+    pub(crate) ended: f64,
 }
 
 /// A folder with an object for the devices of `links`, and the stand-in for their compiler.
-pub(super) fn prepared(links: &[(&str, u64, &str)]) -> Result<Work, Failed> {
+pub(crate) fn prepared(links: &[(&str, u64, &str)]) -> Result<Work, Failed> {
     let work = Work::new();
     let images: Vec<Image<'_>> = links.iter().map(|(arch, ..)| Image::amd(arch, "A")).collect();
     work.fat("a.o", &images)?;
@@ -46,7 +46,7 @@ pub(super) fn prepared(links: &[(&str, u64, &str)]) -> Result<Work, Failed> {
 }
 
 /// A link of the object, with `words`.
-pub(super) fn link(work: &Work, words: &[&str]) -> Command {
+pub(crate) fn link(work: &Work, words: &[&str]) -> Command {
     let mut command = work.wrapper(words.iter().copied());
     if !words.contains(&"-o") {
         command.args(["-o", "p0"]);
@@ -56,7 +56,7 @@ pub(super) fn link(work: &Work, words: &[&str]) -> Command {
 }
 
 /// The links that have been run to their end since the last time.
-pub(super) fn ran(work: &Work) -> Result<Vec<Link>, Failed> {
+pub(crate) fn ran(work: &Work) -> Result<Vec<Link>, Failed> {
     let notes = std::fs::read_to_string(work.path().join("notes"))?;
     std::fs::remove_file(work.path().join("notes"))?;
     let rows: Vec<Vec<&str>> = notes.lines().map(|line| line.split(' ').collect()).collect();

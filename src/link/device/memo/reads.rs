@@ -112,6 +112,11 @@ impl Reads {
         self.absent.values_mut().for_each(|names| names.folder = None);
     }
 
+    /// The files that were read.
+    pub(super) fn file_names(&self) -> Vec<&str> {
+        self.files.iter().map(|file| file.path.as_str()).collect()
+    }
+
     /// Whether both have the same files with the same contents, and miss the same paths.
     pub(super) fn same_as(&self, other: &Reads) -> bool {
         let files = |reads: &Reads| reads.files.iter().map(|file| (file.path.clone(), file.digest.clone())).collect::<Vec<_>>();
@@ -130,11 +135,6 @@ impl Reads {
     #[cfg(test)]
     pub(super) fn has_file(&self, path: &str) -> bool {
         self.files.iter().any(|file| file.path == path)
-    }
-
-    #[cfg(test)]
-    pub(super) fn file_names(&self) -> Vec<&str> {
-        self.files.iter().map(|file| file.path.as_str()).collect()
     }
 
     #[cfg(test)]

@@ -13,6 +13,7 @@ use super::tool::Tool;
 use crate::build_log::Cost;
 use crate::store::{Cache, Key};
 use crate::sys::clock;
+use crate::sys::launcher::Ran;
 use crate::sys::run;
 
 /// A link that was run.
@@ -65,7 +66,21 @@ impl FinishedLink {
     }
 }
 
+/// The files that a link by these `tools` depends on before it has begun.
+pub(super) fn read_by_tools(tools: &[Tool], about_to_read: &Result<Option<Reads>, String>) -> Vec<PathBuf> {
+    let read = about_to_read.as_ref().ok().and_then(Option::as_ref).into_iter().flat_map(Reads::file_names);
+    tools.iter().flat_map(Tool::files).chain(read).map(PathBuf::from).collect()
+}
+
 impl CacheEntry {
+    /// The first file that the link depends on and that is not the same on the machine on which it has run.
+    pub(super) fn differing(&self, ran: &Ran) -> Option<PathBuf> {
+        let CacheEntry { link, prerequisites, .. } = self;
+        let listed = prerequisites.iter().map(PathBuf::from).filter(|file| !link.temporary_files.contains(file));
+        let all: Vec<PathBuf> = read_by_tools(&link.tools, &link.about_to_read).into_iter().chain(listed).collect();
+        ran.differing(all.iter().map(PathBuf::as_path)).map(Path::to_owned)
+    }
+
     /// Puts the image and the manifest entry into `cache`. `cost`: what the link has cost.
     pub(super) fn store(self, cache: &Cache, cost: Cost) -> Result<(), String> {
         let CacheEntry { link, prerequisites, stderr } = self;

@@ -77,6 +77,11 @@ impl Tool {
         Some(Tool::new(known))
     }
 
+    /// Its files that are the same wherever it is installed: all but the loader's own lists.
+    pub(super) fn files(&self) -> impl Iterator<Item = &str> {
+        self.known.files.iter().map(|file| file.path.as_str()).filter(|path| ![loader::CACHE, loader::PRELOAD].contains(path))
+    }
+
     /// An error if a file of the tool has changed since this was determined, or possibly since the moment `since`, which may be
     /// earlier: the tool may have been started before its files were looked at.
     pub(crate) fn verify_unchanged(&self, since: SystemTime) -> Result<(), String> {

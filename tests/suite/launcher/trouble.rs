@@ -1,0 +1,149 @@
+//! Launchers that do not work, jobs that fail, and machines that are not the same.
+
+use libtest_mimic::{Completion, Trial};
+
+use super::{ELSEWHERE, Library, expect_nothing_beside, launcher, submitted};
+use crate::schedule::stand_in::{link, prepared, ran};
+use crate::support::{Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, passed, run_failing, stderr_of, with_llvm};
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        with_llvm("launcher::one_that_does_not_work_is_given_up_with_one_warning", given_up),
+        with_llvm("launcher::what_has_not_begun_runs_here_too", the_rest),
+        with_llvm("launcher::a_link_that_fails_elsewhere_is_an_error", failing),
+        with_llvm("launcher::a_link_that_is_killed_for_memory_gets_more", memory),
+        with_llvm("launcher::what_other_tools_made_is_not_kept", differing),
+        with_llvm("launcher::a_compiler_that_is_not_there_on_the_node", missing_compiler),
+    ]
+}
+
+const WARNING: &str = "warning: device link for amdgcn-amd-amdhsa (gfx9";
+
+fn given_up() -> Outcome {
+    let library = Library::new("full")?;
+    let right = library.linked("off", &[])?.1;
+    for (text, why) in [
+        ("exit 3", "it exited with status 3, and the job has not begun: do the machines that it runs jobs on see `"),
+        ("exec sleep 60", "its queue has not started the job in 1 seconds; this machine does it, and what has not begun yet\n"),
+        // It has another folder in that place.
+        (
+            "exec unshare -m sh -c 'mount -t tmpfs none \"$(dirname \"$(dirname \"$4\")\")\" && exec \"$@\"' sh \"$@\"",
+            "the job has not begun",
+        ),
+        ("shift 3; \"$@\" & sleep 0.05; kill -9 $!; exit 1", "it exited with status 1, and the job has"),
+        ("shift 3; \"$@\" & sleep 0.05; kill $!; wait", "was it cancelled?"),
+    ] {
+        let launcher = launcher(&library.work, &format!("#!/bin/sh\n{text}\n"));
+        let (said, made) = library.linked("off", &[&launcher, "--wrapper-launcher-wait=1", "--wrapper-remote-jobs=1"])?;
+        ensure(made == right, || format!("another library with {text}\n{said}"))?;
+        expect_equal(text, "1", &said.matches("warning: ").count().to_string())?;
+        expect_in(&said, WARNING)?;
+        expect_in(&said, "): --wrapper-launcher: ")?;
+        expect_in(&said, why)?;
+    }
+    let (said, made) = library.linked("off", &["--wrapper-launcher=/nowhere/srun -n1"])?;
+    ensure(made == right, || said.clone())?;
+    expect_in(&said, "--wrapper-launcher: `/nowhere/srun` cannot be run: No such file or directory")?;
+    library.work.expect_no_temps()?;
+    passed()
+}
+
+fn the_rest() -> Outcome {
+    let work = prepared(&[("gfx906", 2, "0"), ("gfx908", 2, "0"), ("gfx90a", 2, "0"), ("gfx942", 2, "0")])?;
+    // The first job works, and no other.
+    let once = "#!/bin/sh\necho \"$*\" >> \"${0%/*}/submitted\"\nshift 3\nmkdir \"${0%/*}/once\" || exit 1\nexec \"$@\"\n";
+    let launcher = launcher(&work, once);
+    let said = stderr_of(&mut link(&work, &[&launcher, "--wrapper-remote-jobs=1"]))?;
+    expect_equal("warnings", "1", &said.matches("warning: ").count().to_string())?;
+    expect_equal("jobs", "2", &submitted(&work).len().to_string())?;
+    expect_equal("links", "4", &ran(&work)?.len().to_string())?;
+    expect_nothing_beside(work.path())?;
+    passed()
+}
+
+fn failing() -> Outcome {
+    let work = prepared(&[("gfx90a", 2, "0")])?;
+    let launcher = launcher(&work, ELSEWHERE);
+    work.file("before", "echo 'it is \u{fc}ber' >&2; exit 7");
+    let mut command = link(&work, &[&launcher]);
+    let said = run_failing(&mut command)?;
+    expect_in(&said, "it is \u{fc}ber\n")?;
+    expect_in(
+        &said,
+        "error: device link for amdgcn-amd-amdhsa (gfx90a) failed: 'clang' exited with status 7 on node7\n  inputs: a.o",
+    )?;
+    expect_not_in(&said, "warning")?;
+    expect_equal("status", "Some(7)", &format!("{:?}", command.status()?.code()))?;
+    work.file("before", "kill -11 $$");
+    expect_in(&run_failing(&mut link(&work, &[&launcher]))?, "failed: 'clang' was ended by signal 11 on node7\n")?;
+    expect_nothing_beside(work.path())?;
+    passed()
+}
+
+fn memory() -> Outcome {
+    let work = prepared(&[("gfx90a", 2, "0")])?;
+    let launcher = launcher(&work, &ELSEWHERE.replace("shift 3", "echo \"$2\" > \"${0%/*}/asked\"; shift 3"));
+    // It is killed where it has less than 300 MiB.
+    work.file("before", "[ \"$(cat asked)\" -ge 300 ] || kill -9 $$");
+    let said = stderr_of(&mut link(&work, &[&launcher]))?;
+    let told =
+        "(gfx90a): it was killed, most probably for want of memory, with 256 MiB; it is launched once more, with 512 MiB\n";
+    expect_in(&said, told)?;
+    expect_equal("warnings", "1", &said.matches("warning: ").count().to_string())?;
+    expect_equal("links", "1", &ran(&work)?.len().to_string())?;
+    // By no launcher, but on this machine.
+    work.file("before", "case $TMPDIR in */job-*) kill -9 $$ ;; esac");
+    let said = stderr_of(&mut link(&work, &[&launcher]))?;
+    expect_in(&said, told)?;
+    expect_in(&said, "it is tried again, with no device link beside it\n")?;
+    expect_equal("links", "1", &ran(&work)?.len().to_string())?;
+    // Nowhere.
+    work.file("before", "kill -9 $$");
+    let said = run_failing(&mut link(&work, &[&launcher]))?;
+    expect_in(&said, "error: device link for amdgcn-amd-amdhsa (gfx90a) failed: 'clang' was ended by signal 9\n")?;
+    expect_in(&said, "\n  what helps: more memory")?;
+    // A scheduler ends the whole job, and says so itself.
+    work.file("before", "");
+    let ends = "#!/bin/sh\n[ \"$2\" -ge 300 ] || { echo 'slurmstepd: error: Detected 1 oom_kill event' >&2; exit 1; }\nshift 3\nexec \"$@\"\n";
+    let launcher = super::launcher(&work, ends);
+    let said = stderr_of(&mut link(&work, &[&launcher]))?;
+    expect_in(&said, "this machine does it")?;
+    expect_nothing_beside(work.path())?;
+    passed()
+}
+
+/// The node says of every file that it is another.
+fn differing() -> Outcome {
+    let library = Library::new("full")?;
+    let right = library.linked("off", &[])?.1;
+    library.work.tool("other/stat", "#!/bin/sh\n/usr/bin/stat \"$@\" | sed '/lld/s/^[0-9]*/7/'\n");
+    let launcher = launcher(&library.work, &ELSEWHERE.replace("PATH=", "PATH=\"${0%/*}/other\":"));
+    for _ in 0..2 {
+        let (said, made) = library.linked("cache", &[&launcher])?;
+        ensure(made == right, || format!("another library\n{said}"))?;
+        expect_equal("warnings", "1", &said.matches("warning: ").count().to_string())?;
+        expect_in(&said, "): not cached, because `/usr/")?;
+        expect_in(&said, "` is not the same file on node7 as here, by size and time\n")?;
+        expect_not_in(&said, "(gfx90a): found in the cache")?;
+    }
+    let (said, made) = library.linked("cache", &[])?;
+    expect_not_in(&said, "(gfx90a): found in the cache")?;
+    ensure(made == right, || said)?;
+    passed()
+}
+
+fn missing_compiler() -> Outcome {
+    if !rustix::process::getuid().is_root() {
+        return Ok(Completion::ignored_with("needs root, to hide a folder"));
+    }
+    let work = prepared(&[("gfx90a", 2, "0")])?;
+    let shared = Work::new();
+    let hides =
+        "#!/bin/sh\nshift 3\nexec unshare -m sh -c 'mount -t tmpfs none \"$0\" && cd / && exec \"$@\"' \"${0%/*}\" \"$@\"\n";
+    let launcher = launcher(&work, hides);
+    let said = stderr_of(link(&work, &[&launcher]).env("OFFLD_SHARED_TMP", shared.path()))?;
+    expect_in(&said, &format!(": the program {}/tools/clang is not there; this machine does it", work.path().display()))?;
+    expect_equal("links", "1", &ran(&work)?.len().to_string())?;
+    expect_equal("left", "0", &std::fs::read_dir(shared.path())?.count().to_string())?;
+    passed()
+}
