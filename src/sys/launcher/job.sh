@@ -29,11 +29,15 @@ below() {
   done
 }
 
-# Ends the command with all that it has started, and what does not end within a second by force. Of a process that has ended and still
-# has its number, there is no exe.
+# Ends the command with all that it has started, and what does not end within a second by force. Whoever sent a signal may have sent it
+# to all of them: what is left of those that have ended already is in the list of the last look. Of a process that has ended and still has
+# its number, there is no exe.
 end_command() {
   trap '' HUP INT TERM
   below "$child"
+  seen=''
+  { read -r count peak seen < "$job/alive"; } 2>/dev/null
+  all="$all $seen"
   kill -TERM $all
   for try in 1 2 3 4 5 6 7 8 9 10; do
     still=''
@@ -46,7 +50,7 @@ end_command() {
   kill -KILL $still
 }
 
-# Ends the job when its lease is gone, or is not renewed any more. Tells that it runs, and its peak of memory.
+# Ends the job when its lease is gone, or is not renewed any more. Tells that it runs, its peak of memory, and its processes.
 watch() {
   cd /
   unchanged=0 last='' count=0 peak=0 shown=''
@@ -62,7 +66,7 @@ watch() {
       done < "/proc/$pid/status"
     done
     count=$((count + 1))
-    now="$((count / 5)) $peak"
+    now="$((count / 5)) $peak $all"
     [ "$now" = "$shown" ] || { shown=$now; printf '%s\n' "$now" > "$job/alive"; }
     if [ "$count" -lt 5 ]; then pause=0.05; else pause=0.2; fi
     sleep "$pause" || sleep 1
@@ -89,7 +93,7 @@ done
 trap '' HUP INT TERM
 count='' peak=''
 for try in 1 2 3; do
-  { read -r count peak < "$job/alive"; } && break
+  { read -r count peak seen < "$job/alive"; } && break
 done
 kill -KILL "$watcher"
 [ -e "$job/lease" ] || { : > "$job/ended"; exit 1; }

@@ -75,7 +75,7 @@ pub(super) fn until_end(
     let Watch { job, stopped, node, queued, .. } = watch;
     drop(relay);
     let status = process.child.wait()?;
-    if stopped.is_some() {
+    if stopped.is_some() || session.signals.check().is_err() {
         job.end_and_wait();
     }
     Ok(Ended { status, text, stopped: stopped.and_then(|(_, why)| why), node, queued })

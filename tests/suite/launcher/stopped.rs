@@ -63,6 +63,8 @@ fn running(work: &Work, child: &mut Child) -> Result<Vec<Pid>, Failed> {
     loop {
         let pids: Vec<Pid> = names.iter().filter_map(|name| number(&work.path().join(name))).collect();
         if pids.len() == names.len() {
+            // What ignores signals is known once the job has looked at its processes, five times in a second.
+            std::thread::sleep(Duration::from_millis(600));
             return Ok(pids);
         }
         ensure(child.try_wait()?.is_none() && Instant::now() < limit, || "the links do not run")?;
