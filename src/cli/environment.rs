@@ -68,6 +68,16 @@ pub(super) const VARIABLES: &[Variable] = &[
         LINK,
         "auto, on or off: whether images are put into a program after its host link; --wrapper-late-images= wins.",
     ),
+    row(
+        "OFFLD_LAUNCHER",
+        LINK,
+        "A command that runs device links on other machines, such as srun -n1 -c{threads} --mem={mem}M; it is split as a shell would, and {threads}, {mem} (MiB) and {job} (a name) are replaced; --wrapper-launcher= wins.",
+    ),
+    row(
+        "OFFLD_LAUNCHER_WAIT",
+        LINK,
+        "How many seconds a job may wait in the launcher's queue before this machine does it (600); --wrapper-launcher-wait= wins.",
+    ),
     row("OFFLD_LINKER", LINK, "The host linker of ld.offld, as a path or a name on PATH; --offld-linker= wins."),
     row(
         "OFFLD_LLVM",
@@ -95,10 +105,16 @@ pub(super) const VARIABLES: &[Variable] = &[
         NATIVE,
         "The folder below which offld check --for native, and native in the budgets of offld size, read sys and proc, instead of /: for tests, and for a container that is looked at from outside.",
     ),
+    row("OFFLD_REMOTE_JOBS", LINK, "How many jobs the launcher runs at once (32); --wrapper-remote-jobs= wins."),
     row(
         "OFFLD_REPRODUCE",
         LINK,
         "A folder in which a reproduction of every link with device code is written, as by --reproduce=.",
+    ),
+    row(
+        "OFFLD_SHARED_TMP",
+        LINK,
+        "The folder for the temporary files of a link with a launcher, which all its machines see at the same path; if it is not set the folder of the output.",
     ),
     row(
         "OFFLD_WITHIN",

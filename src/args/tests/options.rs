@@ -193,6 +193,8 @@ fn wrong_values_name_the_option() {
     assert_eq!(error("--wrapper-jobs=-1"), "--wrapper-jobs=-1: expected a positive integer or 'jobserver', got '-1'");
     assert_eq!(error("--wrapper-jobs="), "--wrapper-jobs=: expected a positive integer or 'jobserver', got ''");
     assert_eq!(error("--wrapper-late-images=yes"), "--wrapper-late-images=yes: expected auto, on or off");
+    assert_eq!(error("--wrapper-remote-jobs=0"), "--wrapper-remote-jobs=0: expected a positive number");
+    assert_eq!(error("--wrapper-launcher-wait=x"), "--wrapper-launcher-wait=x: expected a number of seconds");
     for wrong in ["0", "many", "", "-1", "+2", "2.5", "257", "99999999999999999999", "Auto"] {
         assert_eq!(
             error(&format!("--wrapper-lto-partitions={wrong}")),
