@@ -189,7 +189,7 @@ impl Launcher {
         let process = match run::start_launcher(&words, &session.signals)? {
             Ok(process) => process,
             Err(error) => {
-                return Ok(self.give_up(&cmd.step, &format!("`{}` cannot be run: {error}", words[0].display()), session));
+                return Ok(self.give_up(&cmd.step, &format!("`{}`: {error}", words[0].display()), session));
             }
         };
         guardian.guards(process.child.id());
@@ -217,9 +217,11 @@ impl Launcher {
     fn give_up(&self, step: &str, why: &str, session: &Session) -> Launched {
         if !self.given_up.swap(true, Ordering::SeqCst) {
             let named = self.named;
-            session.shell.warn(&format!("{step}: {named}: {why}; this machine does it, and what has not begun yet"));
+            let told =
+                format!("{step}: run on this machine, like all that has not begun yet, since {named} cannot run it: {why}");
+            session.shell.warn(&told);
         } else if self.verbose {
-            session.shell.note(&format!("{step}: {why}; this machine does it"));
+            session.shell.note(&format!("{step}: run on this machine: {why}"));
         }
         Launched::Unavailable
     }

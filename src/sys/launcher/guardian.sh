@@ -10,12 +10,12 @@ while read -r word value; do
 done
 rm -f -- "$1"
 if [ -n "$group" ]; then
-  kill -TERM -- "-$group"
+  kill -TERM "-$group"
   for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30; do
-    kill -0 -- "-$group" || break
+    kill -0 "-$group" || break
     sleep 0.1 || sleep 1
   done
-  kill -KILL -- "-$group"
+  kill -KILL "-$group"
 fi
 # What still runs elsewhere sees that its lease is gone, and then says that it has ended.
 folder=${1%/*}

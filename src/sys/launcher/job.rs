@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -60,10 +60,10 @@ impl Job {
         let folder = std::path::absolute(scratch.path(&format!("job-{}", request.job), "launched")?)?;
         let shown = folder.display().to_string();
         let cannot = || format!("cannot make the files of a job in `{shown}`");
-        match std::fs::create_dir(&folder) {
+        match private(&folder) {
             // With --save-temps, it may be there from the link before.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && scratch.keeps() => {
-                std::fs::remove_dir_all(&folder).and_then(|()| std::fs::create_dir(&folder)).with_context(cannot)?;
+                std::fs::remove_dir_all(&folder).and_then(|()| private(&folder)).with_context(cannot)?;
             }
             made => made.with_context(cannot)?,
         }
@@ -250,6 +250,11 @@ pub(super) fn refresh(folder: &Path) {
     if let Ok(mut entries) = std::fs::read_dir(folder) {
         let _ = entries.next();
     }
+}
+
+/// Makes a folder that is closed to other users: our environment is in it.
+fn private(folder: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().mode(0o700).create(folder)
 }
 
 /// Our environment, as `NAME=VALUE`, with what the children of offld get.

@@ -53,14 +53,17 @@ pub(super) fn of(cmd: &Cmd, job: &Job, ended: io::Result<Ended>, session: &Sessi
         Ok(ended) => ended,
         Err(error) => return Ok(Err(format!("it cannot be waited for: {error}"))),
     };
+    if let Some(why) = ended.stopped {
+        return Ok(Err(why));
+    }
     let status = wait_for(if ended.status.success() { SEEN } else { SEEN_AFTER_FAILURE }, || job.status(), session)?;
     let text = String::from_utf8_lossy(&ended.text).to_lowercase();
     let says_memory = TOO_LITTLE_MEMORY.iter().any(|said| text.contains(said));
-    let Some(status) = status.filter(|_| ended.stopped.is_none()) else {
+    let Some(status) = status else {
         let node = ended.node.clone().or_else(|| job.node());
         job.end_and_wait();
         return match node {
-            Some(node) if says_memory && ended.stopped.is_none() => Err(no_memory(cmd, 137, &node, job.alive().1).into()),
+            Some(node) if says_memory => Err(no_memory(cmd, 137, &node, job.alive().1).into()),
             node => Ok(Err(unfinished(job, &ended, node.as_deref()))),
         };
     };
@@ -72,7 +75,7 @@ pub(super) fn of(cmd: &Cmd, job: &Job, ended: io::Result<Ended>, session: &Sessi
         return Err(no_memory(cmd, 137, &status.node, status.peak_memory).into());
     }
     if cancelled {
-        return Ok(Err(format!("the job was ended on {}, but not by offld: was it cancelled?", status.node)));
+        return Ok(Err(format!("the job was ended on {}, but not by offld. Was it cancelled?", status.node)));
     }
     ran(cmd, job, status, ended.queued, says_memory, session).map(Ok)
 }
@@ -121,16 +124,13 @@ fn ran(cmd: &Cmd, job: &Job, status: Status, queued: Duration, says_memory: bool
 
 /// Why there is no status of a job.
 fn unfinished(job: &Job, ended: &Ended, node: Option<&str>) -> String {
-    if let Some(why) = &ended.stopped {
-        return why.clone();
-    }
     let how = if ended.status.success() { "ended well".to_owned() } else { how_it_ended(ended.status).0 };
     match node {
         Some(node) => {
-            format!("it {how}, and the job has begun on {node} but not told its end: was it cancelled, or the node lost?")
+            format!("it {how}, and the job has begun on {node} but not told its end. Was it cancelled, or the node lost?")
         }
         None => format!(
-            "it {how}, and the job has not begun: do the machines that it runs jobs on see `{}` (OFFLD_SHARED_TMP names another folder)?",
+            "it {how}, and the job has not begun. Do the machines that it runs jobs on see `{}`? OFFLD_SHARED_TMP names another folder",
             job.folder().parent().unwrap_or(job.folder()).display()
         ),
     }

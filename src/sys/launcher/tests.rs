@@ -188,27 +188,33 @@ fn too_little_memory_is_tried_again_with_twice_as_much() {
 fn a_launcher_that_does_not_work_is_given_up_with_one_warning() {
     let hides = "sh -c 'exec /bin/sh /nowhere/run'";
     let cases = [
-        ("/nowhere/srun", "`/nowhere/srun` cannot be run: No such file or directory"),
-        ("false", "it exited with status 1, and the job has not begun: do the machines that it runs jobs on see `"),
-        ("true", "it ended well, and the job has not begun: "),
-        (hides, "and the job has not begun: "),
+        ("/nowhere/srun", "`/nowhere/srun`: No such file or directory"),
+        ("false", "it exited with status 1, and the job has not begun. Do the machines that it runs jobs on see `"),
+        ("true", "it ended well, and the job has not begun. "),
+        (hides, "and the job has not begun. "),
         ("sh -c 'sleep 60; exec \"$@\"' sh", "its queue has not started the job in 1 seconds"),
-        ("sh -c '\"$@\" & sleep 0.3; kill -9 $!; exit 1' sh", "but not told its end: was it cancelled, or the node lost?"),
+        ("sh -c '\"$@\" & sleep 0.3; kill -9 $!; exit 1' sh", "but not told its end. Was it cancelled, or the node lost?"),
         ("sh -c '\"$@\" & sleep 0.3; kill $!; wait' sh", "the job was ended on "),
+        ("sh -c 'sed -i \"s/^patience=.*/patience=3/\" \"$1\"; exec \"$0\" \"$@\"'", ": its lease was not renewed any more"),
+        ("sh -c '\"$0\" \"$@\" & sleep 0.3; kill -STOP 0'", " for 2 seconds"),
     ];
     let given_up = |(words, why): (&str, &str)| {
         let bench = Bench::new();
         let launcher = launcher(words);
         let begun = Instant::now();
         for _ in 0..2 {
-            let launched = bench.run(&launcher, "sleep 1; echo x > \"$1\"");
+            let launched = bench.run(&launcher, "sleep 2; echo x > \"$1\"");
             assert!(matches!(launched, Ok(Launched::Unavailable)), "{words}: {launched:?}");
         }
         assert!(begun.elapsed() < Duration::from_secs(20), "{words}: {:?}", begun.elapsed());
         let said = bench.said();
         let warnings: Vec<&str> = said.lines().filter(|line| line.contains("warning: ")).collect();
         assert!(
-            warnings.len() == 1 && warnings[0].contains("a step: --wrapper-launcher: ") && warnings[0].contains(why),
+            warnings.len() == 1
+                && warnings[0].contains(
+                    "a step: run on this machine, like all that has not begun yet, since --wrapper-launcher cannot run it: "
+                )
+                && warnings[0].contains(why),
             "{words}: {said}"
         );
         assert!(!launcher.is_available());

@@ -22,7 +22,7 @@ const LOOK_AT_ALIVE: Duration = Duration::from_secs(1);
 /// How often the lease is renewed.
 const RENEW: Duration = Duration::from_secs(5);
 /// How long nothing may be heard of a job that has begun.
-const SILENCE: Duration = Duration::from_secs(30);
+const SILENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });
 /// How long a launcher may take to end after it was told to.
 const GRACE: Duration = Duration::from_secs(3);
 /// How much is kept of what a launcher says.

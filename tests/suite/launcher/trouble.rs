@@ -4,7 +4,9 @@ use libtest_mimic::{Completion, Trial};
 
 use super::{ELSEWHERE, Library, expect_nothing_beside, launcher, submitted};
 use crate::schedule::stand_in::{link, prepared, ran};
-use crate::support::{Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, passed, run_failing, stderr_of, with_llvm};
+use crate::support::{
+    Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, output, passed, run_failing, stderr_of, with_llvm,
+};
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
@@ -23,27 +25,27 @@ fn given_up() -> Outcome {
     let library = Library::new("full")?;
     let right = library.linked("off", &[])?.1;
     for (text, why) in [
-        ("exit 3", "it exited with status 3, and the job has not begun: do the machines that it runs jobs on see `"),
-        ("exec sleep 60", "its queue has not started the job in 1 seconds; this machine does it, and what has not begun yet\n"),
+        ("exit 3", "it exited with status 3, and the job has not begun. Do the machines that it runs jobs on see `"),
+        ("exec sleep 60", "its queue has not started the job in 1 seconds\n"),
         // It has another folder in that place.
         (
             "exec unshare -m sh -c 'mount -t tmpfs none \"$(dirname \"$(dirname \"$4\")\")\" && exec \"$@\"' sh \"$@\"",
             "the job has not begun",
         ),
         ("shift 3; \"$@\" & sleep 0.05; kill -9 $!; exit 1", "it exited with status 1, and the job has"),
-        ("shift 3; \"$@\" & sleep 0.05; kill $!; wait", "was it cancelled?"),
+        ("shift 3; \"$@\" & sleep 0.05; kill $!; wait", "Was it cancelled?"),
     ] {
         let launcher = launcher(&library.work, &format!("#!/bin/sh\n{text}\n"));
         let (said, made) = library.linked("off", &[&launcher, "--wrapper-launcher-wait=1", "--wrapper-remote-jobs=1"])?;
         ensure(made == right, || format!("another library with {text}\n{said}"))?;
         expect_equal(text, "1", &said.matches("warning: ").count().to_string())?;
         expect_in(&said, WARNING)?;
-        expect_in(&said, "): --wrapper-launcher: ")?;
+        expect_in(&said, "): run on this machine, like all that has not begun yet, since --wrapper-launcher cannot run it: ")?;
         expect_in(&said, why)?;
     }
     let (said, made) = library.linked("off", &["--wrapper-launcher=/nowhere/srun -n1"])?;
     ensure(made == right, || said.clone())?;
-    expect_in(&said, "--wrapper-launcher: `/nowhere/srun` cannot be run: No such file or directory")?;
+    expect_in(&said, "--wrapper-launcher cannot run it: `/nowhere/srun`: No such file or directory")?;
     library.work.expect_no_temps()?;
     passed()
 }
@@ -73,7 +75,7 @@ fn failing() -> Outcome {
         "error: device link for amdgcn-amd-amdhsa (gfx90a) failed: 'clang' exited with status 7 on node7\n  inputs: a.o",
     )?;
     expect_not_in(&said, "warning")?;
-    expect_equal("status", "Some(7)", &format!("{:?}", command.status()?.code()))?;
+    expect_equal("status", "Some(7)", &format!("{:?}", output(&mut command)?.status.code()))?;
     work.file("before", "kill -11 $$");
     expect_in(&run_failing(&mut link(&work, &[&launcher]))?, "failed: 'clang' was ended by signal 11 on node7\n")?;
     expect_nothing_beside(work.path())?;
@@ -103,11 +105,13 @@ fn memory() -> Outcome {
     expect_in(&said, "error: device link for amdgcn-amd-amdhsa (gfx90a) failed: 'clang' was ended by signal 9\n")?;
     expect_in(&said, "\n  what helps: more memory")?;
     // A scheduler ends the whole job, and says so itself.
-    work.file("before", "");
-    let ends = "#!/bin/sh\n[ \"$2\" -ge 300 ] || { echo 'slurmstepd: error: Detected 1 oom_kill event' >&2; exit 1; }\nshift 3\nexec \"$@\"\n";
+    work.file("before", "[ \"$(cat asked)\" -ge 300 ] || sleep 60");
+    let ends = "#!/bin/sh\necho \"$2\" > \"${0%/*}/asked\"\nif [ \"$2\" -lt 300 ]; then\n  shift 3\n  setsid \"$@\" &\n  sleep 0.5\n  \
+                kill -KILL \"-$!\"\n  echo 'slurmstepd: error: Detected 1 oom_kill event' >&2\n  exit 1\nfi\nshift 3\nexec \"$@\"\n";
     let launcher = super::launcher(&work, ends);
     let said = stderr_of(&mut link(&work, &[&launcher]))?;
-    expect_in(&said, "this machine does it")?;
+    expect_in(&said, "(gfx90a): its job had too little memory with 256 MiB; it is launched once more, with 512 MiB\n")?;
+    expect_equal("links", "1", &ran(&work)?.len().to_string())?;
     expect_nothing_beside(work.path())?;
     passed()
 }
@@ -142,7 +146,7 @@ fn missing_compiler() -> Outcome {
         "#!/bin/sh\nshift 3\nexec unshare -m sh -c 'mount -t tmpfs none \"$0\" && cd / && exec \"$@\"' \"${0%/*}\" \"$@\"\n";
     let launcher = launcher(&work, hides);
     let said = stderr_of(link(&work, &[&launcher]).env("OFFLD_SHARED_TMP", shared.path()))?;
-    expect_in(&said, &format!(": the program {}/tools/clang is not there; this machine does it", work.path().display()))?;
+    expect_in(&said, &format!(": the program {}/tools/clang is not there\n", work.path().display()))?;
     expect_equal("links", "1", &ran(&work)?.len().to_string())?;
     expect_equal("left", "0", &std::fs::read_dir(shared.path())?.count().to_string())?;
     passed()
