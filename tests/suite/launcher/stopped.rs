@@ -18,6 +18,7 @@ pub(super) fn trials() -> Vec<Trial> {
         trials.push(with_llvm(&near, move || stopped(signal, NEAR)));
         let far = format!("launcher::sig{name}_ends_what_no_signal_reaches");
         trials.push(with_llvm(&far, move || stopped(signal, FAR)));
+        trials.push(with_llvm(&format!("launcher::sig{name}_ends_a_launcher_that_waits"), move || waiting(signal)));
     }
     trials
 }
@@ -36,7 +37,12 @@ fn stopped(signal: Signal, text: &str) -> Outcome {
     let launcher = launcher(&work, text);
     let mut command = link(&work, &[&launcher]);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    let pids = running(&work, &mut child)?;
+    let pids = running(&work, &mut child, &["pid.gfx906", "inner.gfx906", "pid.gfx90a", "inner.gfx90a"])?;
+    ended(&work, &mut child, signal, &pids)
+}
+
+/// Sends `signal` to `child`; a failure unless `pids` and temporary files are gone soon.
+fn ended(work: &Work, child: &mut Child, signal: Signal, pids: &[Pid]) -> Outcome {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or("no number")?;
     kill_process(pid, signal)?;
     let begun = Instant::now();
@@ -55,11 +61,19 @@ fn stopped(signal: Signal, text: &str) -> Outcome {
     passed()
 }
 
-/// The processes of both links, once they run.
-fn running(work: &Work, child: &mut Child) -> Result<Vec<Pid>, Failed> {
+/// Jobs that their queue has not started: one launcher ends when it is told to, and the other does not.
+fn waiting(signal: Signal) -> Outcome {
+    let work = prepared(&[("gfx906", 2, "0"), ("gfx90a", 2, "0")])?;
+    let text = "#!/bin/sh\ncase $3 in *906) trap '' HUP INT TERM ;; esac\necho $$ > \"pid.$3\"\nexec sleep 60\n";
+    let mut child = link(&work, &[&launcher(&work, text)]).stdin(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let pids = running(&work, &mut child, &["pid.offld-p0-gfx906", "pid.offld-p0-gfx90a"])?;
+    ended(&work, &mut child, signal, &pids)
+}
+
+/// The processes of both links, by the files in which their numbers are, once they run.
+fn running(work: &Work, child: &mut Child, names: &[&str]) -> Result<Vec<Pid>, Failed> {
     let limit = Instant::now() + Duration::from_secs(30);
     let number = |path: &Path| std::fs::read_to_string(path).ok()?.trim().parse::<i32>().ok().and_then(Pid::from_raw);
-    let names = ["pid.gfx906", "inner.gfx906", "pid.gfx90a", "inner.gfx90a"];
     loop {
         let pids: Vec<Pid> = names.iter().filter_map(|name| number(&work.path().join(name))).collect();
         if pids.len() == names.len() {
