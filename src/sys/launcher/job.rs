@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -71,7 +71,7 @@ impl Job {
         let text = job.script_text(cmd, request).with_context(cannot)?;
         std::fs::write(job.script(), text).with_context(cannot)?;
         // It is there before the other side looks for it, which may remember for a while that a file was not there.
-        std::fs::write(job.path("alive"), "").with_context(cannot)?;
+        std::fs::write(job.path("alive"), [b'\n'; 1024]).with_context(cannot)?;
         job.renew().with_context(cannot)?;
         Ok(job)
     }
@@ -91,7 +91,9 @@ impl Job {
     /// Says that offld still is there.
     pub(super) fn renew(&mut self) -> io::Result<()> {
         self.renewals += 1;
-        std::fs::write(self.lease(), format!("{}\n", self.renewals))
+        // In its place and of the same length, so that it can be done when the disk is full, and is never seen empty.
+        let mut lease = std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(self.lease())?;
+        lease.write_all(format!("{:020}\n", self.renewals).as_bytes())
     }
 
     /// Makes the other side end the job.

@@ -67,7 +67,8 @@ watch() {
     done
     count=$((count + 1))
     now="$((count / 5)) $peak $all"
-    [ "$now" = "$shown" ] || { shown=$now; printf '%s\n' "$now" > "$job/alive"; }
+    # In its place, so that it can be done when the disk is full.
+    [ "$now" = "$shown" ] || { shown=$now; printf '%s\n' "$now" 1<> "$job/alive"; }
     if [ "$count" -lt 5 ]; then pause=0.05; else pause=0.2; fi
     sleep "$pause" || sleep 1
   done

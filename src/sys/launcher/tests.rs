@@ -84,6 +84,10 @@ impl Bench {
     }
 }
 
+fn shell_word(path: &Path) -> String {
+    String::from_utf8(words::quoted(path.as_os_str().as_encoded_bytes())).unwrap()
+}
+
 fn launcher(words: &str) -> Launcher {
     let asked = Launching { launcher: Some(words.into()), wait: Some(1), jobs: None };
     Launcher::new(&asked, false).unwrap().unwrap()
@@ -135,11 +139,26 @@ fn every_shell_takes_the_script() {
 }
 
 #[test]
+fn a_long_command_is_in_a_response_file() {
+    let bench = Bench::new();
+    bench.file("it's", "#!/bin/sh\n[ $# = 1 ] && grep -c it \"${1#@}\" > output && cp \"${1#@}\" words\n");
+    let folder = bench.folder.path().to_owned();
+    // env would take it for a variable.
+    let program = bench.file("program=1", &format!("#!/bin/sh\ncd {}; exec ./it\\'s \"$@\"\n", shell_word(&folder)));
+    let args = vec![OsString::from("it's \"$x\""); 20_000];
+    let output = Some(folder.join("output"));
+    let cmd = Cmd { step: "a step".to_owned(), program, args, quoting: Style::Gnu, inputs: Vec::new(), output };
+    let request = Request { threads: 1, memory: 0, job: String::new(), compare: &[], dependencies: None };
+    ran(launcher("env").run(&cmd, &request, &bench.session, &|| ()));
+    assert_eq!(bench.output(), "20000\n");
+    assert!(std::fs::read_to_string(folder.join("words")).unwrap().starts_with("\"it's \\\"$x\\\"\"\n"));
+}
+
+#[test]
 fn the_launcher_is_told_what_the_job_needs() {
     let bench = Bench::new();
     let told = bench.folder.path().join("told");
-    let words = format!("sh -c 'echo \"$*\" > \"$0\"; shift 3; exec \"$@\"' {} {{threads}} {{mem}} {{job}}", "\"$TOLD\"");
-    let words = words.replace("\"$TOLD\"", &String::from_utf8(words::quoted(told.as_os_str().as_encoded_bytes())).unwrap());
+    let words = format!("sh -c 'echo \"$*\" > \"$0\"; shift 3; exec \"$@\"' {} {{threads}} {{mem}} {{job}}", shell_word(&told));
     ran(bench.run(&launcher(&words), "echo x > \"$1\""));
     let text = std::fs::read_to_string(&told).unwrap();
     assert!(text.starts_with("3 384 offld-a-b /bin/sh /"), "{text}");
