@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 pub use super::launching::Launching;
-use super::state::{State, Walk};
-pub use super::values::{Defsym, Jobs, LateImages, LtoPartitions, MemoryLimit};
-use super::values::{granularity, jobs, late_images, lto_partitions, memory_limit, pair, sycl_release, text};
-use super::{Arg, ArgKind, Dialect, Id, Ledger, Role, TargetArg};
+use super::state::{Walk, input};
+pub use super::values::{Defsym, Distribute, Jobs, LateImages, LtoPartitions, MemoryLimit};
+use super::values::{distribute, granularity, jobs, late_images, lto_partitions, memory_limit, pair, sycl_release, text};
+use super::{Arg, Dialect, Id, Ledger, Role, TargetArg};
 use crate::error::Error;
 
 /// An argument for LLVM. Both kinds reach the LTO of the device link, in the order in which they were given.
@@ -148,6 +148,8 @@ pub struct LinkRequest {
     pub lto_partitions: Option<LtoPartitions>,
     /// How a launcher runs device links.
     pub launching: Launching,
+    /// `--wrapper-distribute`, the last one; none if it is not given.
+    pub distribute: Option<Distribute>,
     /// `--wrapper-cache`, the last one: a folder, or a word that turns the cache off or on.
     pub cache: Option<OsString>,
     /// `--override-image`: kind and file.
@@ -297,6 +299,7 @@ impl LinkRequest {
             Id::CudaPath => self.cuda_path = path(),
             Id::DeviceCompiler => self.device_compiler.push(TargetArg::new(value.to_owned())),
             Id::DeviceLinker => self.device_linker.push(TargetArg::new(value.to_owned())),
+            Id::Distribute => self.distribute = Some(distribute("--wrapper-distribute", value)?),
             Id::HostTriple => self.host_triple = Some(text(value)),
             Id::Jobs => self.jobs = jobs(value)?,
             Id::Memory => self.memory = Some(memory_limit("--wrapper-memory", value)?),
@@ -374,17 +377,4 @@ impl LinkRequest {
             _ => {}
         }
     }
-}
-
-/// The input an argument brings in.
-fn input(arg: &Arg, state: State) -> Option<InputSpec> {
-    let value = arg.value.as_ref()?;
-    let (name, whole_archive) = match arg.kind {
-        ArgKind::Known(row) if row.id == Id::Library => (InputName::Library(value.clone()), state.whole_archive),
-        // `/wholearchive:lib` names the library and takes all of it.
-        ArgKind::Known(_) => (InputName::File(PathBuf::from(value)), true),
-        _ => (InputName::File(PathBuf::from(value)), state.whole_archive),
-    };
-    let State { lazy, prefer_static, as_needed, binary, group, .. } = state;
-    Some(InputSpec { name, whole_archive, lazy, prefer_static, as_needed, binary, group, token: arg.tokens.start })
 }

@@ -1,7 +1,10 @@
 //! The options of a linker that change how later inputs are treated, such as `--whole-archive`. Each input gets a copy of the state
 //! at its place, so no later stage has to look at these options (docs/spec/faults.md F4, F6, F18).
 
-use super::{Arg, Id};
+use std::path::PathBuf;
+
+use super::request::{InputName, InputSpec};
+use super::{Arg, ArgKind, Id};
 
 /// The options in effect at one place of a command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -65,4 +68,17 @@ impl Walk {
             _ => {}
         }
     }
+}
+
+/// The input an argument brings in.
+pub(super) fn input(arg: &Arg, state: State) -> Option<InputSpec> {
+    let value = arg.value.as_ref()?;
+    let (name, whole_archive) = match arg.kind {
+        ArgKind::Known(row) if row.id == Id::Library => (InputName::Library(value.clone()), state.whole_archive),
+        // `/wholearchive:lib` names the library and takes all of it.
+        ArgKind::Known(_) => (InputName::File(PathBuf::from(value)), true),
+        _ => (InputName::File(PathBuf::from(value)), state.whole_archive),
+    };
+    let State { lazy, prefer_static, as_needed, binary, group, .. } = state;
+    Some(InputSpec { name, whole_archive, lazy, prefer_static, as_needed, binary, group, token: arg.tokens.start })
 }

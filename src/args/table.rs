@@ -151,6 +151,7 @@ pub enum Id {
     NoLto,
     // Options that only offld has.
     Cache,
+    Distribute,
     LateImages,
     Launcher,
     LauncherWait,
@@ -243,7 +244,7 @@ const fn alone(name: &'static str, dashes: Dashes, id: Id, help: &'static str) -
 }
 
 use Dashes::{Any, One, Two};
-use Shape::{Either, Equals, Flag, Separate};
+use Shape::{Either, Equals, Flag, OptionalEquals, Separate};
 
 #[rustfmt::skip]
 const OWN: &[OptionRow] = &[
@@ -294,6 +295,7 @@ const OWN: &[OptionRow] = &[
     before("verbose", Any, Id::Verbose),
     alone("version", Any, Id::Version, "Print the version (when it is the only argument)"),
     own("wrapper-cache", Two, Equals, Id::Cache, "The folder of the cache of device links, or off (OFFLD_CACHE)"),
+    own("wrapper-distribute", Two, OptionalEquals, Id::Distribute, "Compile ThinLTO's units one by one, each looked up in the cache: on, off or auto (OFFLD_DISTRIBUTE)"),
     own("wrapper-jobs", Two, Equals, Id::Jobs, "How many device links run at once: a number, or jobserver"),
     own("wrapper-late-images", Two, Equals, Id::LateImages, "Put images into the program after its host link: auto, on or off (OFFLD_LATE_IMAGES)"),
     own("wrapper-launcher", Two, Equals, Id::Launcher, "Run device links by this command, on other machines: 'srun -n1 -c{threads} --mem={mem}M' (OFFLD_LAUNCHER)"),

@@ -107,6 +107,28 @@ pub(crate) fn lto_partitions(option: &str, value: &OsStr) -> Result<LtoPartition
     }
 }
 
+/// Whether ThinLTO's units are compiled one by one, each looked up in the cache (docs/build-loop.md).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Distribute {
+    /// Where other machines are there to do it.
+    #[default]
+    Auto,
+    /// Wherever it can be done.
+    On,
+    /// Never: by the linker, in its own process.
+    Off,
+}
+
+/// The value of `option`, which says whether ThinLTO's units are compiled one by one; without a value they are.
+pub(crate) fn distribute(option: &str, value: &OsStr) -> Result<Distribute> {
+    match text(value).as_str() {
+        "auto" => Ok(Distribute::Auto),
+        "" | "on" => Ok(Distribute::On),
+        "off" => Ok(Distribute::Off),
+        given => bail!("{option}={given}: expected auto, on or off"),
+    }
+}
+
 /// The shortest span that a time trace shows.
 pub(super) fn granularity(value: &OsStr) -> Result<u32> {
     let given = text(value);

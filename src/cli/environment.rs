@@ -64,6 +64,11 @@ pub(super) const VARIABLES: &[Variable] = &[
     ),
     row("OFFLD_CLANG", LINK, "The clang that links device code, as a path or a name on PATH; --offld-clang= wins."),
     row(
+        "OFFLD_DISTRIBUTE",
+        LINK,
+        "auto, on or off: whether ThinLTO's units are compiled one by one, each looked up in the cache; --wrapper-distribute= wins.",
+    ),
+    row(
         "OFFLD_LATE_IMAGES",
         LINK,
         "auto, on or off: whether images are put into a program after its host link; --wrapper-late-images= wins.",

@@ -27,6 +27,9 @@ pub(super) fn write(command: clap::Command, folder: &Path) -> Result<()> {
         let of_own = |variable: &Variable| match own.get_name() {
             "cache" => variable.name.contains("CACHE"),
             "check" => variable.name == session::OFFLD_NATIVE_ROOT || variable.name == "LD_LIBRARY_PATH",
+            "thinlto-distributor" => {
+                ["OFFLD_CACHE", "OFFLD_MEMORY", "MAKEFLAGS", "XDG_"].iter().any(|name| variable.name.starts_with(name))
+            }
             "size" => variable.name == session::OFFLD_NATIVE_ROOT,
             _ => false,
         };

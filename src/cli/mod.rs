@@ -22,6 +22,7 @@ mod replace;
 mod size;
 mod split;
 mod strip_device;
+mod thinlto_distributor;
 mod wrapper;
 
 use std::ffi::{OsStr, OsString};

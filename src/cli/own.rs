@@ -11,7 +11,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::{
     PERSONALITIES, by_word, cache, check, explain, inspect, links, manual, merge, prune, recompress, replace, size, split,
-    strip_device,
+    strip_device, thinlto_distributor,
 };
 use crate::model::printable;
 use crate::sys::shell::Shell;
@@ -71,6 +71,9 @@ enum Command {
     /// Show where the time of a build went, from time traces and logs of device links
     #[command(after_help = explain::AFTER_HELP)]
     Explain(explain::Options),
+    /// Compile the units of a ThinLTO link, or find them in the cache, for ld.lld
+    #[command(name = "thinlto-distributor", after_help = thinlto_distributor::AFTER_HELP)]
+    ThinltoDistributor(thinlto_distributor::Options),
     /// Write completions for a shell to stdout
     Completions {
         /// The shell
@@ -132,6 +135,7 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
         Command::StripDevice(options) => strip_device::run(&options, shell),
         Command::Cache(options) => cache::run(&options, shell),
         Command::Explain(options) => explain::run(&options, shell),
+        Command::ThinltoDistributor(options) => thinlto_distributor::run(options, shell),
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut command(), "offld", &mut text);

@@ -15,6 +15,7 @@ use anyhow::Result;
 
 use crate::args::request::LinkRequest;
 use crate::args::{Ledger, Role};
+pub(crate) use crate::link::device::DistributorRequest;
 use crate::link::device::{self, DeviceContext, Linked};
 use crate::link::host;
 use crate::link::inputs::{self, Inputs};
@@ -62,6 +63,11 @@ pub(crate) fn llvm_help(ledger: &Ledger) -> Result<Option<String>> {
         return Ok(None);
     }
     steps::llvm_help(&LinkRequest::new(ledger)?)
+}
+
+/// Compiles the units of a ThinLTO link, for the ld.lld that has started us.
+pub(crate) fn distribute(request: &DistributorRequest, shell: &Arc<Shell>) -> Result<()> {
+    device::distribute(request, shell)
 }
 
 /// Does the link that `request` describes.

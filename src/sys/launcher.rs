@@ -50,6 +50,19 @@ pub(crate) struct Launcher {
     told_of_files: AtomicBool,
 }
 
+/// Removes the temporary folder if offld is killed and cannot do it. Dropping it tells it that all is well.
+pub(crate) struct FolderGuard {
+    _guardian: Guardian,
+}
+
+impl FolderGuard {
+    /// For the temporary folder of `session`, where another process launches jobs.
+    pub(crate) fn start(session: &Session) -> Option<FolderGuard> {
+        let folder = session.scratch.folder()?;
+        Some(FolderGuard { _guardian: Guardian::start(&folder.join("no lease"), Some(&folder)) })
+    }
+}
+
 /// What a job needs, and what is to be known of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Request<'r> {
@@ -121,6 +134,11 @@ impl Launcher {
     /// Whether it works, as far as is known.
     pub(crate) fn is_available(&self) -> bool {
         !self.given_up.load(Ordering::SeqCst)
+    }
+
+    /// It does not work, as another process has found out and told; returns whether that is new.
+    pub(crate) fn is_given_up_now(&self) -> bool {
+        !self.given_up.swap(true, Ordering::SeqCst)
     }
 
     /// How many threads a job gets that would like `wanted`: one, unless the launcher is told.

@@ -9,6 +9,7 @@ pub(crate) mod control_groups;
 pub(crate) mod folder;
 pub(crate) mod jobs;
 pub(crate) mod launcher;
+pub(crate) mod lifeline;
 pub(crate) mod native;
 pub(crate) mod opened;
 pub(crate) mod progress;

@@ -18,6 +18,8 @@ pub(crate) const OFFLD_CLANG: &str = "OFFLD_CLANG";
 pub(crate) const OFFLD_LLVM: &str = "OFFLD_LLVM";
 /// How long that program may take for one request, in seconds.
 pub(crate) const OFFLD_LLVM_TIMEOUT: &str = "OFFLD_LLVM_TIMEOUT";
+/// Whether ThinLTO's units are compiled one by one: `auto`, `on` or `off`.
+pub(crate) const OFFLD_DISTRIBUTE: &str = "OFFLD_DISTRIBUTE";
 /// Whether images are put into a program after its host link: `auto`, `on` or `off`.
 pub(crate) const OFFLD_LATE_IMAGES: &str = "OFFLD_LATE_IMAGES";
 /// Into how many parts full LTO for AMD's GPUs divides the code that it generates: `auto` or a number.

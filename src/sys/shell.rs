@@ -16,7 +16,11 @@ pub struct Shell {
     colour: bool,
     terminal: bool,
     err: Mutex<Box<dyn Write + Send>>,
+    aside: Option<Aside>,
 }
+
+/// Takes a message instead of stderr: its label, which is empty for a line, and its text.
+type Aside = Box<dyn Fn(&str, &str) + Send + Sync>;
 
 impl std::fmt::Debug for Shell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -29,12 +33,17 @@ impl Shell {
     pub fn stderr(name: &str) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let colour = terminal && std::env::var_os("NO_COLOR").is_none();
-        Shell { name: name.to_owned(), colour, terminal, err: Mutex::new(Box::new(std::io::stderr())) }
+        Shell { name: name.to_owned(), colour, terminal, err: Mutex::new(Box::new(std::io::stderr())), aside: None }
     }
 
     /// A shell that writes elsewhere, without colour: for tests and library users.
     pub fn from_write(name: &str, err: Box<dyn Write + Send>) -> Self {
-        Shell { name: name.to_owned(), colour: false, terminal: false, err: Mutex::new(err) }
+        Shell { name: name.to_owned(), colour: false, terminal: false, err: Mutex::new(err), aside: None }
+    }
+
+    /// The same, but only what tools say is written: our own messages go to `aside`.
+    pub(crate) fn with_messages_to(self, aside: impl Fn(&str, &str) + Send + Sync + 'static) -> Self {
+        Shell { aside: Some(Box::new(aside)), ..self }
     }
 
     /// The name that begins every message.
@@ -77,6 +86,9 @@ impl Shell {
 
     /// A line of output that the user requested (`--wrapper-why`, printed modules), unchanged.
     pub fn line(&self, text: &str) {
+        if let Some(aside) = &self.aside {
+            return aside("", text);
+        }
         self.write(format_args!("{}\n", printable_lines(text)));
     }
 
@@ -92,6 +104,9 @@ impl Shell {
     }
 
     fn labelled(&self, label: &str, colour: &str, text: &str) {
+        if let Some(aside) = &self.aside {
+            return aside(label, text);
+        }
         let (name, text) = (printable(&self.name), printable_lines(text));
         if self.colour {
             self.write(format_args!("{name}: \x1b[{colour}m{label}:\x1b[0m {text}\n"));

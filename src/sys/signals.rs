@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionread;
-use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, waitid};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, set_parent_process_death_signal, waitid};
 use wait4::Wait4;
 
 use crate::error::StepFailed;
@@ -63,6 +63,12 @@ struct Children {
     running: BTreeSet<i32>,
     /// Whether another step of the link has failed: then no child may run any longer.
     stopped: bool,
+}
+
+/// Ends this process as by SIGTERM when the one that has started it ends: a linker that was killed wants no results.
+pub(crate) fn end_with_parent() {
+    // Where the system cannot do it, what runs here ends by itself.
+    let _ = set_parent_process_death_signal(Some(Signal::TERM));
 }
 
 impl Signals {

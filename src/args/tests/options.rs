@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStringExt;
 
-use super::super::request::{BitcodeLibrary, Jobs, LateImages, LlvmOption, LtoPartitions, MemoryLimit};
+use super::super::request::{BitcodeLibrary, Distribute, Jobs, LateImages, LlvmOption, LtoPartitions, MemoryLimit};
 use super::super::{Id, Route, own_rows};
 use super::*;
 
@@ -76,6 +76,9 @@ const CASES: &[(&str, Check)] = &[
     ("--wrapper-memory=auto", |r| r.memory == Some(MemoryLimit::Free)),
     ("--wrapper-jobs=4", |r| r.jobs == Jobs::N(4)),
     ("--wrapper-jobs=4 --wrapper-jobs=JobServer", |r| r.jobs == Jobs::Jobserver),
+    ("--wrapper-distribute", |r| r.distribute == Some(Distribute::On)),
+    ("--wrapper-distribute=on --wrapper-distribute=off", |r| r.distribute == Some(Distribute::Off)),
+    ("--wrapper-distribute=auto", |r| r.distribute == Some(Distribute::Auto)),
     ("--wrapper-late-images=auto", |r| r.late_images == Some(LateImages::Auto)),
     ("--wrapper-late-images=on", |r| r.late_images == Some(LateImages::On)),
     ("--wrapper-late-images=on --wrapper-late-images=off", |r| r.late_images == Some(LateImages::Off)),

@@ -34,6 +34,7 @@ use std::time::{Instant, SystemTime};
 use anyhow::Result;
 
 use super::DeviceContext;
+use super::distribution::Distribution;
 use super::log_line::LogLine;
 use super::turn::{Done, How, Turn};
 use crate::build_log::Cost;
@@ -43,6 +44,8 @@ use crate::sys::run::{Cmd, PreloadedLinker};
 use crate::sys::session::Session;
 use crate::sys::trace::Usage;
 
+pub(super) use digests::of_environment;
+pub(super) use file_snapshot::digest as digest_of_file;
 use linker_args::{Linker, LinkerArgs};
 use linker_command::LinkerCommand;
 pub(super) use linker_command::{INPUT, OUTPUT};
@@ -97,6 +100,18 @@ pub(super) struct ResolvedLink {
     key_parts: history::KeyParts,
 }
 
+/// What the linker of one link is given besides its own words.
+pub(super) struct LinkFiles<'a> {
+    /// Its arguments for the device code.
+    pub(super) args: &'a [OsString],
+    /// The temporary files that those name.
+    pub(super) files: &'a [PathBuf],
+    /// Where it writes its dependency file.
+    pub(super) dependencies: PathBuf,
+    /// How others compile its ThinLTO units, if they do.
+    pub(super) distribution: Option<Distribution>,
+}
+
 /// What the cache had.
 pub(super) struct Hit {
     /// Whether it came from the shared cache.
@@ -109,6 +124,21 @@ pub(super) struct Hit {
 pub(super) type Keep = Box<dyn FnOnce(Cost) -> std::result::Result<(), String> + Send>;
 
 impl ResolvedLink {
+    /// Whether the linker is ld.lld.
+    pub(super) fn is_lld(&self) -> bool {
+        self.linker_args.linker == Linker::Lld
+    }
+
+    /// The linker.
+    pub(super) fn linker(&self) -> &Path {
+        &self.linker_command.program
+    }
+
+    /// Its words, with placeholders for inputs and image.
+    pub(super) fn words(&self) -> &[String] {
+        &self.linker_command.args
+    }
+
     /// Whether the linker may be given the device code as one archive. The result is the same, unless `--exclude-libs` makes it
     /// treat members of archives differently.
     pub(super) fn takes_archives(&self) -> bool {
@@ -231,15 +261,12 @@ impl<'a> DeviceCache<'a> {
         }
     }
 
-    /// Runs the linker itself. What is returned besides its usage keeps the image. `inputs`: its arguments for the device code;
-    /// `files`: the temporary files that those name; `dependencies`: where it writes its dependency file.
+    /// Runs the linker itself. What is returned besides its usage keeps the image.
     pub(super) fn link(
         &self,
         resolved: ResolvedLink,
         query: &LinkQuery<'_>,
-        inputs: &[OsString],
-        files: &[PathBuf],
-        dependencies: PathBuf,
+        LinkFiles { args: inputs, files, dependencies, mut distribution }: LinkFiles<'_>,
         turn: &mut Turn<'_>,
     ) -> Result<(Usage, Keep)> {
         let dump = query.args.iter().skip_while(|arg| *arg != "-dumpdir").nth(1).cloned().unwrap_or_default();
@@ -257,8 +284,9 @@ impl<'a> DeviceCache<'a> {
         let nvidia = resolved.linker_args.linker == Linker::Nvidia;
         let temporary_files = files.iter().cloned().chain(self.session.scratch.folder().filter(|_| nvidia)).collect();
         // What another machine leaves there when it is lost is not to be trusted.
-        let units = if turn.is_launched() { None } else { self.units(&resolved, query) };
+        let units = if turn.is_launched() || distribution.is_some() { None } else { self.units(&resolved, query) };
         args.extend(units.iter().flat_map(ThinCache::arguments));
+        args.extend(distribution.iter_mut().flat_map(|distribution| distribution.arguments(turn.granted, self.session)));
         self.session.shell.text(&resolved.linker_command.warnings);
         let cmd = Cmd { program: resolved.linker_command.program.clone(), args, ..query.cmd.clone() };
         let (begun, begun_monotonic) = self.begun;
@@ -266,7 +294,11 @@ impl<'a> DeviceCache<'a> {
         let compare = if turn.is_launched() { store::read_by_tools(&resolved.tools, &about_to_read) } else { Vec::new() };
         let preloaded = self.take_preloaded(&resolved.linker_command);
         let how = How { preloaded, compare: &compare, dependencies: Some(&dependencies), ..How::default() };
-        let Done { usage, said, ran } = turn.run(&cmd, how)?;
+        let done = turn.run(&cmd, how);
+        let (Done { usage, said, ran }, not_kept) = match distribution {
+            None => (done?, None),
+            Some(distribution) => distribution.ended(done, &cmd, self.verbose, self.session)?,
+        };
         // The device code is in memory maps of the user's files, which may have changed since the key was computed.
         let unchanged = digests::of_device_code(query.job) == resolved.inputs;
         if let Some(units) = units.filter(|_| unchanged) {
@@ -286,10 +318,11 @@ impl<'a> DeviceCache<'a> {
             begun_monotonic,
         };
         let last = history::key(query.program, &query.job.target.to_string());
-        let entry = match () {
-            () if said.printed => Err("the linker has printed something, which is to be printed each time".to_owned()),
-            () if !unchanged => Err("its device code has changed during the link".to_owned()),
-            () => link.prepare().and_then(|entry| match ran.and_then(|ran| Some((entry.differing(&ran)?, ran))) {
+        let entry = match not_kept {
+            Some(why) => Err(why),
+            None if said.printed => Err("the linker has printed something, which is to be printed each time".to_owned()),
+            None if !unchanged => Err("its device code has changed during the link".to_owned()),
+            None => link.prepare().and_then(|entry| match ran.and_then(|ran| Some((entry.differing(&ran)?, ran))) {
                 None => Ok(entry),
                 Some((file, ran)) => Err(self.tell_of_file(&file, &ran.node, &cmd.step)),
             }),

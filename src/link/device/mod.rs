@@ -5,6 +5,8 @@ mod arg_list;
 mod clang;
 mod codegen_threads;
 mod costs;
+mod distribution;
+mod distributor;
 mod gpu_runtime;
 mod inputs;
 mod libraries;
@@ -15,6 +17,7 @@ mod out_of_memory;
 mod override_images;
 mod partitions;
 mod places;
+mod remote_words;
 mod running;
 mod schedule;
 mod thin_hint;
@@ -26,6 +29,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 
+pub(crate) use distributor::{DistributorRequest, run as distribute};
 pub(crate) use gpu_runtime::missing_runtime;
 pub(crate) use libraries::{HostLibrary, added_libraries, host_libraries};
 pub(crate) use memo::Tool;
@@ -96,7 +100,7 @@ pub(crate) struct DeviceContext<'a> {
 pub(crate) fn link(jobs: &[DeviceJob<'_>], context: &DeviceContext<'_>, session: &Session) -> Result<Vec<Linked>> {
     let planned: Vec<Planned<'_>> = jobs.iter().map(|job| plan(job, context, session)).collect::<Result<_>>()?;
     let in_order = session.runner.in_order();
-    let memory = memory_limit(context.request, session)?;
+    let memory = memory_limit(context.request.memory, session)?;
     let slots = JobSlots::new(if in_order { Jobs::N(1) } else { context.request.jobs }, memory, context.request.verbose, session);
     let places = Places::new(slots, session);
     let costs = Costs::new(context.cache.as_ref().ok(), planned.first().map_or(Path::new(""), |planned| &planned.program));
@@ -108,6 +112,7 @@ pub(crate) fn link(jobs: &[DeviceJob<'_>], context: &DeviceContext<'_>, session:
     };
     let progress = Progress::new(session.shell.is_terminal() && !context.request.dry_run);
     let cache = cache(context, session);
+    let distributes = distribution::is_wanted(context.request, session)?;
     let log = Log::from_environment(&session.shell).filter(|_| !context.request.dry_run);
     let hint = ThinHint::default();
     let links = Links {
@@ -120,6 +125,7 @@ pub(crate) fn link(jobs: &[DeviceJob<'_>], context: &DeviceContext<'_>, session:
         context,
         hint: &hint,
         log: log.as_ref(),
+        distributes,
         cache: cache.as_ref().map_err(String::as_str),
     };
     let done = schedule::run(&links, &order, &places, session);
@@ -129,11 +135,11 @@ pub(crate) fn link(jobs: &[DeviceJob<'_>], context: &DeviceContext<'_>, session:
 }
 
 /// How much memory device links may take, by the command line, else the environment.
-fn memory_limit(request: &LinkRequest, session: &Session) -> Result<MemoryLimit> {
+fn memory_limit(given: Option<MemoryLimit>, session: &Session) -> Result<MemoryLimit> {
     if session.runner.in_order() {
         return Ok(MemoryLimit::Off);
     }
-    match (request.memory, Session::env(session::OFFLD_MEMORY)) {
+    match (given, Session::env(session::OFFLD_MEMORY)) {
         (Some(limit), _) => Ok(limit),
         (None, Some(value)) => values::memory_limit(session::OFFLD_MEMORY, &value),
         (None, None) => Ok(MemoryLimit::default()),

@@ -1,7 +1,7 @@
 //! Where device links run: by the launcher, if there is one that works, else on this machine. What a launcher runs takes no slot, token
 //! or memory of this machine.
 
-use super::DeviceContext;
+use crate::args::request::Jobs;
 use crate::sys::jobs::{Demand, JobSlot, JobSlots, Refusal};
 use crate::sys::launcher::Launcher;
 use crate::sys::session::Session;
@@ -44,7 +44,9 @@ impl<'p> Places<'p> {
 
     /// A place for one of the expected device links, if it may run now.
     pub(super) fn try_take(&self, demand: &Demand) -> Result<Place<'_>, Refusal> {
-        let Some((launcher, slots)) = self.working() else { return self.here.try_take(demand).map(Place::Here) };
+        let Some((launcher, slots)) = self.working().filter(|_| !demand.here) else {
+            return self.here.try_take(demand).map(Place::Here);
+        };
         let slot = slots.try_take(demand)?;
         self.here.expect_one_less();
         Ok(Place::Launched { launcher, _slot: slot })
@@ -62,10 +64,10 @@ impl<'p> Places<'p> {
 
 impl Place<'_> {
     /// How many threads the link gets that would like `wanted`.
-    pub(super) fn granted(&self, wanted: usize, context: &DeviceContext<'_>) -> usize {
+    pub(super) fn granted(&self, wanted: usize, jobs: Jobs) -> usize {
         match self {
             Place::Here(slot) => slot.granted(),
-            Place::Launched { launcher, .. } => launcher.threads(wanted, context.request.jobs),
+            Place::Launched { launcher, .. } => launcher.threads(wanted, jobs),
         }
     }
 }

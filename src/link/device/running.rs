@@ -7,8 +7,9 @@ use anyhow::Result;
 
 use super::codegen_threads::CodegenThreads;
 use super::costs::{Costs, Prediction};
+use super::distribution::Distribution;
 use super::log_line::{self, LogLine};
-use super::memo::{DeviceCache, Keep, LinkQuery, ResolvedLink};
+use super::memo::{DeviceCache, Keep, LinkFiles, LinkQuery, ResolvedLink};
 use super::out_of_memory;
 use super::places::{Place, Places};
 use super::schedule::{LookedUp, Work};
@@ -34,6 +35,8 @@ pub(super) struct Links<'w> {
     pub(super) context: &'w DeviceContext<'w>,
     pub(super) hint: &'w ThinHint,
     pub(super) log: Option<&'w Arc<Log>>,
+    /// Whether ThinLTO's units are compiled one by one, where that can be done.
+    pub(super) distributes: bool,
     /// The cache, or why there is none.
     pub(super) cache: std::result::Result<&'w DeviceCache<'w>, &'w str>,
 }
@@ -65,6 +68,8 @@ impl<'w> Expected<'w> {
 pub(super) struct Ready<'w> {
     /// How the linker is run itself, if that is known; else the compiler is.
     resolved: Option<ResolvedLink>,
+    /// How its units are compiled one by one, if they are.
+    distribution: Option<Distribution>,
     threads: CodegenThreads,
     line: LogLine,
     trace: Span<'w>,
@@ -127,8 +132,16 @@ impl<'w> Work for Links<'w> {
             }
         };
         let threads = CodegenThreads::of(planned.job, self.context, &planned.cmd.args);
-        let demand = demand(threads, self.expected.of(at));
-        Ok(LookedUp::Ready(Ready { resolved, threads, line, trace }, demand))
+        let distribution = self.distribution(at, resolved.as_ref());
+        let demand = match (&distribution, &self.session.launcher) {
+            // Its units are what other machines do.
+            (Some(_), Some(launcher)) if launcher.is_available() => {
+                Demand { here: true, ..Demand::one_thread(self.expected.of(at).memory) }
+            }
+            (Some(_), _) => Demand { here: true, ..demand(threads, self.expected.of(at)) },
+            (None, _) => demand(threads, self.expected.of(at)),
+        };
+        Ok(LookedUp::Ready(Ready { resolved, distribution, threads, line, trace }, demand))
     }
 
     fn waits(&self, at: usize, demand: &Demand, why: Refusal) {
@@ -141,13 +154,13 @@ impl<'w> Work for Links<'w> {
     }
 
     fn run(&self, at: usize, ready: Ready<'w>, place: Place<'_>) -> Result<()> {
-        let Ready { resolved, threads, mut line, mut trace } = ready;
+        let Ready { resolved, distribution, threads, mut line, mut trace } = ready;
         let planned = &self.planned[at];
         self.session.signals.check().inspect_err(|error| line.failed(error))?;
         let turn = Turn::new(self, at, threads, place);
         trace.set_arg("threads", turn.granted);
         line.runs();
-        let linked = match self.once(at, resolved, turn) {
+        let linked = match self.once(at, resolved, distribution, turn) {
             Err(error) => self.again_if_killed(at, threads, error, &mut line),
             ran => ran,
         };
@@ -173,10 +186,16 @@ impl<'w> Work for Links<'w> {
 
 impl Links<'_> {
     /// Runs the link in its turn, which ends with it.
-    fn once(&self, at: usize, resolved: Option<ResolvedLink>, mut turn: Turn<'_>) -> Result<Ran> {
+    fn once(
+        &self,
+        at: usize,
+        resolved: Option<ResolvedLink>,
+        distribution: Option<Distribution>,
+        mut turn: Turn<'_>,
+    ) -> Result<Ran> {
         self.progress.begin(at, &self.planned[at].cmd.step);
         let ran = match (self.cache, resolved) {
-            (Ok(cache), Some(resolved)) => self.run_linker(at, cache, resolved, &mut turn),
+            (Ok(cache), Some(resolved)) => self.run_linker(at, cache, (resolved, distribution), &mut turn),
             _ => self.run_compiler(at, &mut turn).map(|usage| (usage, None)),
         };
         self.progress.end(at);
@@ -202,7 +221,8 @@ impl Links<'_> {
         let resolved =
             self.cache.ok().filter(|_| !planned.query.is_empty()).and_then(|cache| cache.resolve(&query(planned)).ok());
         let free = self.places.here().free_memory();
-        match self.once(at, resolved, turn) {
+        let distribution = self.distribution(at, resolved.as_ref());
+        match self.once(at, resolved, distribution, turn) {
             Ok(ran) => Ok(ran),
             Err(error) => Err(match out_of_memory::of(&error) {
                 Some(killed) => out_of_memory::given_up(killed, free).into(),
@@ -235,19 +255,36 @@ impl Links<'_> {
         &self,
         at: usize,
         cache: &DeviceCache<'_>,
-        resolved: ResolvedLink,
+        (resolved, distribution): (ResolvedLink, Option<Distribution>),
         turn: &mut Turn<'_>,
     ) -> Result<(Usage, Option<Keep>)> {
         let planned = &self.planned[at];
-        let (mut args, files) = planned.inputs.write(planned.job, resolved.takes_archives())?;
+        // Units are handed over as files.
+        let archives = distribution.is_none() && resolved.takes_archives();
+        let (mut args, files) = planned.inputs.write(planned.job, archives)?;
         args.extend(turn.argument());
         let mut linker = self.session.trace.span(span::CLANG, at + 1);
         linker.set_arg("target", planned.job.target.to_string());
-        let (usage, keep) = cache.link(resolved, &query(planned), &args, &files, planned.dependencies.clone(), turn)?;
+        let given = LinkFiles { args: &args, files: &files, dependencies: planned.dependencies.clone(), distribution };
+        let (usage, keep) = cache.link(resolved, &query(planned), given, turn)?;
         linker.record_usage(usage);
         drop(linker);
         planned.inputs.discard(self.session);
         Ok((usage, Some(keep)))
+    }
+
+    /// How the units of the link are compiled one by one, if that is wanted and can be done.
+    fn distribution(&self, at: usize, resolved: Option<&ResolvedLink>) -> Option<Distribution> {
+        let planned = &self.planned[at];
+        let resolved = resolved.filter(|_| self.distributes)?;
+        let found = Distribution::of(resolved, &query(planned), &planned.inputs.each, self.context, self.session)?;
+        let why_not = |why: &String| {
+            if self.context.request.verbose {
+                let step = &planned.cmd.step;
+                self.session.shell.note(&format!("{step}: ThinLTO's units are compiled in the linker's own process: {why}"));
+            }
+        };
+        found.inspect_err(why_not).ok()
     }
 }
 

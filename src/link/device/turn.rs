@@ -52,7 +52,7 @@ pub(super) struct Done {
 
 impl<'t> Turn<'t> {
     pub(super) fn new(links: &'t Links<'t>, at: usize, threads: CodegenThreads, place: Place<'t>) -> Turn<'t> {
-        let granted = place.granted(threads.wanted, links.context);
+        let granted = place.granted(threads.wanted, links.context.request.jobs);
         Turn { links, at, threads, place, granted, begun: Instant::now(), queued: Duration::ZERO, node: None }
     }
 
@@ -119,7 +119,7 @@ impl<'t> Turn<'t> {
         let Links { places, session, context, expected, .. } = self.links;
         let slot = places.here().take(&demand(self.threads, expected.of(self.at)), session)?;
         self.place = Place::Here(slot);
-        self.granted = self.place.granted(self.threads.wanted, context);
+        self.granted = self.place.granted(self.threads.wanted, context.request.jobs);
         self.begun = Instant::now();
         Ok(())
     }

@@ -15,12 +15,14 @@ pub(crate) struct Demand {
     pub(crate) reserved: u64,
     /// Nothing may run beside it.
     pub(crate) alone: bool,
+    /// No launcher may run it.
+    pub(crate) here: bool,
 }
 
 impl Demand {
     /// One thread, with so many bytes of memory.
     pub(crate) fn one_thread(memory: u64) -> Demand {
-        Demand { threads: 1, memory, enough_for: 1, per_thread: 0, reserved: 0, alone: false }
+        Demand { threads: 1, memory, enough_for: 1, per_thread: 0, reserved: 0, alone: false, here: false }
     }
 
     /// How much memory it takes with so many threads.

@@ -19,7 +19,7 @@ pub(super) fn of_device_code(job: &DeviceJob<'_>) -> Vec<Digest> {
 }
 
 /// The digest of the environment variables that compilers and linkers read.
-pub(super) fn of_environment() -> Digest {
+pub(in crate::link::device) fn of_environment() -> Digest {
     let mut read: Vec<(OsString, OsString)> = std::env::vars_os()
         .filter(|(name, _)| {
             let name = name.to_string_lossy();

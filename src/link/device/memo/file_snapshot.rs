@@ -103,7 +103,7 @@ impl FileStat {
 }
 
 /// The digest of a file's contents; an error unless it is a regular file.
-pub(super) fn digest(path: &Path) -> io::Result<Digest> {
+pub(in crate::link::device) fn digest(path: &Path) -> io::Result<Digest> {
     let mut file = File::open(path)?;
     if !file.metadata()?.is_file() {
         // Reading a pipe would take the contents away from the tool that is to read it.

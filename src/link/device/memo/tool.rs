@@ -78,7 +78,7 @@ impl Tool {
     }
 
     /// Its files that are the same wherever it is installed: all but the loader's own lists.
-    pub(super) fn files(&self) -> impl Iterator<Item = &str> {
+    pub(in crate::link::device) fn files(&self) -> impl Iterator<Item = &str> {
         self.known.files.iter().map(|file| file.path.as_str()).filter(|path| ![loader::CACHE, loader::PRELOAD].contains(path))
     }
 
@@ -89,6 +89,11 @@ impl Tool {
             return Err(format!("{} has changed meanwhile", file.path));
         }
         self.known.missing.clone().revalidate(since).map(drop)
+    }
+
+    #[cfg(test)]
+    pub(in crate::link::device) fn for_tests() -> Tool {
+        Tool::new(KnownTool { files: Vec::new(), missing: Reads::default() })
     }
 
     fn new(known: KnownTool) -> Tool {

@@ -1,0 +1,182 @@
+//! What the object of a ThinLTO job is known by: the compiler, its words, the environment, and the contents of what it reads. Names of files
+//! do not count, since most of them are those of a temporary folder: in the words each is replaced by what it is to the job, and in the
+//! summary index, which names the units that are imported from, by the digest of what is in it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::super::memo::{Tool, digest_of_file};
+use super::jobs_file::{BackendJob, JobsFile};
+use crate::formats::bitstream::{self, Item, Record, Tail};
+use crate::store::{Digest, Key, KeyBuilder};
+use crate::sys::threads;
+
+/// What the keys of units begin with.
+pub(super) const KIND: &str = "thinlto unit 1";
+/// LLVM's number of the block that lists units, and of its record with the number and name of one.
+const MODULE_STRTAB: u32 = 19;
+const ENTRY: u64 = 1;
+
+/// What the units of one link have in common, and the digests of all files that the jobs read.
+#[derive(Clone)]
+pub(super) struct UnitKeys {
+    tool: Arc<Tool>,
+    environment: Digest,
+    files: Arc<BTreeMap<String, Result<Digest, String>>>,
+}
+
+impl UnitKeys {
+    /// For the jobs of `file`, whose compiler is `tool`.
+    pub(super) fn new(tool: Tool, environment: Digest, file: &JobsFile) -> Self {
+        let all = file.jobs.iter().flat_map(|job| &job.inputs).chain(file.common_inputs());
+        let mut names: Vec<&String> = all.collect();
+        names.sort_unstable();
+        names.dedup();
+        let digest = |at: usize| (names[at].clone(), digest(names[at]));
+        let files = threads::turns(names.len(), 0, digest).into_iter().collect();
+        UnitKeys { tool: Arc::new(tool), environment, files: Arc::new(files) }
+    }
+
+    /// The files of the compiler.
+    pub(super) fn tool_files(&self) -> impl Iterator<Item = PathBuf> {
+        self.tool.files().map(PathBuf::from)
+    }
+
+    /// Adds all that the object of `job` depends on to `key`; an error where that is not known.
+    pub(super) fn of(&self, job: &BackendJob, file: &JobsFile, mut key: KeyBuilder) -> Result<Key, String> {
+        let (Some(output), Some(index)) = (job.output(), job.index()) else {
+            return Err("the job is none of those that ld.lld 22 describes".to_owned());
+        };
+        key.add(self.environment.bytes()).add(self.tool.digest.bytes());
+        let words: Vec<String> = file.words(job).map(|word| neutral(word, job, output)).collect();
+        key.add((words.len() as u64).to_le_bytes());
+        words.iter().for_each(|word| {
+            key.add(word);
+        });
+        for input in file.common_inputs().iter().chain(job.inputs.iter().filter(|input| *input != index)) {
+            key.add(self.file(input)?.bytes());
+        }
+        let bytes = std::fs::read(index).map_err(|error| format!("{index}: {error}"))?;
+        key.add(self.index(&bytes).unwrap_or_else(|| Digest::of(&bytes)).bytes());
+        Ok(key.key())
+    }
+
+    /// An error if something that `job` has read is not what it was. `begun`: when the first file was read, or before.
+    pub(super) fn verify_unchanged(&self, job: &BackendJob, begun: SystemTime) -> Result<(), String> {
+        for input in &job.inputs {
+            if digest(input).as_ref() != Ok(self.file(input)?) {
+                return Err(format!("{input} has changed meanwhile"));
+            }
+        }
+        self.tool.verify_unchanged(begun)
+    }
+
+    fn file(&self, name: &str) -> Result<&Digest, String> {
+        self.files.get(name).ok_or_else(|| format!("{name} is not listed"))?.as_ref().map_err(Clone::clone)
+    }
+
+    /// The digest of a summary index, in which units count by their contents; none if it cannot be read.
+    fn index(&self, bytes: &[u8]) -> Option<Digest> {
+        let stream = bitstream::read(bytes).ok()?;
+        let mut key = KeyBuilder::default();
+        self.add(&stream.items, None, &mut key);
+        Some(key.digest())
+    }
+
+    fn add(&self, items: &[Item], block: Option<u32>, key: &mut KeyBuilder) {
+        for item in items {
+            match item {
+                // How records are encoded says nothing.
+                Item::Abbreviation(_) => {}
+                Item::Block(inner) => {
+                    key.add("block").add(inner.id.to_le_bytes());
+                    self.add(&inner.items, Some(inner.id), key);
+                    key.add("end");
+                }
+                Item::Record(record) => self.add_record(record, block, key),
+            }
+        }
+    }
+
+    fn add_record(&self, record: &Record, block: Option<u32>, key: &mut KeyBuilder) {
+        let bytes_of = |values: &[u64]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+        let name_of = |name: &[u64]| name.iter().map(|byte| u8::try_from(*byte).ok()).collect::<Option<Vec<u8>>>();
+        if let (Some(MODULE_STRTAB), [ENTRY, number, name @ ..]) = (block, &record.values[..])
+            && let Some(Ok(contents)) = name_of(name).and_then(|name| self.files.get(std::str::from_utf8(&name).ok()?))
+        {
+            key.add("unit").add(number.to_le_bytes()).add(contents.bytes());
+            return;
+        }
+        key.add("record").add(bytes_of(&record.values));
+        if let Tail::Blob(bytes) = &record.tail {
+            key.add("blob").add(bytes);
+        }
+    }
+}
+
+fn digest(name: &str) -> Result<Digest, String> {
+    digest_of_file(Path::new(name)).map_err(|error| format!("{name}: {error}"))
+}
+
+/// `word` with what a file is to the job in place of its name.
+fn neutral(word: &str, job: &BackendJob, output: &str) -> String {
+    let inputs = job.inputs.iter().enumerate().map(|(at, input)| (input.as_str(), format!("<input {at}>")));
+    for (name, what) in inputs.chain([(output, "<output>".to_owned())]) {
+        if let Some(before) = word.strip_suffix(name).filter(|before| before.is_empty() || before.ends_with('=')) {
+            return format!("{before}{what}");
+        }
+    }
+    word.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::bitstream::{Block, Stream, StreamPiece};
+
+    fn record(values: Vec<u64>) -> Item {
+        Item::Record(Record { abbreviation: None, values, tail: Tail::None })
+    }
+
+    /// An index that names `units`, and has one more record.
+    fn index(units: &[&str], more: u64) -> Vec<u8> {
+        let entry = |(at, name): (usize, &&str)| record([1, at as u64].into_iter().chain(name.bytes().map(u64::from)).collect());
+        let block = |id, items| Item::Block(Block { id, width: 4, items, inherited: 0, was_at: 0 });
+        let names = block(MODULE_STRTAB, units.iter().enumerate().map(entry).collect());
+        let written = bitstream::write(&Stream { items: vec![block(8, vec![names, record(vec![7, more])])] }).unwrap();
+        let [StreamPiece::Bytes(bytes)] = &written.pieces[..] else { panic!("not bytes") };
+        bytes.to_vec()
+    }
+
+    fn keys(files: &[(&str, &str)]) -> UnitKeys {
+        let tool = Tool::for_tests();
+        let files = files.iter().map(|(name, contents)| ((*name).to_owned(), Ok(Digest::of(contents.as_bytes())))).collect();
+        UnitKeys { tool: Arc::new(tool), environment: Digest::of(b""), files: Arc::new(files) }
+    }
+
+    #[test]
+    fn an_index_is_known_by_what_its_units_hold() {
+        let one = keys(&[("/t/1/a.o", "a"), ("/t/1/b.o", "b")]);
+        let other = keys(&[("/temporary/2/a.o", "a"), ("/temporary/2/b.o", "b")]);
+        let of_one = one.index(&index(&["/t/1/a.o", "/t/1/b.o"], 3)).unwrap();
+        assert_eq!(Some(of_one), other.index(&index(&["/temporary/2/a.o", "/temporary/2/b.o"], 3)));
+        for (units, more) in [(&["/t/1/b.o", "/t/1/a.o"], 3), (&["/t/1/a.o", "/t/1/a.o"], 3), (&["/t/1/a.o", "/t/1/b.o"], 4)] {
+            assert_ne!(Some(of_one), one.index(&index(units, more)), "{units:?} {more}");
+        }
+        let changed = keys(&[("/t/1/a.o", "a"), ("/t/1/b.o", "c")]);
+        assert_ne!(Some(of_one), changed.index(&index(&["/t/1/a.o", "/t/1/b.o"], 3)));
+        // A unit that is not listed is known by its name.
+        assert_ne!(one.index(&index(&["/t/1/c.o"], 3)), one.index(&index(&["/t/1/d.o"], 3)));
+        assert_eq!(one.index(b"BC\xc0\xde garbage"), None);
+    }
+
+    #[test]
+    fn words_name_no_file() {
+        let job = BackendJob::for_tests(&[], &["/t/a.o", "/t/a.bc"], "/t/a.native.o");
+        let all = ["/t/a.o", "-fthinlto-index=/t/a.bc", "/t/a.native.o", "-O2", "-profile=/t/else", "x/t/a.o"];
+        let neutral: Vec<String> = all.iter().map(|word| neutral(word, &job, "/t/a.native.o")).collect();
+        assert_eq!(neutral, ["<input 0>", "-fthinlto-index=<input 1>", "<output>", "-O2", "-profile=/t/else", "x/t/a.o"]);
+    }
+}
