@@ -247,6 +247,7 @@ impl Work {
             .env_remove("OFFLD_REPRODUCE")
             .env_remove("OFFLD_CACHE_SIZE")
             .env_remove("OFFLD_LTO_PARTITIONS")
+            .env_remove("OFFLD_DISTRIBUTE")
             .env("OFFLD_CACHE", "off")
             .env_remove("OFFLD_CACHE_KEY")
             .env_remove("OFFLD_CACHE_REMOTE")

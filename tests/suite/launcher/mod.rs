@@ -3,6 +3,7 @@
 
 mod stopped;
 mod trouble;
+mod units;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,6 +30,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ];
     trials.extend(trouble::trials());
     trials.extend(stopped::trials());
+    trials.extend(units::trials());
     trials
 }
 
@@ -104,13 +106,22 @@ fn equal(lto: &str, more: &[&str]) -> Outcome {
     let launcher = launcher(&library.work, ELSEWHERE);
     let right = library.linked("off", more)?.1;
     let launched = [&[launcher.as_str()], more].concat();
-    let job = if lto == "thin" { "2 256 offld-out.so-gfx90a /bin/sh /" } else { "1 256 offld-out.so-gfx90a /bin/sh /" };
+    // With a cache, the jobs are the units.
+    let of_units = ["gfx90a", "gfx942"].map(|gpu| [0, 1].map(|unit| format!("1 256 offld-f{unit}-amdgcn-amd-amdhsa-{gpu} ")));
+    let of_links = |threads| ["gfx90a", "gfx942"].map(|gpu| format!("{threads} 256 offld-out.so-{gpu} "));
     for cache in ["off", "cache"] {
+        let mut expected = match (lto, cache) {
+            ("thin", "cache") => of_units.concat(),
+            ("thin", _) => of_links(2).to_vec(),
+            _ => of_links(1).to_vec(),
+        };
+        expected.sort();
         let (said, made) = library.linked(cache, &launched)?;
         ensure(made == right, || format!("another library, with the cache {cache}\n{said}"))?;
         expect_not_in(&said, "warning: ")?;
         let jobs = submitted(&library.work);
-        ensure(jobs.len() == 2 && jobs[0].starts_with(job), || format!("{jobs:?}\n{said}"))?;
+        let as_expected = jobs.len() == expected.len() && jobs.iter().zip(&expected).all(|(job, start)| job.starts_with(start));
+        ensure(as_expected, || format!("{jobs:?}\n{said}"))?;
         std::fs::remove_file(library.work.path().join("submitted"))?;
     }
     // Everything is in the cache, from which a link without a launcher takes it as well.

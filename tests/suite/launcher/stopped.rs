@@ -87,7 +87,7 @@ fn running(work: &Work, child: &mut Child, names: &[&str]) -> Result<Vec<Pid>, F
 }
 
 /// Whether a process runs; one that has ended may wait for its parent.
-fn is_there(pid: Pid) -> bool {
+pub(super) fn is_there(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).unwrap_or_default();
     test_kill_process(pid).is_ok() && !stat.contains(") Z ")
 }

@@ -1,6 +1,7 @@
 //! Link-time optimization of device code: ThinLTO's units out of the cache, full LTO's code in parts. Whatever is found, damaged,
 //! changed or killed, the image is the one that a link without a cache makes.
 
+mod distributed;
 mod parts;
 mod releases;
 mod thin;
@@ -17,6 +18,7 @@ use crate::support::{LLVM, Release, Work, ensure, made, run, stderr_of};
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = thin::trials();
     trials.extend(trouble::trials());
+    trials.extend(distributed::trials());
     trials.extend(parts::trials());
     trials.extend(releases::trials());
     trials
