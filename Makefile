@@ -1,6 +1,7 @@
 # make demo      set up, build, and link one OpenMP program in three ways
 # make check     before each commit: format, lints, unit tests, hygiene, and a few tests of the suite; some two minutes
 # make test      what needs LLVM 22 alone          make test-releases   what needs LLVM 14, 15, 16 and 19, or NVIDIA's tools, too
+# make test-cluster  Slurm with two nodes and an SSH server on this machine, as root: device links on other machines; some four minutes
 # make test-long the same with the longest tests in full (hundreds of processes and kills), then test-files   make test-no-llvm   an offld without LLVM
 # make test-files real libraries and wheels with device code, taken apart and pruned: 1 GB to download, 10 GB of disk meanwhile
 # make install   PREFIX=/usr/local DESTDIR=         make uninstall   the same settings        make lint clean
@@ -23,8 +24,9 @@ SETUP := target/setup.stamp
 SETUP_DEMO := target/setup-demo.stamp
 SETUP_RELEASES := target/setup-releases.stamp
 SETUP_CUDA := target/setup-cuda.stamp
+SETUP_CLUSTER := target/setup-cluster.stamp
 
-.PHONY: all build setup setup-releases setup-cuda demo check test test-long test-files test-no-llvm test-releases lint bench bench-large fuzz fuzz-links install uninstall clean
+.PHONY: all build setup setup-releases setup-cuda setup-cluster demo check test test-cluster test-long test-files test-no-llvm test-releases lint bench bench-large fuzz fuzz-links install uninstall clean
 
 all: build
 
@@ -53,6 +55,10 @@ setup-cuda: $(SETUP_CUDA)
 $(SETUP_CUDA): scripts/setup-cuda.sh scripts/packages.sh
 	@scripts/setup-cuda.sh $@
 
+setup-cluster: $(SETUP_CLUSTER)
+$(SETUP_CLUSTER): scripts/setup-cluster.sh scripts/packages.sh
+	@scripts/setup-cluster.sh $@
+
 # What building needs and what the demo compiles with, and nothing of the tests.
 demo: $(SETUP_DEMO)
 	@$(MAKE) --no-print-directory build
@@ -70,7 +76,7 @@ check: $(SETUP)
 # Only tests/suite.rs knows these names; it is the harness for everything that is not a unit test. Last an offld that holds no LLVM.
 # Other releases and CUDA's tools are hidden: a test that needs them and is not named releases:: fails here as on a fresh machine.
 test: $(SETUP)
-	OFFLD_RELEASES=/none OFFLD_CUDA=/none $(CARGO) test --no-fail-fast -- --skip releases::
+	OFFLD_RELEASES=/none OFFLD_CUDA=/none $(CARGO) test --no-fail-fast -- --skip releases:: --skip cluster::
 	@$(MAKE) --no-print-directory test-no-llvm
 
 # The same with the longest tests in full: what `make test` cuts short it tells at the end.
@@ -91,6 +97,10 @@ test-no-llvm: $(SETUP)
 test-releases: $(SETUP_RELEASES) $(SETUP_CUDA)
 	$(CARGO) test --test suite -- releases::
 
+# One after the other: each has the cluster for itself, which tests/cluster/cluster.sh starts and ends.
+test-cluster: $(SETUP) $(SETUP_CLUSTER)
+	$(CARGO) test --test suite -- cluster:: --test-threads=1
+
 lint: $(SETUP)
 	$(CARGO) fmt --check
 	$(CARGO) clippy --all-targets -- -D warnings
@@ -99,7 +109,7 @@ lint: $(SETUP)
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --no-default-features
 	@scripts/msrv.sh
 	@scripts/notice.sh --check
-	@if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh benches/*.sh .ci/run; \
+	@if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh benches/*.sh tests/cluster/*.sh .ci/run; \
 	elif [ "$(REQUIRE_TOOLS)" = 1 ]; then echo 'lint: no shellcheck' >&2; exit 1; \
 	else echo 'lint: no shellcheck, scripts not looked at' >&2; fi
 

@@ -125,7 +125,7 @@ install_packages() { # PACKAGE...
 # The same for packages with services, which are neither started now nor when the machine starts next: what needs them starts its own.
 # Debian asks this script before it starts a service. Where there is one already, it is somebody's decision, and stays.
 install_servers() { # PACKAGE...
-    local policy=/usr/sbin/policy-rc.d ours=0 package new=()
+    local policy=/usr/sbin/policy-rc.d ours=0 package service new=()
     for package; do installed "$package" || new+=("$package"); done
     [ "${#new[@]}" = 0 ] && return
     if [ -d "${policy%/*}" ] && [ ! -e "$policy" ] && as_root true 2>/dev/null; then
@@ -136,8 +136,10 @@ install_servers() { # PACKAGE...
     [ "$ours" = 0 ] || as_root rm -f "$policy"
     if [ "$ours" = 1 ] && command -v systemctl >/dev/null; then
         for package in "${new[@]}"; do
-            # nginx-light's service is nginx's. What has no service is no trouble.
-            as_root systemctl disable -q "${package%-light}" 2>/dev/null || true
+            # nginx-light's service is nginx's, openssh-server's is ssh. What has no service is no trouble.
+            service=${package%-light}
+            [ "$package" != openssh-server ] || service=ssh
+            as_root systemctl disable -q "$service" 2>/dev/null || true
         done
     fi
 }

@@ -1,6 +1,6 @@
 //! Everything that runs the offld binary: real compilers, real runtimes, LLVM's own tools side by side. One harness, so that
 //! `cargo test --test suite -- f13` or `-- programs::weak` finds what it is asked for. Tests whose names start `releases::` need
-//! LLVM 14, 15, 16 and 19 or NVIDIA's tools; the others LLVM 22 alone. A missing tool is a test marked as ignored that says what is missing;
+//! LLVM 14, 15, 16 and 19 or NVIDIA's tools, those that start `cluster::` Slurm and root; the others LLVM 22 alone. A missing tool is a test marked as ignored that says what is missing;
 //! `REQUIRE_TOOLS=1` makes it a failure. The longest tests are cut short and the end says so; `OFFLD_TEST_LONG=1` runs them in full.
 
 #![expect(clippy::disallowed_types, reason = "tests run offld, compilers and the programs they make")]
@@ -22,6 +22,8 @@ mod cache_store;
 mod cases;
 #[path = "suite/check/mod.rs"]
 mod check;
+#[path = "suite/cluster/mod.rs"]
+mod cluster;
 #[path = "suite/coff/mod.rs"]
 mod coff;
 #[path = "suite/composed.rs"]
@@ -123,6 +125,7 @@ fn main() -> ExitCode {
     trials.extend(bundler::trials());
     trials.extend(cache_remote::trials());
     trials.extend(check::trials());
+    trials.extend(cluster::trials());
     trials.extend(coff::trials());
     trials.extend(composed::trials());
     trials.extend(drivers::trials());
@@ -160,6 +163,7 @@ fn main() -> ExitCode {
     trials.extend(wrapper::trials());
     let conclusion = libtest_mimic::run(&arguments, effort::chosen(trials));
     effort::tell();
+    cluster::stop();
     support::unmake();
     conclusion.exit_code()
 }

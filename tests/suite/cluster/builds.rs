@@ -1,0 +1,114 @@
+//! Programs that are linked on the cluster are those that are linked here, whatever they are made of, however many jobs there are, and
+//! wherever they are; and what is in the cache starts no job.
+
+use libtest_mimic::{Failed, Trial};
+
+use super::fixture::{Lent, SRUN, on_cluster};
+use super::program::{For, Program, SIX};
+use crate::support::{Outcome, ensure, expect_equal, expect_in, expect_not_in, passed};
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        on_cluster("six_architectures_over_two_nodes", six),
+        on_cluster("full_and_thin_with_any_number_of_jobs", jobs),
+        on_cluster("by_ssh", by_ssh),
+        on_cluster("odd_paths", odd_paths),
+        on_cluster("a_second_build_submits_no_job", second_build),
+    ]
+}
+
+const ONE: For = For::Amd(&["gfx90a"]);
+
+/// A link here, and links by the launcher, which must all make the same; what the last one says.
+fn same(lent: &Lent, code_for: For, lto: &'static str, launcher: &str, lines: &[&[&str]]) -> Result<String, Failed> {
+    let work = lent.work();
+    let program = Program::new(work.path().join("build"), code_for, lto)?;
+    let (_, right) = program.linked(&work, &mut program.link(lent, &work, "", &[]))?;
+    let mut said = String::new();
+    for line in lines {
+        let made;
+        (said, made) = program.linked(&work, &mut program.link(lent, &work, launcher, line))?;
+        ensure(made == right, || format!("another file than without {launcher} {line:?}\n{said}"))?;
+        expect_not_in(&said, "warning:")?;
+        expect_in(&said, ": runs on ")?;
+    }
+    work.expect_no_temps()?;
+    Ok(said)
+}
+
+fn six(lent: &mut Lent) -> Outcome {
+    let before = lent.submitted()?;
+    let said = same(lent, For::Amd(&SIX), "full", SRUN, &[&[]])?;
+    for node in ["node1", "node2"] {
+        expect_in(&said, &format!(": runs on {node}\n"))?;
+    }
+    for arch in SIX {
+        expect_in(&said, &format!("-J offld-out-{arch} "))?;
+    }
+    expect_equal("jobs", "6", &(lent.submitted()? - before - 1).to_string())?;
+    passed()
+}
+
+fn jobs(lent: &mut Lent) -> Outcome {
+    let lines: [&[&str]; 3] = [&["--wrapper-jobs=1"], &["--wrapper-jobs=2"], &["--wrapper-jobs=8", "--wrapper-remote-jobs=1"]];
+    for lto in ["full", "thin"] {
+        same(lent, For::Amd(&["gfx90a", "gfx1030"]), lto, SRUN, &lines)?;
+        same(lent, For::Host, lto, SRUN, &lines)?;
+    }
+    passed()
+}
+
+fn by_ssh(lent: &mut Lent) -> Outcome {
+    let ssh = lent.ssh();
+    let said = same(lent, For::Amd(&SIX), "full", &ssh, &[&["--wrapper-remote-jobs=2"], &[]])?;
+    expect_in(&said, ": runs on far\n")?;
+    for lto in ["full", "thin"] {
+        same(lent, For::Host, lto, &ssh, &[&["--wrapper-jobs=1"], &["--wrapper-jobs=8"]])?;
+    }
+    same(lent, ONE, "thin", &ssh, &[&[]])?;
+    passed()
+}
+
+fn odd_paths(lent: &mut Lent) -> Outcome {
+    let work = lent.work();
+    let names = ["two words", "it's", "say \"so\"", "$HOME and `id`", "back\\slash; true & * [a] ~ #"];
+    for launcher in [SRUN, &lent.ssh()] {
+        for name in names {
+            let program = Program::new(work.path().join(name), ONE, "thin")?;
+            let (_, right) = program.linked(&work, &mut program.link(lent, &work, "", &[]))?;
+            let (said, made) = program.linked(&work, &mut program.link(lent, &work, launcher, &[]))?;
+            ensure(made == right, || format!("another file in {name}\n{said}"))?;
+            expect_not_in(&said, "warning:")?;
+            expect_in(&said, ": runs on ")?;
+        }
+    }
+    passed()
+}
+
+/// In another folder, with an empty cache of its own and the same shared one.
+fn second_build(lent: &mut Lent) -> Outcome {
+    for launcher in [SRUN, &lent.ssh()] {
+        for lto in ["full", "thin"] {
+            let work = lent.work();
+            let remote = format!("file://{}/remote", work.path().display());
+            let build = |name: &str| {
+                let program = Program::new(work.path().join(name), For::Amd(&["gfx90a", "gfx1030"]), lto)?;
+                let mut link = program.link(lent, &work, launcher, &[]);
+                link.env("OFFLD_CACHE", work.path().join(format!("cache-{name}"))).env("OFFLD_CACHE_REMOTE", &remote);
+                program.linked(&work, &mut link)
+            };
+            let before = lent.submitted()?;
+            let (said, first) = build("first")?;
+            expect_in(&said, ": runs on ")?;
+            expect_not_in(&said, "warning:")?;
+            let between = lent.submitted()?;
+            let (said, second) = build("second")?;
+            let after = lent.submitted()?;
+            ensure(first == second, || format!("another file\n{said}"))?;
+            expect_not_in(&said, ": runs on ")?;
+            expect_equal("jobs of the second build", "0", &(after - between - 1).to_string())?;
+            ensure(launcher != SRUN || between - before > 2, || "no jobs of the first build")?;
+        }
+    }
+    passed()
+}
