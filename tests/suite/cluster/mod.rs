@@ -2,7 +2,9 @@
 //! Whatever becomes of a job, the image is the one that is made here, or there is one error; and nothing is left on the nodes.
 
 mod builds;
+mod ends;
 mod fixture;
+mod held;
 mod program;
 mod speed;
 mod trouble;
@@ -14,6 +16,7 @@ pub(crate) use fixture::stop;
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = builds::trials();
     trials.extend(trouble::trials());
+    trials.extend(ends::trials());
     trials.extend(speed::trials());
     trials
 }

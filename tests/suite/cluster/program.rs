@@ -95,7 +95,7 @@ impl Program {
         let said = stderr_of(link)?;
         if self.code_for == For::Host {
             let printed = run_offloaded(&mut work.command(self.output()))?;
-            ensure(printed.trim() == "22", || format!("the program prints {printed}\n{said}"))?;
+            ensure(printed.trim() == "20", || format!("the program prints {printed}\n{said}"))?;
         }
         self.expect_no_temps(&said)?;
         Ok((said, fs::read(self.output())?))
