@@ -111,7 +111,8 @@ fn ended(at: usize, fault: Fault) -> (Result<()>, Vec<String>, usize) {
     let temps = folder.path().join("temps");
     std::fs::create_dir(&temps).unwrap();
 
-    let options = ["--linker-path=/ld", "--wrapper-jobs=1", "--host-triple=x86_64-unknown-linux-gnu", "-o", "x"];
+    let options =
+        ["--linker-path=/ld", "--wrapper-jobs=1", "--wrapper-cache=off", "--host-triple=x86_64-unknown-linux-gnu", "-o", "x"];
     let mut argv: Vec<OsString> = options.map(OsString::from).to_vec();
     argv.push(format!("--offld-clang={}", clang.display()).into());
     argv.extend(inputs.map(PathBuf::into_os_string));
