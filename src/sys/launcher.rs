@@ -72,7 +72,7 @@ pub(crate) struct Request<'r> {
     pub(crate) memory: u64,
     /// Its name for the launcher.
     pub(crate) job: String,
-    /// Files that must be the same on both sides if the result is to be kept.
+    /// Files that must be the same on both sides, or be missing on both, if the result is to be kept.
     pub(crate) compare: &'r [PathBuf],
     /// The dependency file that the command writes: what it lists is looked at as well.
     pub(crate) dependencies: Option<&'r Path>,

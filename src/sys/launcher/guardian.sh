@@ -1,6 +1,7 @@
 # Waits for the end of offld, which alone holds the other end of its stdin. Unless offld says that all is well, ends what it has launched
 # and removes its temporary files. $1: the lease; $2: the temporary folder, or nothing.
 trap '' HUP INT QUIT TERM
+# No `--` before a group: dash takes it for a number.
 group=''
 while read -r word value; do
   case $word in

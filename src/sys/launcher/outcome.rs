@@ -40,8 +40,8 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    /// The first of `paths` that is not the same file here as on the node, of those that the job was to compare or that its dependency
-    /// file lists. Any other is taken to differ.
+    /// The first of `paths` that is not the same file here as on the node, or is only on one side, of those that the job was to compare or
+    /// that its dependency file lists. Any other that is here is taken to differ.
     pub(crate) fn differing<'p>(&self, paths: impl IntoIterator<Item = &'p Path>) -> Option<&'p Path> {
         self.files.differing(paths)
     }

@@ -2,7 +2,7 @@
 //! another file. Its result is what it was as long as those files are unchanged and those paths still lead to no file.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -117,6 +117,13 @@ impl Reads {
         self.files.iter().map(|file| file.path.as_str()).collect()
     }
 
+    /// The paths that led to no file.
+    pub(super) fn absent_paths(&self) -> BTreeSet<PathBuf> {
+        let names = |absent: &AbsentNames| absent.names.iter().chain(&absent.folders).cloned().collect::<Vec<String>>();
+        let each = self.absent.iter().map(|(folder, absent)| (Path::new(folder), names(absent)));
+        each.flat_map(|(folder, names)| names.into_iter().map(move |name| folder.join(name))).collect()
+    }
+
     /// Whether both have the same files with the same contents, and miss the same paths.
     pub(super) fn same_as(&self, other: &Reads) -> bool {
         let files = |reads: &Reads| reads.files.iter().map(|file| (file.path.clone(), file.digest.clone())).collect::<Vec<_>>();
@@ -135,13 +142,6 @@ impl Reads {
     #[cfg(test)]
     pub(super) fn has_file(&self, path: &str) -> bool {
         self.files.iter().any(|file| file.path == path)
-    }
-
-    #[cfg(test)]
-    pub(super) fn absent_paths(&self) -> BTreeSet<std::path::PathBuf> {
-        let paths =
-            self.absent.iter().flat_map(|(folder, names)| names.names.iter().map(move |name| Path::new(folder).join(name)));
-        paths.collect()
     }
 }
 

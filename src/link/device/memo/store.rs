@@ -66,10 +66,11 @@ impl FinishedLink {
     }
 }
 
-/// The files that a link by these `tools` depends on before it has begun.
+/// The files that a link by these `tools` depends on before it has begun, and where the loader would find others.
 pub(super) fn read_by_tools(tools: &[Tool], about_to_read: &Result<Option<Reads>, String>) -> Vec<PathBuf> {
     let read = about_to_read.as_ref().ok().and_then(Option::as_ref).into_iter().flat_map(Reads::file_names);
-    tools.iter().flat_map(Tool::files).chain(read).map(PathBuf::from).collect()
+    let absent = tools.iter().flat_map(Tool::absent).filter(|path| !path.exists());
+    tools.iter().flat_map(Tool::files).chain(read).map(PathBuf::from).chain(absent).collect()
 }
 
 impl CacheEntry {

@@ -3,6 +3,7 @@
 //! these in common, its ctime changes nevertheless; from then on the digest of its contents is part of the identity, too. What is
 //! known of a tool is kept, and holds until one of its files changes, or a library appears where the loader would find it.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -80,6 +81,11 @@ impl Tool {
     /// Its files that are the same wherever it is installed: all but the loader's own lists.
     pub(in crate::link::device) fn files(&self) -> impl Iterator<Item = &str> {
         self.known.files.iter().map(|file| file.path.as_str()).filter(|path| ![loader::CACHE, loader::PRELOAD].contains(path))
+    }
+
+    /// Where the loader would find other libraries.
+    pub(super) fn absent(&self) -> BTreeSet<PathBuf> {
+        self.known.missing.absent_paths()
     }
 
     /// An error if a file of the tool has changed since this was determined, or possibly since the moment `since`, which may be
