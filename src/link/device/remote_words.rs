@@ -3,19 +3,11 @@
 //! line has an option for which no such word is known, units are compiled in the linker's process.
 
 /// Options of ld.lld that change nothing in the code of a unit, or that the linker hands on itself, by how they begin.
-const HARMLESS: [&str; 7] = [
-    "lto-O2",
-    "lto-O3",
-    "lto-partitions=",
-    "lto-whole-program-visibility",
-    "lto-validate-all-vtables-have-type-infos",
-    "lto-known-safe-vtables=",
-    "thinlto-jobs=",
-];
+const HARMLESS: [&str; 4] = ["lto-O2", "lto-O3", "lto-partitions=", "thinlto-jobs="];
 /// The same after `-plugin-opt=`.
 const HARMLESS_PLUGIN: [&str; 5] = ["O2", "O3", "thinlto", "jobs=", "lto-partitions="];
 /// Options of ld.lld that may change the code of a unit, by how they begin.
-const CODE: [&str; 12] = [
+const CODE: [&str; 13] = [
     "lto",
     "thinlto",
     "plugin-opt",
@@ -28,6 +20,7 @@ const CODE: [&str; 12] = [
     "fat-lto",
     "basic-block",
     "call-graph-profile-sort",
+    "no-call-graph-profile-sort",
 ];
 /// Options of LLVM that both programs know: those by which clang has units of HIP optimized together.
 const KNOWN: [&str; 4] =
@@ -68,8 +61,12 @@ impl RemoteWords {
                 return Err(format!("no compiler does what `{arg}` asks of the linker"));
             }
         }
-        // For code that is not to be moved, compilers and linkers choose by themselves, and each in its own way.
-        if shared { Ok(words) } else { Err("the image is no shared library".to_owned()) }
+        // What they are not told, compilers and linkers choose by themselves, and each in its own way.
+        match words.cpu {
+            _ if !shared => Err("the image is no shared library".to_owned()),
+            None => Err("the linker is told no processor".to_owned()),
+            Some(_) => Ok(words),
+        }
     }
 
     /// Takes a word after `-plugin-opt=`; returns whether it is known.
@@ -147,8 +144,9 @@ mod tests {
             "-nogpulib -Xclang -target-cpu -Xclang gfx90a -Xclang -target-feature -Xclang +xnack -Xclang -target-feature -Xclang \
              -sramecc -mllvm -amdgpu-internalize-symbols -mllvm -x=2 -mllvm -y"
         );
-        assert_eq!(of("-shared").unwrap(), "-nogpulib");
-        assert_eq!(RemoteWords::of(&["-shared".to_owned()]).unwrap().for_compiler("x86_64-pc-linux-gnu"), Vec::<String>::new());
+        let host = ["-shared", "-plugin-opt=mcpu=x86-64"].map(str::to_owned);
+        let words = RemoteWords::of(&host).unwrap().for_compiler("x86_64-pc-linux-gnu");
+        assert_eq!(words, ["-Xclang", "-target-cpu", "-Xclang", "x86-64"]);
     }
 
     #[test]
@@ -156,13 +154,14 @@ mod tests {
         for option in
             ["--lto-O1", "-plugin-opt=O0", "--lto-CGO2", "--lto-O20", "--opt-remarks-filename=x", "--lto-emit-asm", "-r"]
         {
-            let why = of(&format!("-shared {option}")).unwrap_err();
+            let why = of(&format!("-shared -plugin-opt=mcpu=gfx90a {option}")).unwrap_err();
             assert!(why.contains(&format!("`{option}`")), "{why}");
         }
         for option in ["--thinlto-cache-dir=x", "--lto-sample-profile=x", "-plugin-opt=other", "-mllvm -file=/x", "-mllvm"] {
-            assert!(of(&format!("-shared {option}")).is_err(), "{option}");
+            assert!(of(&format!("-shared -plugin-opt=mcpu=gfx90a {option}")).is_err(), "{option}");
         }
-        assert!(of("-o x a.o").unwrap_err().contains("no shared library"));
+        assert!(of("-o x a.o -plugin-opt=mcpu=gfx90a").unwrap_err().contains("no shared library"));
+        assert!(of("-shared a.o").unwrap_err().contains("no processor"));
     }
 
     #[test]
@@ -171,8 +170,10 @@ mod tests {
             let args: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
             RemoteWords::of(&args).unwrap().are_uncertain()
         };
-        assert!(!uncertain("-shared -plugin-opt=-force-import-all -plugin-opt=-avail-extern-gv-in-addrspace-to-local=3"));
+        assert!(!uncertain(
+            "-shared -plugin-opt=mcpu=gfx90a -plugin-opt=-force-import-all -plugin-opt=-avail-extern-gv-in-addrspace-to-local=3"
+        ));
         assert!(!uncertain("-shared -plugin-opt=mcpu=gfx90a -plugin-opt=-mattr=+xnack"));
-        assert!(uncertain("-shared -mllvm -code-model=large"));
+        assert!(uncertain("-shared -plugin-opt=mcpu=gfx90a -mllvm -code-model=large"));
     }
 }
