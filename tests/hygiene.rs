@@ -24,7 +24,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("build_log", "sys"),
     (
         "cli",
-        "args build_log contents edit error formats io link::pipeline llvm model store sys target tools::bundler tools::check tools::explain tools::inspect tools::merge tools::packager tools::prune tools::recompress tools::replace tools::size tools::split tools::strip_device tools::wrapper",
+        "args build_log contents edit error formats io link::pipeline llvm model store sys target tools::bundler tools::check tools::doctor tools::explain tools::inspect tools::merge tools::packager tools::prune tools::recompress tools::replace tools::size tools::split tools::strip_device tools::wrapper",
     ),
     ("contents", "error formats io model registration sys target"),
     ("edit", "contents error formats io model registration sys target"),
@@ -56,6 +56,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("tools", ""),
     ("tools::bundler", "error formats io model sys"),
     ("tools::check", "contents model registration sys target"),
+    ("tools::doctor", "error llvm model store sys"),
     ("tools::explain", "build_log sys"),
     ("tools::inspect", "contents formats io model sys"),
     ("tools::merge", "contents edit error formats io model sys"),

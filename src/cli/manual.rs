@@ -30,6 +30,7 @@ pub(super) fn write(command: clap::Command, folder: &Path) -> Result<()> {
             "thinlto-distributor" => {
                 ["OFFLD_CACHE", "OFFLD_MEMORY", "MAKEFLAGS", "XDG_"].iter().any(|name| variable.name.starts_with(name))
             }
+            "doctor" => variable.name.starts_with("OFFLD_") && !variable.name.contains("_CACHE_LOG"),
             "size" => variable.name == session::OFFLD_NATIVE_ROOT,
             _ => false,
         };

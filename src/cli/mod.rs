@@ -4,6 +4,7 @@
 mod bundler;
 mod cache;
 mod check;
+mod doctor;
 mod edits;
 mod environment;
 mod explain;

@@ -10,7 +10,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::{
-    PERSONALITIES, by_word, cache, check, explain, inspect, links, manual, merge, prune, recompress, replace, size, split,
+    PERSONALITIES, by_word, cache, check, doctor, explain, inspect, links, manual, merge, prune, recompress, replace, size, split,
     strip_device, thinlto_distributor,
 };
 use crate::model::printable;
@@ -74,6 +74,9 @@ enum Command {
     /// Compile the units of a ThinLTO link, or find them in the cache, for ld.lld
     #[command(name = "thinlto-distributor", after_help = thinlto_distributor::AFTER_HELP)]
     ThinltoDistributor(thinlto_distributor::Options),
+    /// Show what is installed of all that links need, what is missing for which kind of link, and how to get it
+    #[command(after_help = doctor::AFTER_HELP)]
+    Doctor(doctor::Options),
     /// Write completions for a shell to stdout
     Completions {
         /// The shell
@@ -105,9 +108,21 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
             // The exit status of these is an answer: 1 is "no device code" of `offld inspect` and "no" of `offld check`. A command line
             // that is wrong has 2, like a file that cannot be read.
             let inspects = argv.get(1).is_some_and(|word| {
-                ["inspect", "size", "check", "prune", "split", "merge", "replace", "recompress", "strip-device", "explain"]
-                    .iter()
-                    .any(|own| word == own)
+                [
+                    "inspect",
+                    "size",
+                    "check",
+                    "prune",
+                    "split",
+                    "merge",
+                    "replace",
+                    "recompress",
+                    "strip-device",
+                    "explain",
+                    "doctor",
+                ]
+                .iter()
+                .any(|own| word == own)
             });
             return Err(if inspects { inspect::with_status(refused) } else { refused });
         }
@@ -136,6 +151,7 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
         Command::Cache(options) => cache::run(&options, shell),
         Command::Explain(options) => explain::run(&options, shell),
         Command::ThinltoDistributor(options) => thinlto_distributor::run(options, shell),
+        Command::Doctor(options) => doctor::run(&options, shell),
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut command(), "offld", &mut text);

@@ -60,12 +60,25 @@ pub(crate) fn device_compiler(explicit: Option<&Path>, need: Option<u32>) -> Res
         }
         return fitting([compiler].into_iter(), need).with_context(|| by.to_owned());
     }
+    fitting(candidates().map(Compiler::at), need)
+}
+
+/// Where a clang is that the user did not name, in the order of preference.
+fn candidates() -> impl Iterator<Item = PathBuf> {
     let calling = calling_clang().into_iter().chain(beside_us());
     let on_path = std::iter::once("clang".to_owned()).chain(VERSIONS.rev().map(|major| format!("clang-{major}")));
     let on_path = on_path.filter_map(|name| which::which(name).ok());
     let packaged = VERSIONS.rev().map(|major| PathBuf::from(format!("/usr/lib/llvm-{major}/bin/clang")));
-    let all = calling.chain(on_path).chain(packaged.filter(|path| path.is_file()));
-    fitting(all.map(Compiler::at), need)
+    calling.chain(on_path).chain(packaged.filter(|path| path.is_file()))
+}
+
+/// Every clang that offld would consider where none is named, and those of vendors, which are used only where they are named: each
+/// once, by the first of its paths.
+pub(crate) fn installed_compilers() -> Vec<PathBuf> {
+    const OF_VENDORS: [&str; 4] = ["amdclang", "/opt/rocm/llvm/bin/clang", "icx", "/opt/intel/oneapi/compiler/latest/bin/icx"];
+    let mut seen = std::collections::BTreeSet::new();
+    let of_vendors = OF_VENDORS.iter().filter_map(|name| which::which(name).ok());
+    candidates().chain(of_vendors).filter(|path| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone()))).collect()
 }
 
 /// The tool that the user named, by the option, else by the environment variable, and which of them it was.
@@ -109,6 +122,11 @@ fn fitting(mut candidates: impl Iterator<Item = Compiler>, need: Option<u32>) ->
         ),
         None => bail!("Unable to find 'clang' in path: install clang-{need}, or name it with --offld-clang= or OFFLD_CLANG"),
     }
+}
+
+/// The release of the clang at `path`.
+pub(crate) fn release_of(path: &Path) -> Option<u32> {
+    major_of(path)
 }
 
 /// The major version that the path contains (`…/llvm-19/bin/clang`, `clang-19`), else what `-dumpversion` prints.

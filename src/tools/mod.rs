@@ -2,6 +2,7 @@
 
 pub(crate) mod bundler;
 pub(crate) mod check;
+pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod inspect;
 pub(crate) mod merge;

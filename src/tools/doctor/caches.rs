@@ -1,0 +1,63 @@
+//! The state of the cache of device links, and of the one that machines share.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::Access;
+
+use super::report::{Cache, Remote};
+use crate::error;
+use crate::store::local::Store;
+use crate::store::settings::{self, Setting};
+use crate::store::{self, Key, RemoteSettings, SecretKey};
+
+/// The cache that a link in this environment would use.
+pub(super) fn own() -> Cache {
+    let setting = settings::resolve(None);
+    let Setting { root, limit, why_off, .. } = &setting;
+    let Some(root) = root else { return Cache { error: why_off.clone(), ..Cache::default() } };
+    let mut cache = Cache { folder: Some(root.clone()), limit: Some(*limit), writable: is_writable(root), ..Cache::default() };
+    match Store::of(&setting, root) {
+        Ok(store) => {
+            let contents = store.contents();
+            (cache.size, cache.images) = (Some(contents.size), Some(contents.blobs));
+            cache.error = (!cache.writable).then(|| format!("`{}` cannot be written to", root.display()));
+        }
+        Err(error) => cache.error = Some(error::chain(&error)),
+    }
+    cache
+}
+
+/// Whether files can be made in `folder`, or it can be made.
+fn is_writable(folder: &Path) -> bool {
+    let there = folder.ancestors().find(|path| path.exists());
+    there.is_some_and(|path| path.is_dir() && rustix::fs::access(path, Access::WRITE_OK | Access::EXEC_OK).is_ok())
+}
+
+/// The cache that machines share, which is asked for something that it does not have.
+pub(super) fn shared() -> Option<Remote> {
+    let settings = RemoteSettings::from_environment()?;
+    let mut problems: Vec<String> = settings.doubt.clone().into_iter().collect();
+    let key = SecretKey::of_environment().unwrap_or_else(|error| {
+        problems.push(error::chain(&error));
+        None
+    });
+    let (url, read_only, signed) = (settings.shown(), settings.read_only, key.is_some());
+    let said: Arc<Mutex<Vec<String>>> = Arc::default();
+    let tell = {
+        let said = Arc::clone(&said);
+        Arc::new(move |text: &str| said.lock().unwrap_or_else(PoisonError::into_inner).push(text.to_owned()))
+    };
+    let answers = match store::Remote::open(&RemoteSettings { key, ..settings }, tell) {
+        Ok(remote) => {
+            remote.record(Key::of("offld doctor"));
+            !remote.troubled()
+        }
+        Err(error) => {
+            problems.push(error::chain(&error));
+            false
+        }
+    };
+    problems.append(&mut said.lock().unwrap_or_else(PoisonError::into_inner));
+    Some(Remote { url, read_only, signed, answers, problems })
+}
