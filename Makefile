@@ -141,24 +141,31 @@ fuzz-links: $(SETUP)
 NAMES := $(PREFIX)/libexec/offld
 MAN := $(PREFIX)/share/man/man1
 COMPLETIONS := $(PREFIX)/share
+# Where the names and pages are made before they are installed.
+STAGE := $(or $(CARGO_TARGET_DIR),target)/install
+# What CMake, Meson and pkg-config find offld by (docs/build-systems.md).
+FOR_BUILDS := $(addprefix share/,$(addprefix cmake/offld/offld,Config.cmake ConfigVersion.cmake Toolchain.cmake) meson/native/offld.ini pkgconfig/offld.pc)
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 install:
 	@test -x $(BIN) -a -x $(BIN)-llvm || $(MAKE) --no-print-directory build
 	install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/offld
 	install -D -m 755 $(BIN)-llvm $(DESTDIR)$(NAMES)/offld-llvm
 	ln -sfn offld $(DESTDIR)$(PREFIX)/bin/ld.offld
-	rm -rf target/names
-	$(BIN) links target/names
+	rm -rf $(STAGE)/names
+	$(BIN) links $(STAGE)/names
 	install -d $(DESTDIR)$(NAMES)
-	for name in $$(ls target/names); do ln -sfn ../../bin/offld $(DESTDIR)$(NAMES)/$$name; done
-	rm -rf target/man
-	$(BIN) man target/man
+	for name in $$(ls $(STAGE)/names); do ln -sfn ../../bin/offld $(DESTDIR)$(NAMES)/$$name; done
+	rm -rf $(STAGE)/man
+	$(BIN) man $(STAGE)/man
 	install -d $(DESTDIR)$(MAN)
-	install -m 644 target/man/*.1 $(DESTDIR)$(MAN)
+	install -m 644 $(STAGE)/man/*.1 $(DESTDIR)$(MAN)
 	install -d $(DESTDIR)$(COMPLETIONS)/bash-completion/completions $(DESTDIR)$(COMPLETIONS)/zsh/site-functions \
 	    $(DESTDIR)$(COMPLETIONS)/fish/vendor_completions.d
 	$(BIN) completions bash > $(DESTDIR)$(COMPLETIONS)/bash-completion/completions/offld
 	$(BIN) completions zsh > $(DESTDIR)$(COMPLETIONS)/zsh/site-functions/_offld
 	$(BIN) completions fish > $(DESTDIR)$(COMPLETIONS)/fish/vendor_completions.d/offld.fish
+	for file in $(FOR_BUILDS); do mkdir -p "$$(dirname "$(DESTDIR)$(PREFIX)/$$file")" && \
+	    sed 's|@VERSION@|$(VERSION)|; s|@PREFIX@|$(PREFIX)|' "$$file" > "$(DESTDIR)$(PREFIX)/$$file" && chmod 644 "$(DESTDIR)$(PREFIX)/$$file" || exit 1; done
 	@echo
 	@echo 'Instead of LLVM'\''s wrapper:    clang++ -fopenmp --offload-arch=... -B$(NAMES) ...'
 	@echo 'As the linker of any driver:   clang++ --ld-path=$(PREFIX)/bin/ld.offld ...   (or -fuse-ld=offld, where it is in PATH)'
@@ -170,6 +177,8 @@ uninstall:
 	rm -f $(DESTDIR)$(MAN)/offld.1 $(DESTDIR)$(MAN)/offld-*.1 $(DESTDIR)$(MAN)/ld.offld.1
 	rm -f $(DESTDIR)$(COMPLETIONS)/bash-completion/completions/offld $(DESTDIR)$(COMPLETIONS)/zsh/site-functions/_offld \
 	    $(DESTDIR)$(COMPLETIONS)/fish/vendor_completions.d/offld.fish
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(FOR_BUILDS))
+	rmdir $(DESTDIR)$(PREFIX)/share/cmake/offld 2>/dev/null || :
 
 clean:
 	$(CARGO) clean

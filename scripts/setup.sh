@@ -28,8 +28,8 @@ tests=(
     gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
     # the browser that the page of `offld size --html` is tested in
     chromium fonts-dejavu-core
-    # the build systems that there are recipes for (docs/recipes.md), and what fetches a newer CMake
-    cmake ninja-build meson libtool automake autoconf python3-pip
+    # the build systems that there are recipes for (docs/recipes.md, docs/build-systems.md), and what fetches a newer CMake
+    cmake ninja-build meson libtool automake autoconf pkgconf python3-pip
 )
 # CMake's linker types came with 3.29, which Debian 12 does not have: the wheel of a newer one, into target/cmake, if the system's is older.
 cmake_wheel=4.4.4

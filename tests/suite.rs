@@ -10,6 +10,8 @@
 mod bench;
 #[path = "suite/build_loop.rs"]
 mod build_loop;
+#[path = "suite/build_systems.rs"]
+mod build_systems;
 #[path = "suite/bundler/mod.rs"]
 mod bundler;
 #[path = "suite/cache_keys.rs"]
@@ -30,6 +32,8 @@ mod coff;
 mod composed;
 #[path = "suite/cuda.rs"]
 mod cuda;
+#[path = "suite/doctor.rs"]
+mod doctor;
 #[path = "suite/drivers.rs"]
 mod drivers;
 #[path = "suite/dry_run/mod.rs"]
@@ -122,12 +126,14 @@ fn main() -> ExitCode {
     trials.extend(cases::trials());
     trials.extend(bench::trials());
     trials.extend(build_loop::trials());
+    trials.extend(build_systems::trials());
     trials.extend(bundler::trials());
     trials.extend(cache_remote::trials());
     trials.extend(check::trials());
     trials.extend(cluster::trials());
     trials.extend(coff::trials());
     trials.extend(composed::trials());
+    trials.extend(doctor::trials());
     trials.extend(drivers::trials());
     trials.extend(edit::trials());
     trials.extend(fat_objects::trials());

@@ -11,7 +11,7 @@ pub(super) struct Variable {
 
 const LINK: &[Family] = &[Family::Link];
 const LLVM: &[Family] = &[Family::Link, Family::Wrapper];
-/// Of no name that offld is called by, but of `offld check` and `offld size`.
+/// Of no name that offld is called by, but of `offld check`, `offld doctor` and `offld size`.
 const NATIVE: &[Family] = &[];
 const BUNDLER: &[Family] = &[Family::Bundler];
 const ALL: &[Family] = &[Family::Link, Family::Bundler, Family::Packager, Family::Wrapper];
@@ -108,7 +108,7 @@ pub(super) const VARIABLES: &[Variable] = &[
     row(
         "OFFLD_NATIVE_ROOT",
         NATIVE,
-        "The folder below which offld check --for native, and native in the budgets of offld size, read sys and proc, instead of /: for tests, and for a container that is looked at from outside.",
+        "The folder below which offld check --for native, offld doctor, and native in the budgets of offld size, read sys and proc, instead of /: for tests, and for a container that is looked at from outside.",
     ),
     row("OFFLD_REMOTE_JOBS", LINK, "How many jobs the launcher runs at once (32); --wrapper-remote-jobs= wins."),
     row(

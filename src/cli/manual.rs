@@ -30,7 +30,12 @@ pub(super) fn write(command: clap::Command, folder: &Path) -> Result<()> {
             "thinlto-distributor" => {
                 ["OFFLD_CACHE", "OFFLD_MEMORY", "MAKEFLAGS", "XDG_"].iter().any(|name| variable.name.starts_with(name))
             }
-            "doctor" => variable.name.starts_with("OFFLD_") && !variable.name.contains("_CACHE_LOG"),
+            "doctor" => {
+                const ITS_OWN: [&str; 7] =
+                    ["LIBRARY_PATH", "OFFLD_CLANG", "OFFLD_LINKER", "OFFLD_LLVM", "OFFLD_LLVM_TIMEOUT", "PATH", "VIRTUAL_ENV"];
+                let is_of_cache = variable.name.starts_with("OFFLD_CACHE") && variable.name != session::OFFLD_CACHE_LOG;
+                is_of_cache || variable.name == session::OFFLD_NATIVE_ROOT || ITS_OWN.contains(&variable.name)
+            }
             "size" => variable.name == session::OFFLD_NATIVE_ROOT,
             _ => false,
         };

@@ -34,10 +34,13 @@ fn is_writable(folder: &Path) -> bool {
     there.is_some_and(|path| path.is_dir() && rustix::fs::access(path, Access::WRITE_OK | Access::EXEC_OK).is_ok())
 }
 
-/// The cache that machines share, which is asked for something that it does not have.
-pub(super) fn shared() -> Option<Remote> {
+/// The cache that machines share, which is asked for something that it does not have. It is behind that of this machine, `own`.
+pub(super) fn shared(own: &Cache) -> Option<Remote> {
     let settings = RemoteSettings::from_environment()?;
     let mut problems: Vec<String> = settings.doubt.clone().into_iter().collect();
+    if own.folder.is_none() {
+        problems.push("the cache is off, and so this one is not used".to_owned());
+    }
     let key = SecretKey::of_environment().unwrap_or_else(|error| {
         problems.push(error::chain(&error));
         None

@@ -43,14 +43,13 @@ pub(super) fn tools(folders: &Folders) -> Vec<Part> {
 /// The files that links need; none is there without a compiler, which says where to look.
 pub(super) fn files(compiler: Option<&Compiler>, folders: &Folders) -> Vec<Part> {
     let own = compiler.and_then(Compiler::library_folder);
-    let runtime = compiler.and_then(toolchain::openmp_runtime_folder);
     let named: Vec<PathBuf> = Session::env(session::LIBRARY_PATH)
         .iter()
         .flat_map(std::env::split_paths)
         .filter(|folder| folder.is_absolute())
         .collect();
     let vendors = OF_VENDORS.iter().map(PathBuf::from);
-    let all: Vec<PathBuf> = own.iter().chain(&runtime).chain(&folders.libraries).cloned().chain(named).chain(vendors).collect();
+    let all: Vec<PathBuf> = own.iter().chain(&folders.libraries).cloned().chain(named).chain(vendors).collect();
     let library = |name: &str| all.iter().map(|folder| folder.join(name)).find(|path| path.is_file());
     let files = names().filter(|name| !TOOLS.contains(name));
     let mut parts: Vec<Part> = files

@@ -49,6 +49,7 @@ pub(crate) fn examine(request: &Request, session: &Session) -> Report {
         parts: tools.iter().chain(&files).cloned().collect(),
         complaints: Kind::ALL.into_iter().flat_map(asked).collect(),
     });
+    let cache = caches::own();
     Report {
         version: VERSION,
         generator: concat!("offld ", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -61,8 +62,8 @@ pub(crate) fn examine(request: &Request, session: &Session) -> Report {
         tools,
         files,
         devices: devices(request),
-        cache: caches::own(),
-        remote: caches::shared(),
+        remote: caches::shared(&cache),
+        cache,
         links,
     }
 }

@@ -208,7 +208,12 @@ fn uninstall() -> Outcome {
     };
     run(&mut make("install"))?;
     let installed = files(&work.path().join("to"))?;
-    for file in ["./usr/bin/offld\n", "./usr/share/man/man1/ld.offld.1\n", "./usr/libexec/offld/clang-linker-wrapper\n"] {
+    for file in [
+        "./usr/bin/offld\n",
+        "./usr/share/man/man1/ld.offld.1\n",
+        "./usr/libexec/offld/clang-linker-wrapper\n",
+        "./usr/share/cmake/offld/offldConfig.cmake\n",
+    ] {
         expect_in(&installed, file)?;
     }
     run(&mut make("uninstall"))?;

@@ -1,0 +1,9 @@
+/* Both run on the device, and return 1 if they have run on the host instead. */
+#ifdef __cplusplus
+extern "C" {
+#endif
+int scale(int count, int by, int *values);
+int sum(int count, const int *values, int *result);
+#ifdef __cplusplus
+}
+#endif
