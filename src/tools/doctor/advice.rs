@@ -27,6 +27,7 @@ pub(super) enum Thing {
     RocmBitcode,
     HipRuntime,
     SyclRuntime,
+    SyclHeaders,
 }
 
 fn debian(what: impl Into<String>) -> Source {
@@ -55,7 +56,7 @@ pub(super) fn how_to_get(thing: Thing, llvm: Option<u32>) -> Vec<Source> {
             option("OFFLD_LLVM=/path/to/offld-llvm"),
         ],
         Thing::HostLinker => vec![debian(format!("binutils, or lld-{release}")), option("OFFLD_LINKER=/path/to/linker")],
-        Thing::CLibrary => vec![debian("libc6-dev libgcc-12-dev (or gcc, which brings both)")],
+        Thing::CLibrary => vec![debian("gcc libc6-dev")],
         Thing::Omp => vec![debian(format!("libomp-{release}-dev"))],
         // LLVM 20 was the first whose sources have it in a project of its own.
         Thing::OmpTarget if release >= 22 => vec![debian(format!("liboffload-{release}-dev"))],
@@ -100,6 +101,7 @@ pub(super) fn how_to_get(thing: Thing, llvm: Option<u32>) -> Vec<Source> {
             option("--rocm-path=/opt/rocm"),
         ],
         Thing::HipRuntime => vec![debian("libamdhip64-dev"), option("--rocm-path=/opt/rocm")],
+        Thing::SyclHeaders => vec![other("oneAPI's compiler has them, or LLVM's libsycl, built from its sources")],
         Thing::SyclRuntime => vec![pypi("intel-sycl-rt"), option("-L with the folder of libsycl.so")],
     }
 }

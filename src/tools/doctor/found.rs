@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use super::compiler::{self, Folders};
-use super::needs::{AMD_DEVICE_RUNTIME, LIBGCC, LLD, NVIDIA_DEVICE_RUNTIME, NVLINK_WRAPPER_NAME, SYCL_LINKER_NAME, names};
+use super::needs::{
+    AMD_DEVICE_RUNTIME, LIBGCC, LLD, NVIDIA_DEVICE_RUNTIME, NVLINK_WRAPPER_NAME, SYCL_HEADER, SYCL_LINKER_NAME, names,
+};
 use super::report::{Part, Program};
 use crate::sys::session::{self, Session};
 use crate::sys::toolchain::{self, Compiler};
@@ -55,7 +57,7 @@ pub(super) fn files(compiler: Option<&Compiler>, folders: &Folders) -> Vec<Part>
     let mut parts: Vec<Part> = files
         .map(|name| {
             let path = compiler.and_then(|compiler| match name {
-                "omp.h" => header(&compiler.path, "omp.h"),
+                "omp.h" | SYCL_HEADER => header(compiler, name),
                 // What takes its place where clang has a runtime of its own.
                 LIBGCC => compiler::file(&compiler.path, "-print-libgcc-file-name"),
                 _ => library(name),
@@ -77,10 +79,12 @@ pub(super) fn files(compiler: Option<&Compiler>, folders: &Folders) -> Vec<Part>
     parts
 }
 
-/// A header of the compiler's own, or of the system.
-fn header(clang: &Path, name: &str) -> Option<PathBuf> {
-    compiler::file(clang, &format!("-print-file-name=include/{name}"))
-        .or_else(|| Some(Path::new("/usr/include").join(name)).filter(|path| path.is_file()))
+/// A header of the compiler's own, of its installation, or of the system.
+fn header(compiler: &Compiler, name: &str) -> Option<PathBuf> {
+    let of_installation = || Some(compiler.library_folder()?.with_file_name("include").join(name));
+    let others = [of_installation(), Some(Path::new("/usr/include").join(name))];
+    compiler::file(&compiler.path, &format!("-print-file-name=include/{name}"))
+        .or_else(|| others.into_iter().flatten().find(|path| path.is_file()))
 }
 
 /// OpenMP's device runtime as bitcode: one of its files, which there is for each architecture, or one for all.

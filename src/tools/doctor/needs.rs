@@ -18,6 +18,7 @@ pub(super) const NVLINK_WRAPPER_NAME: &str = "clang-nvlink-wrapper";
 pub(super) const SYCL_LINKER_NAME: &str = "clang-sycl-linker";
 pub(super) const AMD_DEVICE_RUNTIME: &str = "device runtime for amdgcn";
 pub(super) const NVIDIA_DEVICE_RUNTIME: &str = "device runtime for nvptx";
+pub(super) const SYCL_HEADER: &str = "sycl/sycl.hpp";
 pub(super) const LIBGCC: &str = "libgcc.a";
 
 /// What is known of the machine when this is asked.
@@ -67,7 +68,7 @@ const fn link(name: &'static str, thing: Thing, kinds: &'static [Kind], since: u
 }
 
 /// Every need but for those of [`common`] and [`device_runtime`].
-const NEEDS: [Need; 15] = [
+const NEEDS: [Need; 16] = [
     link("crt1.o", Thing::CLibrary, EVERY, FIRST),
     link("libc.so", Thing::CLibrary, EVERY, FIRST),
     link(LIBGCC, Thing::CLibrary, EVERY, FIRST),
@@ -82,6 +83,7 @@ const NEEDS: [Need; 15] = [
     link(NVLINK_WRAPPER_NAME, Thing::NvlinkWrapper, NVIDIA, NVLINK_WRAPPER),
     link("libcudart.so", Thing::CudaRuntime, &[Kind::Cuda], FIRST),
     link(SYCL_LINKER_NAME, Thing::SyclLinker, &[Kind::Sycl], SYCL_LINKER),
+    Need { name: SYCL_HEADER, thing: Thing::SyclHeaders, step: Step::Compile, kinds: &[Kind::Sycl], since: SYCL_LINKER },
     link("libsycl.so", Thing::SyclRuntime, &[Kind::Sycl], SYCL_LINKER),
 ];
 

@@ -51,6 +51,7 @@ fn what_is_missing_stops_the_kinds_that_need_it_and_no_other() {
         ("libamdhip64.so", &[Hip]),
         ("libsycl.so", &[Sycl]),
         ("omp.h", &[]),
+        (needs::SYCL_HEADER, &[]),
     ] {
         let facts = machine(22, &[name]);
         let left: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| !stopped.contains(kind)).collect();
