@@ -10,8 +10,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::{
-    PERSONALITIES, by_word, cache, check, doctor, explain, inspect, links, manual, merge, prune, recompress, replace, size, split,
-    strip_device, thinlto_distributor,
+    PERSONALITIES, by_word, cache, check, doctor, explain, inspect, links, manual, merge, prune, recompress, replace, size,
+    split, strip_device, thinlto_distributor,
 };
 use crate::model::printable;
 use crate::sys::shell::Shell;
