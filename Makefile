@@ -4,6 +4,7 @@
 # make test-cluster  Slurm with two nodes and an SSH server on this machine, as root: device links on other machines; some four minutes
 # make test-long the same with the longest tests in full (hundreds of processes and kills), then test-files   make test-no-llvm   an offld without LLVM
 # make test-files real libraries and wheels with device code, taken apart and pruned: 1 GB to download, 10 GB of disk meanwhile
+# make packages  .deb, .rpm, archive, wheel, SBOM into target/packages/out (packaging/README.md)     make test-packages   them, in bare roots of Debian 12 and 13
 # make install   PREFIX=/usr/local DESTDIR=         make uninstall   the same settings        make lint clean
 # make bench     BENCH=--check: fail beyond the bounds   make bench-large    memory, with code objects of 2 GiB
 # make fuzz-links LINKS=600 SEED=1: random programs in random arrangements, by offld and by LLVM's wrapper
@@ -25,8 +26,9 @@ SETUP_DEMO := target/setup-demo.stamp
 SETUP_RELEASES := target/setup-releases.stamp
 SETUP_CUDA := target/setup-cuda.stamp
 SETUP_CLUSTER := target/setup-cluster.stamp
+SETUP_PACKAGES := target/setup-packages.stamp
 
-.PHONY: all build setup setup-releases setup-cuda setup-cluster demo check test test-cluster test-long test-files test-no-llvm test-releases lint bench bench-large fuzz fuzz-links install uninstall clean
+.PHONY: all build setup setup-releases setup-cuda setup-cluster demo check test test-cluster test-long test-files test-no-llvm test-releases lint bench bench-large fuzz fuzz-links packages test-packages install uninstall clean
 
 all: build
 
@@ -58,6 +60,9 @@ $(SETUP_CUDA): scripts/setup-cuda.sh scripts/packages.sh
 setup-cluster: $(SETUP_CLUSTER)
 $(SETUP_CLUSTER): scripts/setup-cluster.sh scripts/packages.sh
 	@scripts/setup-cluster.sh $@
+
+$(SETUP_PACKAGES): packaging/setup.sh scripts/packages.sh
+	@packaging/setup.sh $@
 
 # What building needs and what the demo compiles with, and nothing of the tests.
 demo: $(SETUP_DEMO)
@@ -109,7 +114,7 @@ lint: $(SETUP)
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --no-default-features
 	@scripts/msrv.sh
 	@scripts/notice.sh --check
-	@if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh benches/*.sh tests/cluster/*.sh .ci/run; \
+	@if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh benches/*.sh packaging/*.sh tests/packages/*.sh tests/cluster/*.sh .ci/run; \
 	elif [ "$(REQUIRE_TOOLS)" = 1 ]; then echo 'lint: no shellcheck' >&2; exit 1; \
 	else echo 'lint: no shellcheck, scripts not looked at' >&2; fi
 
@@ -135,6 +140,14 @@ LINKS ?= 600
 SEED ?= 1000
 fuzz-links: $(SETUP)
 	OFFLD_LINKS_COUNT=$(LINKS) OFFLD_LINKS_SEED=$(SEED) $(CARGO) test --test suite -- random_links::
+
+# PROGRAMS=DIR: of the programs that are built there, in place of a build of its own with the list of crates inside and no folder's name.
+packages: $(SETUP) $(SETUP_PACKAGES)
+	packaging/make.sh $(PROGRAMS)
+
+# Of what `make packages` has made; needs root. ROOTS=bookworm: that one alone. 1.5 GB to download, once.
+test-packages: $(SETUP) $(SETUP_PACKAGES)
+	tests/packages/run.sh $(ROOTS)
 
 # The names go into a folder of their own, made for clang's -B: none of them gets in the way of LLVM's own in bin/
 # What is built is not built again, because this is run as root, who often has no Rust.

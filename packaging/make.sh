@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# All packages, into target/packages/out, with SHA256SUMS. The same sources and tools give the same bytes.
+# usage: make.sh [FOLDER]: with a folder, of the programs that are built there already.
+set -eu
+# shellcheck source-path=SCRIPTDIR source=common.sh
+. "$(dirname "$0")/common.sh"
+here=$TOP/packaging
+cd "$TOP"
+
+rm -rf "$OUT"
+mkdir -p "$OUT"
+"$here/programs.sh" "${1:-}"
+
+say 'listing what the programs are made of'
+rm -f "$WORK/offld.cdx.json"
+"$here/sbom.sh" > "$WORK/offld.cdx.json.new"
+mv "$WORK/offld.cdx.json.new" "$WORK/offld.cdx.json"
+cp "$WORK/offld.cdx.json" "$OUT/offld-$VERSION.cdx.json"
+
+"$here/tree.sh"
+for kind in tarball deb rpm; do
+    say "$kind"
+    "$here/$kind.sh"
+done
+say wheel
+"$here/wheel.py" "$VERSION" "$GLIBC" "$PROGRAMS" "$TREE" "$TOP" "$WORK/offld.cdx.json" "$OUT"
+
+cd "$OUT"
+sha256sum -- * > ../SHA256SUMS
+mv ../SHA256SUMS .
+ls -l "$OUT"

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# The two programs as packages have them: built with the list of their crates inside (cargo auditable) and without the names of folders of this
+# machine, then split into the program and its debug symbols.
+# usage: programs.sh [FOLDER]: with a folder, the programs that are built there are taken as they are.
+set -eu
+# shellcheck source-path=SCRIPTDIR source=common.sh
+. "$(dirname "$0")/common.sh"
+
+from=${1:-}
+if [ -z "$from" ]; then
+    cd "$TOP"
+    [ -x "$TOOLS/bin/cargo-auditable" ] || fail "no cargo-auditable: packaging/setup.sh installs it"
+    say 'building the programs (cargo auditable build --release)'
+    crates=${CARGO_HOME:-$HOME/.cargo}/registry/src
+    rust=$(rustc --print sysroot)/lib/rustlib/src/rust
+    # Both kinds of compilers write the names of sources into what they make. The wrong place for one is no error, so the result is looked at below.
+    export CARGO_ENCODED_RUSTFLAGS="--remap-path-prefix=$crates=crates"$'\x1f'"--remap-path-prefix=$rust=rust"$'\x1f'"--remap-path-prefix=$TOP=offld"
+    export CFLAGS="-ffile-prefix-map=$crates=crates -ffile-prefix-map=$TOP=offld" CXXFLAGS="-ffile-prefix-map=$crates=crates -ffile-prefix-map=$TOP=offld"
+    PATH=$TOOLS/bin:$PATH cargo auditable build --release --locked --target-dir "$WORK/build"
+    from=$WORK/build/release
+fi
+
+rm -rf "$PROGRAMS" "$SYMBOLS"
+mkdir -p "$PROGRAMS"
+for program in offld offld-llvm; do
+    [ -x "$from/$program" ] || fail "$from/$program is not there"
+    id=$(readelf -n "$from/$program" | sed -n 's/^ *Build ID: //p')
+    [ -n "$id" ] || fail "$from/$program has no build id, by which debuggers find its symbols"
+    symbols=$SYMBOLS/.build-id/${id:0:2}/${id:2}.debug
+    mkdir -p "$(dirname "$symbols")"
+    objcopy --only-keep-debug --compress-debug-sections "$from/$program" "$symbols"
+    chmod 644 "$symbols"
+    strip --strip-unneeded --remove-section=.comment --remove-section=.note -o "$PROGRAMS/$program" "$from/$program"
+    chmod 755 "$PROGRAMS/$program"
+
+    newest=$(objdump -T "$PROGRAMS/$program" | grep -o 'GLIBC_[0-9.]*' | sed 's/GLIBC_//' | sort -Vu | tail -n 1)
+    [ "$(printf '%s\n' "$newest" "$GLIBC" | sort -V | tail -n 1)" = "$GLIBC" ] ||
+        fail "$program needs glibc $newest: packages are built on Debian 12, which has $GLIBC"
+    if [ -z "${1:-}" ] && grep -qaF -e "$TOP/" -e "${CARGO_HOME:-$HOME/.cargo}/" "$PROGRAMS/$program"; then
+        fail "$program holds the name of a folder of this machine: strings -a $PROGRAMS/$program | grep -F $HOME"
+    fi
+done

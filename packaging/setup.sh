@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# What `make packages` and `make test-packages` need beside what building offld needs: Debian's packages, and two tools from crates.io.
+# usage: setup.sh [STAMP]
+set -eu
+# shellcheck source-path=SCRIPTDIR source=../scripts/packages.sh
+. "$(dirname "$0")/../scripts/packages.sh"
+
+install_packages dpkg-dev lintian rpm debootstrap python3
+
+# Below target/, so that nothing of the user's is replaced.
+tools=$(cd "$(dirname "$0")/.." && pwd)/target/packages-tools
+for tool in cargo-auditable@0.7.7 cargo-cyclonedx@0.5.9; do
+    [ -x "$tools/bin/${tool%@*}" ] && continue
+    say "installing $tool into target/packages-tools"
+    cargo install -q --locked --root "$tools" --target-dir "$tools/build" "$tool" >&2 || shortfall "could not install $tool (cargo install)"
+    rm -rf "$tools/build"
+done
+finish "${1:-}"
