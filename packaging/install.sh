@@ -55,8 +55,13 @@ if [ "$job" = uninstall ]; then
 fi
 
 [ -x "$here/offld-llvm" ] || fail "$here has no programs: this is run in the unpacked archive"
-"$here/offld" --version >/dev/null 2>&1 && "$here/offld-llvm" --version >/dev/null 2>&1 ||
-    fail "the programs do not start here. They need an x86-64 Linux with glibc $glibc (Debian 12) or later, libstdc++ and zlib: $here/offld-llvm --version"
+for program in offld offld-llvm; do
+    # offld-llvm, which only offld starts, prints its version and exits with 1.
+    case $("$here/$program" --version 2>/dev/null || true) in
+        "$program "*) ;;
+        *) fail "$program does not start here. It needs an x86-64 Linux with glibc $glibc (Debian 12) or later, libstdc++ and zlib: $here/$program --version" ;;
+    esac
+done
 if [ -f "$list" ]; then uninstall; fi
 
 made= # one name in each line

@@ -14,11 +14,12 @@ case $kind in
         (cd /mnt && grep 'linux-gnu.tar.gz$' SHA256SUMS | sha256sum --quiet -c)
         tar -xzf /mnt/offld-*.tar.gz
         # It runs where it is unpacked.
-        ./offld-*/offld --version | grep -qx "offld $version"
-        ./offld-*/install.sh
+        folder=$(echo "$work"/offld-*)
+        "$folder/offld" --version | grep -qx "offld $version"
+        "$folder/install.sh"
         # A second time puts the same in the place of the first.
-        ./offld-*/install.sh > /dev/null
-        rm -rf ./offld-*
+        "$folder/install.sh" > /dev/null
+        rm -rf "$folder"
         PATH=$HOME/.local/bin:$PATH
         names=$HOME/.local/libexec/offld
         manual=$HOME/.local/share/man/man1/offld.1.gz

@@ -70,14 +70,14 @@ listing() { # ROOT
 use() { # ROOT KIND, a row of the report
     local root=$1 kind=$2 user=user started=$SECONDS
     [ "$kind" = deb ] && user=root
-    rm -rf "$root/mnt" "$WORK/before" "$WORK/after"
+    rm -rf "${root:?}/mnt" "$WORK/before" "$WORK/after"
     install -d -m 1777 "$root/mnt"
     cp "$OUT"/*.deb "$OUT"/offld-*-"$TRIPLE".tar.gz "$OUT"/*.whl "$OUT/SHA256SUMS" "$HERE/inside.sh" "$HERE/saxpy.cpp" "$root/mnt/"
     mkdir "$root/mnt/library"
     cp "$FILES"/nvidia_cuda_runtime*.whl "$root/mnt/library/"
     listing "$root" > "$WORK/before"
     inside "$root" "$user" bash -eu /mnt/inside.sh "$kind" "$VERSION" > "$WORK/said" 2>&1 || { cat "$WORK/said" >&2; fail "$kind in ${root##*/}: failed"; }
-    rm -rf "$root/mnt"
+    rm -rf "${root:?}/mnt"
     mkdir "$root/mnt"
     listing "$root" > "$WORK/after"
     diff -u "$WORK/before" "$WORK/after" >&2 || { rm -rf "$root"; fail "$kind in ${root##*/}: these files stayed or went (the root is thrown away)"; }
