@@ -56,8 +56,8 @@ fi
 
 [ -x "$here/offld-llvm" ] || fail "$here has no programs: this is run in the unpacked archive"
 for program in offld offld-llvm; do
-    # offld-llvm, which only offld starts, prints its version and exits with 1.
-    case $("$here/$program" --version 2>/dev/null || true) in
+    # offld-llvm, which only offld starts, prints its version to stderr and exits with 1.
+    case $("$here/$program" --version 2>&1 || true) in
         "$program "*) ;;
         *) fail "$program does not start here. It needs an x86-64 Linux with glibc $glibc (Debian 12) or later, libstdc++ and zlib: $here/$program --version" ;;
     esac
