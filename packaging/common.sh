@@ -6,7 +6,7 @@ export LC_ALL=C TZ=UTC
 umask 022
 
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-WORK=$TOP/target/packages
+WORK=${OFFLD_PACKAGES:-$TOP/target/packages}
 OUT=$WORK/out
 # What is installed below /usr, as `make install` does it.
 TREE=$WORK/tree

@@ -17,7 +17,7 @@ if [ "$(id -u)" != 0 ]; then
 fi
 [ -e "$OUT/SHA256SUMS" ] || fail 'no packages: make packages'
 
-# A command in a root, with nothing of this machine's environment. /proc is mounted for it alone and goes with it.
+# A command in a root, with nothing of this machine's environment. What is mounted is mounted for it alone and goes with it.
 inside() { # ROOT USER COMMAND…
     local root=$1 user=$2 home=/home/user
     shift 2
@@ -27,6 +27,7 @@ inside() { # ROOT USER COMMAND…
         root=$1 user=$2 home=$3
         shift 3
         mount -t proc proc "$root/proc"
+        mount -t tmpfs tmpfs "$root/dev/shm" # OpenMP: its runtime shares memory there
         exec chroot --userspec="$user" "$root" env -i HOME="$home" PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 \
             DEBIAN_FRONTEND=noninteractive "$@"' sh "$root" "$user" "$home" "$@"
 }
@@ -102,7 +103,18 @@ use_rpm() {
     say 'rpm: installed, called, verified, removed'
 }
 
+# Packed once more, in another folder: the same bytes.
+twice() {
+    local other
+    other=$(mktemp -d)
+    OFFLD_PACKAGES=$other "$TOP/packaging/make.sh" "$(cat "$WORK/packed-from")" > "$other/log" 2>&1 || { cat "$other/log" >&2; fail 'the second time nothing was made'; }
+    diff "$OUT/SHA256SUMS" "$other/out/SHA256SUMS" >&2 || fail "packed twice, these differ: see $other/out"
+    rm -rf "$other"
+    say 'packed twice: the same bytes'
+}
+
 (cd "$OUT" && sha256sum --quiet -c SHA256SUMS)
+twice
 lintian --fail-on error,warning --info "$OUT"/*.deb
 say 'lintian: nothing but the overrides, whose reasons are in packaging/debian/lintian-overrides'
 use_rpm
