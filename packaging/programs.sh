@@ -24,6 +24,7 @@ rm -rf "$PROGRAMS" "$SYMBOLS"
 mkdir -p "$PROGRAMS"
 # For the test that packs them once more.
 (cd "$from" && pwd) > "$WORK/packed-from"
+echo "$SOURCE_DATE_EPOCH" > "$WORK/packed-when"
 for program in offld offld-llvm; do
     [ -x "$from/$program" ] || fail "$from/$program is not there"
     id=$(readelf -n "$from/$program" | sed -n 's/^ *Build ID: //p')

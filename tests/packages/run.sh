@@ -107,7 +107,7 @@ use_rpm() {
 twice() {
     local other
     other=$(mktemp -d)
-    OFFLD_PACKAGES=$other "$TOP/packaging/make.sh" "$(cat "$WORK/packed-from")" > "$other/log" 2>&1 || { cat "$other/log" >&2; fail 'the second time nothing was made'; }
+    SOURCE_DATE_EPOCH=$(cat "$WORK/packed-when") OFFLD_PACKAGES=$other "$TOP/packaging/make.sh" "$(cat "$WORK/packed-from")" > "$other/log" 2>&1 || { cat "$other/log" >&2; fail 'the second time nothing was made'; }
     diff "$OUT/SHA256SUMS" "$other/out/SHA256SUMS" >&2 || fail "packed twice, these differ: see $other/out"
     rm -rf "$other"
     say 'packed twice: the same bytes'
