@@ -63,7 +63,7 @@ root_with_clang() { # RELEASE
 
 # Every file of a root with its kind, owner, mode, size and target. What the package manager writes down for itself is left out.
 listing() { # ROOT
-    (cd "$1" && find . \( -path ./proc -o -path ./mnt -o -path ./tmp -o -path ./var/log -o -path ./var/cache -o -path ./var/lib/dpkg \) -prune -o \
+    (cd "$1" && find . \( -path ./proc -o -path ./mnt -o -path ./var/log -o -path ./var/cache -o -path ./var/lib/dpkg \) -prune -o \
         -type d -printf '%p %y %u %m\n' -o -printf '%p %y %u %m %s %l\n' | sort)
     (cd "$1" && find ./var/lib/dpkg/info -name 'offld*')
 }
@@ -77,7 +77,8 @@ use() { # ROOT KIND, a row of the report
     mkdir "$root/mnt/library"
     cp "$FILES"/nvidia_cuda_runtime*.whl "$root/mnt/library/"
     listing "$root" > "$WORK/before"
-    inside "$root" "$user" bash -eu /mnt/inside.sh "$kind" "$VERSION" > "$WORK/said" 2>&1 || { cat "$WORK/said" >&2; fail "$kind in ${root##*/}: failed"; }
+    inside "$root" "$user" bash -eu /mnt/inside.sh "$kind" "$VERSION" > "$WORK/said" 2>&1 ||
+        { cat "$WORK/said" >&2; rm -rf "$root"; fail "$kind in ${root##*/}: failed (the root, in which it may still be, is thrown away)"; }
     rm -rf "${root:?}/mnt"
     mkdir "$root/mnt"
     listing "$root" > "$WORK/after"
