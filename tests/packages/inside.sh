@@ -89,6 +89,8 @@ esac
 # The folder of the cache, and the one of caches in a home that had none: the user's, not the package's.
 rm -rf "$cache"
 rmdir "${cache%/*}" 2>/dev/null || true
+# What links of this user share while they run; and images that LLVM 22's OpenMP runtime for the host leaves, whoever linked the program.
+rm -rf "/tmp/offld-$(id -u)" /tmp/tmpfile_*
 cd /
 rm -rf "$work"
 echo "$said"
