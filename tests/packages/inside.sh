@@ -90,7 +90,8 @@ esac
 rm -rf "$cache"
 rmdir "${cache%/*}" 2>/dev/null || true
 # What links of this user share while they run; and images that LLVM 22's OpenMP runtime for the host leaves, whoever linked the program.
-rm -rf "/tmp/offld-$(id -u)" /tmp/tmpfile_*
+rm -rf "/tmp/offld-$(id -u)"
+find /tmp -maxdepth 1 -user "$(id -u)" -name 'tmpfile_*' -delete
 cd /
 rm -rf "$work"
 echo "$said"
