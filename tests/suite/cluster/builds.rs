@@ -14,6 +14,7 @@ pub(super) fn trials() -> Vec<Trial> {
         on_cluster("by_ssh", by_ssh),
         on_cluster("odd_paths", odd_paths),
         on_cluster("a_second_build_submits_no_job", second_build),
+        on_cluster("units_of_thinlto_over_two_nodes", units),
     ]
 }
 
@@ -109,6 +110,35 @@ fn second_build(lent: &mut Lent) -> Outcome {
             expect_equal("jobs of the second build", "0", &(after - between - 1).to_string())?;
             ensure(launcher != SRUN || between - before > 2, || "no jobs of the first build")?;
         }
+    }
+    passed()
+}
+
+/// Each unit of one architecture's ThinLTO link is a job; the second time none is, and after a change those that it concerns.
+fn units(lent: &mut Lent) -> Outcome {
+    for code_for in [ONE, For::Host] {
+        let work = lent.work();
+        let program = Program::new(work.path().join("build"), code_for, "thin")?;
+        let (_, right) = program.linked(&work, &mut program.link(lent, &work, "", &[]))?;
+        for (launcher, nodes) in [(SRUN, &["node1", "node2"][..]), (&lent.ssh(), &["far"])] {
+            for jobs in ["1", "8"] {
+                let cache = work.path().join(format!("cache-{}-{jobs}", nodes[0]));
+                let remote_jobs = format!("--wrapper-remote-jobs={jobs}");
+                let before = lent.submitted()?;
+                let mut link = program.link(lent, &work, launcher, &[&remote_jobs]);
+                let (said, made) = program.linked(&work, link.env("OFFLD_CACHE", &cache))?;
+                ensure(made == right, || format!("another file with {remote_jobs}\n{said}"))?;
+                expect_not_in(&said, "warning:")?;
+                let launched = lent.submitted()? - before - 1;
+                ensure(launcher != SRUN || launched == 3, || format!("{launched} jobs for 3 units\n{said}"))?;
+                let (said, made) = program.linked(&work, link.env("OFFLD_CACHE", &cache))?;
+                ensure(made == right, || format!("another file out of the cache\n{said}"))?;
+            }
+        }
+        let before = lent.submitted()?;
+        let mut link = program.link(lent, &work, SRUN, &[]);
+        program.linked(&work, link.env("OFFLD_CACHE", work.path().join("cache-node1-8")))?;
+        expect_equal("jobs", "0", &(lent.submitted()? - before - 1).to_string())?;
     }
     passed()
 }
