@@ -152,7 +152,7 @@ for tool in munged slurmctld slurmd srun sshd ssh ssh-keygen setpriv unshare; do
     command -v "$tool" >/dev/null || fail "no $tool here"
 done
 "${machine[@]}" true || fail 'no namespaces can be made (unshare --mount --pid --uts)'
-# A folder that all may enter, because munged looks at who may read and write its files.
+# munged wants folders that all may enter; with --force it takes others, too, such as one below a folder of our own.
 chmod 755 .
 mkdir -p munge node1 node2 blind state log shared small
 chmod 755 munge
@@ -165,7 +165,7 @@ write_slurm_conf "$port"
 write_ssh $((port + 4))
 export SLURM_CONF=$folder/slurm.conf
 (umask 077 && head -c 1024 /dev/urandom > munge/key)
-"${with_us[@]}" munged --foreground --key-file="$PWD/munge/key" --socket="$PWD/munge/socket" --pid-file="$PWD/munge/pid" \
+"${with_us[@]}" munged --foreground --force --key-file="$PWD/munge/key" --socket="$PWD/munge/socket" --pid-file="$PWD/munge/pid" \
     --log-file="$PWD/munge/log" --seed-file="$PWD/munge/seed" --num-threads=2 </dev/null >>log/munged 2>&1 &
 pids[munged]=$!
 for _ in {1..100}; do

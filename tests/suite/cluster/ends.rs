@@ -6,7 +6,8 @@ use libtest_mimic::{Failed, Trial};
 use rustix::process::{Signal, kill_process};
 
 use super::fixture::{Lent, SRUN, on_cluster};
-use super::held::{HOLD, Link, expect_one_warning};
+use super::held::{HOLD, Link, Running, expect_no_processes_in, expect_one_warning};
+use super::program::{For, Program};
 use crate::support::{Outcome, ensure, expect_equal, expect_no_file, expect_not_in, passed, shown};
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -14,6 +15,7 @@ pub(super) fn trials() -> Vec<Trial> {
         on_cluster("a_queue_never_starts", never),
         on_cluster("offld_is_killed", killed),
         on_cluster("offld_is_told_to_end", told_to_end),
+        on_cluster("units_that_are_cut_short", units),
     ]
 }
 
@@ -84,6 +86,54 @@ fn told_to_end(lent: &mut Lent) -> Outcome {
         expect_equal(&said, &format!("{:?}", Some(status)), &format!("{:?}", ended.status.code().or(by)))?;
         expect_not_in(&said, "warning:")?;
         expect_ended(&link, lent, since)?;
+    }
+    passed()
+}
+
+/// Jobs of ThinLTO's units wait on their nodes. Where they are cancelled, the units are compiled here; with offld, all of it ends.
+fn units(lent: &mut Lent) -> Outcome {
+    const HOLD: &str = "#!/bin/sh\n: > \"${0%/*}/held-$$-$(uname -n)\"\nwhile :; do sleep 0.1; done\n";
+    let work = lent.work();
+    let hold = work.tool("held/hold", HOLD);
+    let program = Program::new(work.path().join("build"), For::Amd(&["gfx90a"]), "thin")?;
+    let (_, right) = program.linked(&work, &mut program.link(lent, &work, "", &[]))?;
+    let launcher = format!("{SRUN} {}", hold.display());
+    for signal in [None, Some(Signal::TERM), Some(Signal::KILL)] {
+        let cache = work.path().join(format!("cache-{signal:?}"));
+        let mut link = program.link(lent, &work, &launcher, &[]);
+        std::fs::remove_file(program.output())?;
+        let mut running = Running::of(link.env("OFFLD_CACHE", &cache))?;
+        let held = || std::fs::read_dir(work.path().join("held")).map_or(0, |all| all.count() - 1);
+        let until = Instant::now() + Duration::from_secs(20);
+        while held() < 3 {
+            ensure(Instant::now() < until, || format!("{} of 3 units are on nodes", held()))?;
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let since = Instant::now();
+        if let Some(signal) = signal {
+            kill_process(running.pid(), signal)?;
+            ensure(!running.child().wait()?.success(), || "told to end, and ended well")?;
+        } else {
+            lent.tool(&["scancel", "-u", "root"])?;
+            let said = running.ended_well(Duration::from_secs(40))?;
+            ensure(std::fs::read(program.output())? == right, || format!("another file\n{said}"))?;
+            expect_one_warning(&said, &["OFFLD_LAUNCHER"])?;
+        }
+        let left = || Duration::from_secs(5).saturating_sub(since.elapsed());
+        lent.expect_empty_queue(if signal.is_some() { left() } else { Duration::from_secs(5) })?;
+        expect_no_processes_in(work.path(), Duration::from_secs(5))?;
+        let until = Instant::now() + Duration::from_secs(5);
+        while Instant::now() < until && program.expect_no_temps("").is_err() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        program.expect_no_temps(&format!("{signal:?}"))?;
+        for file in std::fs::read_dir(work.path().join("held"))?.flatten().filter(|file| file.path() != hold) {
+            std::fs::remove_file(file.path())?;
+        }
+        if signal.is_some() {
+            expect_no_file(&program.output())?;
+            std::fs::write(program.output(), "")?;
+        }
     }
     passed()
 }

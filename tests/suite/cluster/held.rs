@@ -1,6 +1,7 @@
 //! A link by a stand-in for the device compiler, which waits where a test wants it to: so that there is time for something to happen.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -61,9 +62,7 @@ impl Link {
 
     /// The link while something happens to it: begun now.
     pub(super) fn begun(&self, lent: &Lent, launcher: &str, words: &[&str]) -> Result<Running, Failed> {
-        let mut command = self.command(lent, launcher, words);
-        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-        Ok(Running { child: Some(child), command, since: Instant::now() })
+        Running::of(&mut self.command(lent, launcher, words))
     }
 
     /// Which links were run, and where, since the last time.
@@ -103,15 +102,7 @@ impl Link {
 
     /// No process of a job is left anywhere within `limit`.
     pub(super) fn expect_no_processes(&self, limit: Duration) -> Result<(), Failed> {
-        let until = Instant::now() + limit;
-        loop {
-            let left = Lent::processes_in(self.work.path());
-            if left.is_empty() {
-                return Ok(());
-            }
-            ensure(Instant::now() < until, || format!("left after {limit:?}:\n{}", left.join("\n")))?;
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        expect_no_processes_in(self.work.path(), limit)
     }
 }
 
@@ -125,6 +116,14 @@ pub(super) struct Running {
 }
 
 impl Running {
+    /// Of this command, begun now.
+    pub(super) fn of(command: &mut Command) -> Result<Running, Failed> {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let mut shown = Command::new(command.get_program());
+        shown.args(command.get_args());
+        Ok(Running { child: Some(child), command: shown, since: Instant::now() })
+    }
+
     pub(super) fn child(&mut self) -> &mut Child {
         self.child.as_mut().expect("it was not waited for")
     }
@@ -157,4 +156,17 @@ pub(super) fn expect_one_warning(said: &str, parts: &[&str]) -> Result<(), Faile
     expect_equal(&format!("warnings in\n{said}"), "1", &said.matches("warning:").count().to_string())?;
     let warning = said.lines().find(|line| line.contains("warning:")).unwrap_or_default();
     parts.iter().try_for_each(|part| expect_in(warning, part))
+}
+
+/// No process of a job in `folder` is left anywhere within `limit`.
+pub(super) fn expect_no_processes_in(folder: &Path, limit: Duration) -> Result<(), Failed> {
+    let until = Instant::now() + limit;
+    loop {
+        let left = Lent::processes_in(folder);
+        if left.is_empty() {
+            return Ok(());
+        }
+        ensure(Instant::now() < until, || format!("left after {limit:?}:\n{}", left.join("\n")))?;
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
