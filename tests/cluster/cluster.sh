@@ -49,11 +49,12 @@ ports() { # COUNT: the first of so many free ones in a row, below those that the
     done
 }
 
+# The shell stays: a first process that waits for those whose parents are gone.
 start() { # NODE
     case $1 in
-        far) "${machine[@]}" bash -c 'hostname far && exec /usr/sbin/sshd -D -e -f sshd_config' ;;
-        blind) "${machine[@]}" bash -c "mount -t tmpfs none shared && hostname blind && exec slurmd -D -N blind -d $stepd" ;;
-        *) "${machine[@]}" bash -c "hostname $1 && exec slurmd -D -N $1 -d $stepd" ;;
+        far) "${machine[@]}" bash -c 'hostname far && /usr/sbin/sshd -D -e -f sshd_config; exit' ;;
+        blind) "${machine[@]}" bash -c "mount -t tmpfs none shared && hostname blind && slurmd -D -N blind -d $stepd; exit" ;;
+        *) "${machine[@]}" bash -c "hostname $1 && slurmd -D -N $1 -d $stepd; exit" ;;
     esac </dev/null >>"log/$1.out" 2>&1 &
     pids[$1]=$!
 }
