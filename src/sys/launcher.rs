@@ -211,8 +211,9 @@ impl Launcher {
             }
         };
         guardian.guards(process.child.id());
+        let shown = AtomicBool::new(false);
         let began = |node: &str| {
-            if self.verbose {
+            if self.verbose && !shown.swap(true, Ordering::SeqCst) {
                 session.shell.note(&format!("{}: runs on {node}", cmd.step));
             }
         };
@@ -226,7 +227,11 @@ impl Launcher {
         drop(guardian);
         session.signals.check()?;
         match outcome::of(cmd, &job, ended, session)? {
-            Ok(ran) => Ok(Launched::Ran(Box::new(ran))),
+            Ok(ran) => {
+                // A short job may have ended before it was seen to run.
+                began(&ran.node);
+                Ok(Launched::Ran(Box::new(ran)))
+            }
             Err(why) => Ok(self.give_up(&cmd.step, &why, session)),
         }
     }
