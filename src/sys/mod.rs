@@ -12,6 +12,7 @@ pub(crate) mod launcher;
 pub(crate) mod lifeline;
 pub(crate) mod native;
 pub(crate) mod opened;
+pub(crate) mod posix_shell;
 pub(crate) mod progress;
 pub(crate) mod run;
 pub(crate) mod scratch;

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::line::OUT;
 use crate::args::Role;
+use crate::sys::posix_shell::quoted_if_needed;
 use crate::sys::run;
 use crate::sys::toolchain::Compiler;
 
@@ -90,22 +91,8 @@ fn all_quoted(args: &[OsString]) -> Vec<u8> {
     args.iter().map(|arg| quoted(arg)).collect::<Vec<_>>().join(&b' ')
 }
 
-/// `arg` quoted for a POSIX shell; it need not be UTF-8.
 fn quoted(arg: &OsStr) -> Vec<u8> {
-    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-+=./,:@%".contains(byte);
-    let bytes = arg.as_bytes();
-    if !bytes.is_empty() && bytes.iter().all(plain) {
-        return bytes.to_vec();
-    }
-    let mut text = vec![b'\''];
-    for byte in bytes {
-        match byte {
-            b'\'' => text.extend_from_slice(br"'\''"),
-            byte => text.push(*byte),
-        }
-    }
-    text.push(b'\'');
-    text
+    quoted_if_needed(arg.as_bytes())
 }
 
 /// `text` for a comment: line breaks, which would end it, are replaced.

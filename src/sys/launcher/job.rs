@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::Request;
-use super::words::quoted;
+
 use crate::args::response;
+use crate::sys::posix_shell::quoted;
 use crate::sys::run::Cmd;
 use crate::sys::scratch::Scratch;
 use crate::sys::session;

@@ -85,7 +85,7 @@ impl Bench {
 }
 
 fn shell_word(path: &Path) -> String {
-    String::from_utf8(words::quoted(path.as_os_str().as_encoded_bytes())).unwrap()
+    String::from_utf8(crate::sys::posix_shell::quoted(path.as_os_str().as_encoded_bytes())).unwrap()
 }
 
 fn launcher(words: &str) -> Launcher {

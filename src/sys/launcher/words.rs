@@ -4,6 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
+use crate::sys::posix_shell::quoted_if_needed;
+
 /// Splits `text` by a shell's rules for quotes and backslashes. Nothing else is special: no variable is replaced.
 ///
 /// # Errors
@@ -66,24 +68,9 @@ pub(super) fn filled(word: &OsStr, values: &[(&str, String)]) -> OsString {
     OsString::from_vec(out)
 }
 
-/// `bytes` as one word of a shell, whatever they are.
-pub(super) fn quoted(bytes: &[u8]) -> Vec<u8> {
-    let mut out = vec![b'\''];
-    for byte in bytes {
-        match byte {
-            b'\'' => out.extend_from_slice(br"'\''"),
-            other => out.push(*other),
-        }
-    }
-    out.push(b'\'');
-    out
-}
-
 /// A path as a program gets it: for one that hands its words to a shell, quoted for that.
 pub(super) fn for_program(path: &Path, by_a_shell: bool) -> OsString {
-    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-+=./,:@%".contains(byte);
-    let bytes = path.as_os_str().as_bytes();
-    if by_a_shell && !bytes.iter().all(plain) { OsString::from_vec(quoted(bytes)) } else { path.into() }
+    if by_a_shell { OsString::from_vec(quoted_if_needed(path.as_os_str().as_bytes())) } else { path.into() }
 }
 
 /// `name` with everything but letters, digits and `._-` replaced by `-`.
@@ -123,7 +110,6 @@ mod tests {
 
     #[test]
     fn any_bytes_are_one_word() {
-        assert_eq!(quoted(b"it's $x \xff\n"), b"'it'\\''s $x \xff\n'");
         assert_eq!(plain("offld-a b/\u{fc}.so-gfx90a:xnack+"), "offld-a-b--.so-gfx90a-xnack-");
     }
 }
