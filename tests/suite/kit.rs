@@ -78,8 +78,10 @@ cat $inputs > "$out"
 cp "$out" images
 "#;
 
-/// A device compiler that makes a file of holes, and of its first and last bytes: SIZE bytes, and four.
-pub(crate) const HOLES: &str = r#"#!/bin/sh
+/// How a stand-in for the device compiler begins: it does not say how it links, and has its output in `out` and the processor in `cpu`.
+macro_rules! reads_its_line {
+    () => {
+        r#"#!/bin/sh
 [ "$1" = -dumpversion ] && { echo 22.1.8; exit; }
 case " $* " in *" -### "*) exit 1 ;; esac
 for word; do
@@ -87,10 +89,19 @@ for word; do
   case $word in -mcpu=*) cpu=${word#-mcpu=} ;; esac
   last=$word
 done
-printf 'first of %s' "$cpu" > "$out"
+"#
+    };
+}
+pub(crate) use reads_its_line;
+
+/// A device compiler that makes a file of holes, and of its first and last bytes: SIZE bytes, and four.
+pub(crate) const HOLES: &str = concat!(
+    reads_its_line!(),
+    r#"printf 'first of %s' "$cpu" > "$out"
 truncate -s SIZE "$out"
 printf 'last' >> "$out"
-"#;
+"#
+);
 
 /// The stand-in for the host linker: leaves its arguments in `host-line`, and copies of the objects made for it in `made`.
 const LINKER: &str = r#"#!/bin/sh

@@ -14,19 +14,14 @@ use crate::kit::Image;
 use crate::support::{LLVM, Work, ensure, expect_equal, expect_in, made, shown, stderr_of, text};
 
 /// The stand-in for the device compiler. `before` is what a test has it do first.
-const COMPILER: &str = r#"#!/bin/sh
-[ "$1" = -dumpversion ] && { echo 22.1.8; exit; }
-case " $* " in *" -### "*) exit 1 ;; esac
-for word; do
-  case $last in -o) out=$word ;; esac
-  case $word in -mcpu=*) cpu=${word#-mcpu=} ;; esac
-  last=$word
-done
-node=$(uname -n)
+const COMPILER: &str = concat!(
+    crate::kit::reads_its_line!(),
+    r#"node=$(uname -n)
 echo "$cpu $node" >> notes
 [ -e before ] && . ./before
 printf 'image of %s' "$cpu" > "$out"
-"#;
+"#
+);
 /// Waits on a node until the test has done something about it, and nowhere else.
 pub(super) const HOLD: &str = "case $node in node1|node2|far) : > \"held-$cpu\"; while :; do sleep 0.1; done ;; esac\n";
 

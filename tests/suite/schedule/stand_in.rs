@@ -8,22 +8,17 @@ use crate::kit::Image;
 use crate::support::{Work, ensure};
 
 /// `tail` holds what it has read until its input ends. Notes are short enough to be appended whole.
-const SCRIPT: &str = r#"#!/bin/sh
-[ "$1" = -dumpversion ] && { echo 22.1.8; exit; }
-case " $* " in *" -### "*) exit 1 ;; esac
-for word; do
-  case $last in -o) out=$word ;; esac
-  case $word in -mcpu=*) cpu=${word#-mcpu=} ;; esac
-  last=$word
-done
-read -r memory time < "links/$cpu"
+const SCRIPT: &str = concat!(
+    crate::kit::reads_its_line!(),
+    r#"read -r memory time < "links/$cpu"
 echo "begun $$ $cpu $memory $(date +%s.%N)" >> notes
 [ -e before ] && . ./before
 bytes=$((memory * 1048576))
 { head -c $bytes /dev/zero; sleep "$time"; } | tail -c $bytes > /dev/null || exit 137
 echo "ended $$ $cpu $memory $(date +%s.%N)" >> notes
 echo image > "$out"
-"#;
+"#
+);
 
 /// A link that was run.
 #[derive(Debug, Clone)]
