@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use regex::RegexBuilder;
+use regex::bytes::RegexBuilder;
 
 use super::check::native_root;
 use super::inspect::with_status;
@@ -139,7 +139,8 @@ fn report(options: &Options, session: &Session) -> Result<(Sizes, Vec<Outcome>, 
     {
         bail!("the budget `{budget}` needs --diff: it is about what came since something else");
     }
-    let filter = options.filter.as_ref().map(|filter| RegexBuilder::new(filter).case_insensitive(true).build());
+    let compiled = |filter: &String| RegexBuilder::new(filter).case_insensitive(true).unicode(false).build();
+    let filter = options.filter.as_ref().map(compiled);
     let filter = filter.transpose().context("--filter")?;
     let size = options.max_unpacked.as_ref().map(|size| parse_size(size).context("--max-unpacked")).transpose()?;
     let max_unpacked = size.unwrap_or(contents::Options::default().max_unpacked);
@@ -151,8 +152,8 @@ fn report(options: &Options, session: &Session) -> Result<(Sizes, Vec<Outcome>, 
     }
     let outcomes: Vec<Outcome> = budgets.iter().map(|budget| budget.check(&sizes, old.as_ref())).collect();
     if let Some(filter) = &filter {
-        sizes.items.keep(|text| filter.is_match(text));
-        old.iter_mut().for_each(|old| old.items.keep(|text| filter.is_match(text)));
+        sizes.items.keep(|text| filter.is_match(text.as_bytes()));
+        old.iter_mut().for_each(|old| old.items.keep(|text| filter.is_match(text.as_bytes())));
     }
     if let Some(path) = &options.html {
         html::save(&sizes, old.as_ref(), path)?;
