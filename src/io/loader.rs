@@ -2,7 +2,7 @@
 //! the loader's own list `/etc/ld.so.cache`, the folders of `/etc/ld.so.conf`, the default ones; in glibc's order (ld.so(8)).
 //! Nothing is run.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -78,10 +78,8 @@ pub(crate) struct Loader {
 pub(crate) struct Candidates {
     /// Every file that it could take.
     pub(crate) files: BTreeSet<PathBuf>,
-    /// Where it would have taken a file if there were one.
-    pub(crate) missing: BTreeSet<PathBuf>,
-    /// Where it would have looked, too, if there were a folder.
-    pub(crate) missing_folders: BTreeSet<PathBuf>,
+    /// The paths at which it would have taken a file if there were one. There are thousands, and comparing paths part by part takes long.
+    pub(crate) missing: HashSet<OsString>,
 }
 
 /// A folder in which libraries have been looked for.
@@ -131,6 +129,12 @@ impl Loader {
             self.listed(name).into_iter().for_each(|path| candidates.look_at(path));
         }
         candidates
+    }
+
+    /// Where [`Loader::every_candidate`] would have looked, too, if there were a folder.
+    pub(crate) fn missing_folders(&self) -> Vec<PathBuf> {
+        let searched = self.searched.lock().unwrap_or_else(PoisonError::into_inner);
+        searched.values().flat_map(|folder| folder.missing.iter().cloned()).collect()
     }
 
     /// The name or folder that leads to the library `name` which a file with `run_paths` needs, if it has a word of the loader's in it
@@ -183,14 +187,13 @@ impl Candidates {
         if path.is_file() {
             self.files.insert(path);
         } else {
-            self.missing.insert(path);
+            self.missing.insert(path.into_os_string());
         }
     }
 
     fn add(&mut self, other: Candidates) {
         self.files.extend(other.files);
         self.missing.extend(other.missing);
-        self.missing_folders.extend(other.missing_folders);
     }
 }
 
@@ -227,8 +230,7 @@ impl SearchedFolder {
         if let Some(known) = self.found.get(name) {
             return known.clone();
         }
-        let missing_folders = self.missing.iter().cloned().collect();
-        let mut found = Candidates { missing_folders, ..Candidates::default() };
+        let mut found = Candidates::default();
         self.places.iter().for_each(|place| found.look_at(place.join(name)));
         self.found.insert(name.to_owned(), found.clone());
         found

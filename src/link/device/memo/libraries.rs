@@ -1,7 +1,7 @@
 //! The shared libraries of a tool: every file that the dynamic loader could load as one of them, and every place at which it could
 //! find another. Running the loader would tell exactly which ones, but takes longer than a whole link whose image is in the cache.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::io;
@@ -42,8 +42,8 @@ pub(super) struct Libraries {
     /// The files that could be loaded, directly or for another library, sorted.
     pub(super) files: BTreeSet<String>,
     /// Where others would be found if there were any.
-    pub(super) missing: BTreeSet<PathBuf>,
-    pub(super) missing_folders: BTreeSet<PathBuf>,
+    pub(super) missing: HashSet<OsString>,
+    pub(super) missing_folders: Vec<PathBuf>,
 }
 
 /// The libraries of the program at `program` (symbolic links resolved). An error names the library that is not found or may be
@@ -66,9 +66,8 @@ pub(super) fn of(program: &Path, open: &mut OpenFiles) -> Result<Libraries, Stri
             let (program, word) = (program.display(), word.display());
             return Err(format!("{program}: which library is loaded by `{word}` is known to the loader alone"));
         }
-        let Candidates { files, missing, missing_folders } = loader.every_candidate(&name, &run_paths);
+        let Candidates { files, missing } = loader.every_candidate(&name, &run_paths);
         all.missing.extend(missing);
-        all.missing_folders.extend(missing_folders);
         // The loader goes on without one that it was told to load before all others.
         if files.is_empty() && !preloaded.contains(&name) {
             return Err(format!("{}: its library {} is not found", program.display(), name.display()));
@@ -83,6 +82,7 @@ pub(super) fn of(program: &Path, open: &mut OpenFiles) -> Result<Libraries, Stri
             }
         }
     }
+    all.missing_folders = loader.missing_folders();
     Ok(all)
 }
 

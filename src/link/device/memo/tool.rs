@@ -179,7 +179,7 @@ fn inspect(real: &Path, begun: SystemTime) -> Result<KnownTool, String> {
     if dynamic.interpreter.is_some() {
         let libraries = libraries::of(real, &mut open)?;
         paths.extend(libraries.files);
-        libraries.missing.iter().try_for_each(|path| missing.looked_for(path))?;
+        libraries.missing.iter().try_for_each(|path| missing.looked_for(Path::new(path)))?;
         libraries.missing_folders.iter().try_for_each(|path| missing.looked_for_folder(path))?;
         for list in [loader::CACHE, loader::PRELOAD] {
             if Path::new(list).exists() {
