@@ -24,19 +24,33 @@ const FAR: u64 = 1024;
 
 /// Set once something could not be started.
 static SHORT: AtomicBool = AtomicBool::new(false);
-/// The threads that [`in_parallel`] uses. Unset before the first use; none where there is room for one thread only.
-static POOL: Mutex<Option<Option<Arc<ThreadPool>>>> = Mutex::new(None);
+/// The threads that [`in_parallel`] uses; unset before the first use.
+static POOL: Mutex<Option<Pool>> = Mutex::new(None);
+
+/// Threads of one process.
+struct Pool {
+    /// The process that started them. One that it forks, as Python's `multiprocessing` does, has the memory and not the threads.
+    process: u32,
+    /// None where there is room for one thread only.
+    threads: Option<Arc<ThreadPool>>,
+}
 
 /// Runs `work`, whose parallel iterators use all threads that can be had.
 pub(crate) fn in_parallel<R: Send>(work: impl FnOnce() -> R + Send) -> R {
-    let pool = {
-        let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
-        pool.get_or_insert_with(|| start(count()).map(Arc::new)).clone()
-    };
-    match pool {
+    match threads_of_this_process() {
         Some(pool) => pool.install(work),
         None => alone(work),
     }
+}
+
+fn threads_of_this_process() -> Option<Arc<ThreadPool>> {
+    let process = std::process::id();
+    let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+    if pool.as_ref().is_some_and(|pool| pool.process != process) {
+        // To end it would be to wait for threads that are not here.
+        std::mem::forget(pool.take());
+    }
+    pool.get_or_insert_with(|| Pool { process, threads: start(count()).map(Arc::new) }).threads.clone()
 }
 
 /// Runs `turn` with the numbers below `count`, in order, and up to `most` of them at once; 0: as many as there are threads. The
@@ -146,7 +160,7 @@ pub(crate) fn retry<T>(signals: &Signals, mut start: impl FnMut() -> io::Result<
         match start() {
             Err(error) if is_refused(&error) => {
                 SHORT.store(true, Ordering::SeqCst);
-                *POOL.lock().unwrap_or_else(PoisonError::into_inner) = Some(None);
+                *POOL.lock().unwrap_or_else(PoisonError::into_inner) = Some(Pool { process: std::process::id(), threads: None });
             }
             result => return Ok(result),
         }
