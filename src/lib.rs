@@ -16,10 +16,11 @@
 //!
 //! # What is public
 //!
-//! * The facade: [`link()`], [`inspect()`], [`bundle()`] and [`unbundle()`], [`pack()`] and [`extract()`], [`wrap()`]. These are
+//! * The facade: [`link()`], [`inspect()`] and [`inspect_bytes()`], [`size()`], [`check()`], [`bundle()`] and [`unbundle()`], [`pack()`] and [`extract()`], [`wrap()`]. These are
 //!   what the programs of this package do, as functions. They open files, run compilers and linkers where a link needs them, and
 //!   read the environment variables that the program reads.
-//! * [`report`]: what [`inspect()`] finds.
+//! * [`report`]: what [`inspect()`] finds; [`sizes`]: what [`size()`] counts; [`answers`]: what [`check()`] answers. Each is also written as
+//!   the JSON that the command prints.
 //! * [`formats`]: bytes to values and back, a module for each format. No file is opened and no process is started there.
 //! * [`model`] and [`target`]: the nouns. Offload kinds, image kinds, generations of registration; targets, which image serves
 //!   which target, and the one order of images.
@@ -63,9 +64,14 @@ mod tools;
 pub use contents::report;
 pub use error::Error;
 pub use facade::{
-    BundleOptions, Emit, ExtractOptions, InspectOptions, LinkOptions, Messages, PackOptions, PackedImage, WrapOptions, bundle,
-    extract, inspect, link, pack, unbundle, wrap,
+    BundleOptions, CheckOptions, Emit, ExtractOptions, InspectOptions, LinkOptions, Messages, PackOptions, PackedImage,
+    SizeOptions, WrapOptions, bundle, check, extract, inspect, inspect_bytes, link, pack, size, unbundle, wrap,
 };
+pub use tools::check::report as answers;
+pub use tools::size::report as sizes;
+
+/// The version of this library.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// What the programs, the tests and the fuzz targets of this package use. It is no part of the library's promise and may change
 /// with any version.

@@ -3,15 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 
-use crate::error::{Error, Silent};
-use crate::model::{OffloadKind, printable};
-use crate::sys::native::Machine;
-use crate::sys::session::{OFFLD_NATIVE_ROOT, Session, SessionOptions};
+use crate::error::Silent;
+use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::{self, Shell};
-use crate::target::device::{Device, Wanted};
 use crate::tools::check::report::Answer;
 use crate::tools::check::{Asked, Request, check, text};
 
@@ -46,16 +43,11 @@ pub(super) struct Options {
 /// Runs `offld check`.
 pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
     let Options { files, devices, json } = options;
-    let asked = devices.iter().map(|text| asked(text)).collect::<Result<Vec<Asked>>>().map_err(super::inspect::with_status)?;
+    let asked =
+        devices.iter().map(|text| Asked::parse(text)).collect::<Result<Vec<Asked>>>().map_err(super::inspect::with_status)?;
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
     let report = check(&Request { files, asked }, &session).map_err(super::inspect::with_status)?;
-    let out = if json {
-        let mut text = serde_json::to_string_pretty(&report).context("cannot write the report as JSON")?;
-        text.push('\n');
-        text
-    } else {
-        text::text(&report)
-    };
+    let out = if json { report.to_json()? } else { text::text(&report) };
     let printed = shell::print(&out);
     report.files.iter().flat_map(|file| &file.errors).for_each(|error| shell.error(error));
     printed.map_err(super::inspect::with_status)?;
@@ -64,42 +56,4 @@ pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
         Answer::No | Answer::Unknown => Err(Silent { status: NO }.into()),
         Answer::Unreadable => Err(Silent { status: UNREADABLE }.into()),
     }
-}
-
-/// The devices that an argument of `--for` names.
-fn asked(text: &str) -> Result<Asked> {
-    let native = match text.rsplit_once(':') {
-        None if text == "native" => Some(None),
-        Some((kind, "native")) => OffloadKind::ALL.into_iter().find(|known| known.name() == kind).map(Some),
-        _ => None,
-    };
-    let devices = match native {
-        Some(kind) => devices_here(kind, text)?,
-        None => vec![Wanted::parse(text)?],
-    };
-    Ok(Asked { text: text.to_owned(), native: native.is_some(), devices })
-}
-
-/// Where what the system says of its devices is read: the root of the file system, but for tests.
-pub(super) fn native_root() -> PathBuf {
-    std::env::var_os(OFFLD_NATIVE_ROOT).filter(|root| !root.is_empty()).map_or_else(|| "/".into(), PathBuf::from)
-}
-
-/// The devices of this machine that `kind` drives; an error where that means a GPU, and there is none.
-fn devices_here(kind: Option<OffloadKind>, text: &str) -> Result<Vec<Wanted>> {
-    let machine = Machine::read(&native_root())?;
-    let mut all = Vec::new();
-    for name in machine.amd.iter().chain(&machine.nvidia).chain([&machine.cpu]) {
-        let mut wanted = Wanted { kind, ..Wanted::parse(name)? };
-        if let Device::Nvidia { driver, .. } = &mut wanted.device {
-            *driver = machine.driver;
-        }
-        if kind.is_none_or(|kind| wanted.device.kinds().contains(&kind)) {
-            all.push(wanted);
-        }
-    }
-    if all.is_empty() {
-        return Err(Error::usage(format!("`{}`: no GPU for it is found on this machine", printable(text))).into());
-    }
-    Ok(all)
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use super::check::native_root;
 use crate::error::Silent;
+use crate::sys::native;
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::{self, Shell};
 use crate::sys::table::Style;
@@ -34,7 +34,7 @@ pub(super) struct Options {
 /// Runs `offld doctor`.
 pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
-    let report = examine(&Request { native_root: native_root() }, &session);
+    let report = examine(&Request { native_root: native::root() }, &session);
     let out = if options.json {
         let mut text = serde_json::to_string_pretty(&report).context("cannot write the report as JSON")?;
         text.push('\n');

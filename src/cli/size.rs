@@ -8,23 +8,22 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use regex::bytes::RegexBuilder;
 
-use super::check::native_root;
 use super::inspect::with_status;
 use crate::args::size::parse_size;
 use crate::contents::{self, layout::Names};
 use crate::error::Silent;
 use crate::model::OffloadKind;
-use crate::sys::native::Machine;
+use crate::sys::native::{self, Machine};
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::{self, Shell};
 use crate::sys::table::Style;
 use crate::target::{Selector, Target};
 use crate::tools::size::budget::{Budget, Outcome};
-use crate::tools::size::rows::{View, tree};
+use crate::tools::size::report::{FileSize, Report};
+use crate::tools::size::rows::{View, levels, tree};
 use crate::tools::size::table::{self, Look};
-use crate::tools::size::{Level, Sizes, html, json, markdown, measure, measure_old, save};
+use crate::tools::size::{Level, Sizes, html, markdown, measure, measure_old, pattern, save};
 
 /// The exit status when a file, or part of one, could not be read.
 const UNREADABLE: u8 = 2;
@@ -106,6 +105,21 @@ enum By {
     Part,
 }
 
+impl By {
+    fn level(self) -> Level {
+        match self {
+            By::File => Level::File,
+            By::Arch => Level::Arch,
+            By::Kind => Level::Kind,
+            By::Container => Level::Container,
+            By::Unit => Level::Unit,
+            By::Kernel => Level::Kernel,
+            By::Section => Level::Section,
+            By::Part => Level::Part,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Sort {
     File,
@@ -115,12 +129,12 @@ enum Sort {
 /// Runs `offld size`.
 pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
     let session = Session::new(Arc::clone(shell), SessionOptions::default());
-    let (sizes, outcomes, text) = report(options, &session).map_err(with_status)?;
+    let (files, outcomes, text) = report(options, &session).map_err(with_status)?;
     let printed = shell::print(&text);
-    sizes.files.iter().flat_map(|file| &file.errors).for_each(|error| shell.error(error));
+    files.iter().flat_map(|file| &file.errors).for_each(|error| shell.error(error));
     outcomes.iter().filter(|outcome| !outcome.kept).for_each(|outcome| shell.error(&format!("over budget: {}", outcome.why)));
     printed.map_err(with_status)?;
-    if sizes.files.iter().any(|file| !file.errors.is_empty()) {
+    if files.iter().any(|file| !file.errors.is_empty()) {
         return Err(Silent { status: UNREADABLE }.into());
     }
     if outcomes.iter().any(|outcome| !outcome.kept) {
@@ -129,7 +143,7 @@ pub(super) fn run(options: &Options, shell: &Arc<Shell>) -> Result<()> {
     Ok(())
 }
 
-fn report(options: &Options, session: &Session) -> Result<(Sizes, Vec<Outcome>, String)> {
+fn report(options: &Options, session: &Session) -> Result<(Vec<FileSize>, Vec<Outcome>, String)> {
     let mut budgets = Vec::new();
     for text in &options.budget {
         budgets.extend(Budget::parse(text, |size| parse_size(size.as_ref()), native)?);
@@ -139,9 +153,7 @@ fn report(options: &Options, session: &Session) -> Result<(Sizes, Vec<Outcome>, 
     {
         bail!("the budget `{budget}` needs --diff: it is about what came since something else");
     }
-    let compiled = |filter: &String| RegexBuilder::new(filter).case_insensitive(true).unicode(false).build();
-    let filter = options.filter.as_ref().map(compiled);
-    let filter = filter.transpose().context("--filter")?;
+    let filter = options.filter.as_ref().map(|filter| pattern(filter)).transpose().context("--filter")?;
     let size = options.max_unpacked.as_ref().map(|size| parse_size(size).context("--max-unpacked")).transpose()?;
     let max_unpacked = size.unwrap_or(contents::Options::default().max_unpacked);
     let names = Arc::new(Names::default());
@@ -158,13 +170,19 @@ fn report(options: &Options, session: &Session) -> Result<(Sizes, Vec<Outcome>, 
     if let Some(path) = &options.html {
         html::save(&sizes, old.as_ref(), path)?;
     }
-    let text = text(options, &sizes, old.as_ref(), &outcomes)?;
-    Ok((sizes, outcomes, text))
+    if options.json {
+        let total = tree(&sizes.items, old.as_ref().map(|old| &old.items), &view(options));
+        let report = Report::new(sizes, total, outcomes);
+        let text = report.to_json()?;
+        return Ok((report.files, report.budgets, text));
+    }
+    let text = text(options, &sizes, old.as_ref(), &outcomes);
+    Ok((sizes.files, outcomes, text))
 }
 
 /// The devices of this machine that `selector` means; an error where that is a GPU, and there is none.
 pub(super) fn native(selector: &Selector) -> Result<Vec<Target>> {
-    let machine = Machine::read(&native_root())?;
+    let machine = Machine::read(&native::root())?;
     let kind = selector.kind();
     let amd = machine.amd.iter().map(|name| Target::new("amdgcn-amd-amdhsa", name));
     let nvidia = machine.nvidia.iter().map(|name| Target::new("nvptx64-nvidia-cuda", name));
@@ -180,44 +198,27 @@ pub(super) fn native(selector: &Selector) -> Result<Vec<Target>> {
     Ok(all)
 }
 
-fn text(options: &Options, sizes: &Sizes, old: Option<&Sizes>, outcomes: &[Outcome]) -> Result<String> {
-    let by_inflated = options.sort == Sort::Inflated;
-    let by = if options.by.is_empty() { vec![Level::Arch] } else { levels(&options.by) };
-    let view = View { by, by_inflated };
+/// The tree that is asked for.
+fn view(options: &Options) -> View {
+    let by: Vec<Level> = options.by.iter().map(|by| by.level()).collect();
+    View { by: if by.is_empty() { vec![Level::Arch] } else { levels(&by) }, by_inflated: options.sort == Sort::Inflated }
+}
+
+fn text(options: &Options, sizes: &Sizes, old: Option<&Sizes>, outcomes: &[Outcome]) -> String {
+    let view = view(options);
     let old_items = old.map(|old| &old.items);
     let top = Some(options.top).filter(|top| *top > 0);
     let width = console::Term::stdout().size_checked().map(|(_, columns)| usize::from(columns));
     let style = Style { bytes: options.bytes, mangled: false, width };
-    if options.json {
-        return json::text(sizes, &tree(&sizes.items, old_items, &view), outcomes).context("cannot write the report as JSON");
-    }
     if options.markdown {
-        return Ok(markdown::text(sizes, &tree(&sizes.items, old_items, &view), outcomes, top, style));
+        return markdown::text(sizes, &tree(&sizes.items, old_items, &view), outcomes, top, style);
     }
     let colour = std::io::stdout().is_terminal() && console::colors_enabled();
     let look = Look { style, top, colour };
     let mut text = match options.by.is_empty() {
-        true => table::overview(sizes, old, by_inflated, look),
+        true => table::overview(sizes, old, view.by_inflated, look),
         false => table::by(sizes, old, &view, look),
     };
     text.push_str(&table::budgets(outcomes));
-    Ok(text)
-}
-
-/// The levels that are asked for; kernels are below their templates.
-fn levels(by: &[By]) -> Vec<Level> {
-    let mut levels = Vec::new();
-    for one in by {
-        match one {
-            By::File => levels.push(Level::File),
-            By::Arch => levels.push(Level::Arch),
-            By::Kind => levels.push(Level::Kind),
-            By::Container => levels.push(Level::Container),
-            By::Unit => levels.push(Level::Unit),
-            By::Kernel => levels.extend([Level::Template, Level::Kernel]),
-            By::Section => levels.push(Level::Section),
-            By::Part => levels.push(Level::Part),
-        }
-    }
-    levels
+    text
 }

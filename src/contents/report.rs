@@ -4,16 +4,17 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use super::bytes_of;
 use super::choice::Choice;
-use crate::error::Error;
+use crate::error::{Error, FileError};
 use crate::formats::kernels::Kernel;
 use crate::io::piece::Piece;
 use crate::registration::read::Registered;
+use crate::sys::atomic_file;
 
 /// The version of the report's form.
 pub(crate) const SCHEMA: u32 = 1;
@@ -131,6 +132,19 @@ impl Image {
         let piece = self.piece.as_ref().ok_or_else(|| Error::usage("the image was inspected without its bytes"))?;
         io::copy(&mut bytes_of::reader(piece), out)?;
         Ok(())
+    }
+
+    /// Writes the image's bytes to the file at `path`, which appears whole or not at all.
+    ///
+    /// # Errors
+    /// As those of [`Image::write_to`]; [`Error::Io`] with the path when the file cannot be written.
+    pub fn write_file(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let path = path.as_ref();
+        let written = atomic_file::replace(path, |file| Ok(self.write_to(file)?));
+        written.map_err(|error| match error.downcast::<io::Error>() {
+            Ok(error) => Error::of(FileError::new(path.to_owned(), &error).into()),
+            Err(error) => Error::of(error),
+        })
     }
 }
 

@@ -1,4 +1,4 @@
-//! [`inspect`]: what device code is in a file.
+//! [`inspect`] and [`inspect_bytes`]: what device code is in a file, or in bytes that are in memory.
 
 use std::path::Path;
 
@@ -6,6 +6,8 @@ use super::Messages;
 use crate::contents::report::FileReport;
 use crate::contents::{Options, Reader};
 use crate::error::Error;
+use crate::io::piece::Piece;
+use crate::sys::threads;
 
 /// What is looked for.
 #[derive(Debug, Clone, Default)]
@@ -51,8 +53,33 @@ pub struct InspectOptions {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn inspect(path: impl AsRef<Path>, options: &InspectOptions) -> Result<FileReport, Error> {
+    let (path, session) = (path.as_ref(), Messages::discard().session());
+    let reader = Reader::new(of_contents(options), &session);
+    threads::in_parallel(|| reader.open(path)).map_err(Error::of)
+}
+
+/// The device images in `bytes`, as [`inspect`] finds them in a file with these contents; `name` is what the report calls it. A thin
+/// archive names its members as files, which are looked for as if the archive was at `name`.
+///
+/// ```
+/// use offld::InspectOptions;
+/// use offld::formats::offload_binary;
+/// use offld::model::{ImageKind, OffloadKind};
+///
+/// let strings = [("triple", "amdgcn-amd-amdhsa"), ("arch", "gfx90a")];
+/// let binary = offload_binary::write(ImageKind::Bitcode, OffloadKind::OpenMp as u16, 0, &strings, b"code");
+/// let report = offld::inspect_bytes("upload", binary, &InspectOptions::default());
+/// assert_eq!((report.file.as_str(), report.kind, report.images[0].size), ("upload", "offload-binary", 4));
+/// # Ok::<(), offld::Error>(())
+/// ```
+pub fn inspect_bytes(name: impl AsRef<Path>, bytes: impl Into<Vec<u8>>, options: &InspectOptions) -> FileReport {
+    let (name, bytes, session) = (name.as_ref(), bytes.into(), Messages::discard().session());
+    let reader = Reader::new(of_contents(options), &session);
+    threads::in_parallel(|| reader.opened(name, Piece::owned(bytes)))
+}
+
+fn of_contents(options: &InspectOptions) -> Options {
     let InspectOptions { kernels, headers_only, max_unpacked } = *options;
     let max_unpacked = max_unpacked.unwrap_or(Options::default().max_unpacked);
-    let options = Options { kernels, headers_only, keep_bytes: !headers_only, max_unpacked, ..Options::default() };
-    Reader::new(options, &Messages::discard().session()).open(path.as_ref()).map_err(Error::of)
+    Options { kernels, headers_only, keep_bytes: !headers_only, max_unpacked, ..Options::default() }
 }

@@ -1,24 +1,29 @@
-//! What other programs use this crate for: linking, inspecting, bundling, packing and wrapping, as functions. Each is the library's
+//! What other programs use this crate for: linking, inspecting, measuring, checking, bundling, packing and wrapping, as functions. Each is the library's
 //! side of what one of the programs does, over the same code; here is nothing but requests, where messages go, and errors.
 
 mod bundling;
+mod checking;
 mod inspection;
 mod linking;
 mod packing;
+mod sizing;
 mod wrapping;
 
 use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
 pub use bundling::{BundleOptions, bundle, unbundle};
-pub use inspection::{InspectOptions, inspect};
+pub use checking::{CheckOptions, check};
+pub use inspection::{InspectOptions, inspect, inspect_bytes};
 pub use linking::{LinkOptions, link};
 pub use packing::{ExtractOptions, PackOptions, PackedImage, extract, pack};
+pub use sizing::{SizeOptions, size};
 pub use wrapping::{Emit, WrapOptions, wrap};
 
-use crate::error::Error;
+use crate::error::{Error, FileError};
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::Shell;
 
@@ -55,6 +60,18 @@ impl Default for Messages {
     fn default() -> Self {
         Messages::stderr("offld")
     }
+}
+
+/// An error where there is no file or folder at `path`, or it cannot be opened. Reports on many files have that as a finding about one
+/// of them; here it is the one that was named.
+fn expect_opens(path: &Path) -> Result<(), Error> {
+    if path == Path::new("-") {
+        return Ok(());
+    }
+    // To open a pipe is to wait for somebody who writes to it.
+    let found = fs::metadata(path);
+    let opened = found.and_then(|meta| if meta.is_file() || meta.is_dir() { File::open(path).map(drop) } else { Ok(()) });
+    opened.map_err(|error| Error::of(FileError::new(path.to_owned(), &error).into()))
 }
 
 /// `text` of a path, for the tools that take it as part of a list that commas divide.

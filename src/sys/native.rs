@@ -7,6 +7,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use super::run::stdout_of;
+use super::session::OFFLD_NATIVE_ROOT;
+
+/// Where what the system says of its devices is read: the root of the file system, but for tests.
+pub(crate) fn root() -> PathBuf {
+    std::env::var_os(OFFLD_NATIVE_ROOT).filter(|root| !root.is_empty()).map_or_else(|| "/".into(), PathBuf::from)
+}
 
 /// The devices of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

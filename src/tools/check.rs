@@ -1,12 +1,13 @@
 //! Whether what a file registers is there, and which of its images a runtime would load on a device. What is in a file is found by
 //! [`crate::contents`], which puts images together as runtimes see them, and what it registers by [`crate::registration`]; `kernels`
-//! and `findings` look for what is wrong with them, `choose` for the image that a device takes; `report` is the result as data and
-//! `text` as text.
+//! and `findings` look for what is wrong with them, `asked` reads which devices are meant, `choose` looks for the image that a device
+//! takes; `report` is the result as data and `text` as text.
 
+mod asked;
 mod choose;
 mod findings;
 mod kernels;
-pub(crate) mod report;
+pub mod report;
 pub(crate) mod text;
 
 use std::collections::BTreeMap;
@@ -21,7 +22,7 @@ use crate::contents::{Options, Reader, folders};
 use crate::sys::progress::Meter;
 use crate::sys::session::Session;
 use crate::sys::threads;
-use crate::target::device::Wanted;
+pub(crate) use asked::Asked;
 use report::{Answer, FileCheck, Finding, Report, SCHEMA, UnitCheck};
 
 /// What to check.
@@ -31,17 +32,6 @@ pub(crate) struct Request {
     pub files: Vec<PathBuf>,
     /// The devices that images are looked for; none to ask what is registered.
     pub asked: Vec<Asked>,
-}
-
-/// Devices that an image is looked for.
-#[derive(Debug, Clone)]
-pub(crate) struct Asked {
-    /// As the user named them.
-    pub text: String,
-    /// Whether they are those of this machine; then one that runs a file is enough.
-    pub native: bool,
-    /// The devices.
-    pub devices: Vec<Wanted>,
 }
 
 /// Checks the files. What is wrong with them is in the report; an error is a signal.

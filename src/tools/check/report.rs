@@ -1,8 +1,9 @@
-//! What `offld check` finds, as plain data with the names that its JSON has (docs/check.md).
+//! What [`check`](crate::check()) finds, as plain data with the names that `offld check --json` writes (docs/check.md).
 
 use serde::Serialize;
 
 use crate::contents::units::Unit;
+use crate::error::Error;
 use crate::registration::read::Registered;
 
 /// The version of the report's form.
@@ -11,7 +12,8 @@ pub(crate) const SCHEMA: u32 = 1;
 /// An answer. Of several the last one counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Answer {
+#[non_exhaustive]
+pub enum Answer {
     /// It will run.
     Yes,
     /// It cannot be known.
@@ -23,8 +25,8 @@ pub(crate) enum Answer {
 }
 
 impl Answer {
-    /// The word for it.
-    pub(crate) fn name(self) -> &'static str {
+    /// The word for it: `yes`, `unknown`, `no`, `unreadable`.
+    pub fn name(self) -> &'static str {
         match self {
             Answer::Yes => "yes",
             Answer::Unknown => "unknown",
@@ -36,7 +38,8 @@ impl Answer {
 
 /// The report on all files.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
+#[non_exhaustive]
+pub struct Report {
     /// [`SCHEMA`].
     pub schema: u32,
     /// The program and version that wrote it.
@@ -49,9 +52,23 @@ pub(crate) struct Report {
     pub files: Vec<FileCheck>,
 }
 
+impl Report {
+    /// The report as JSON, as `offld check --json` prints it.
+    ///
+    /// # Errors
+    /// None that are known: everything in it can be written as JSON.
+    pub fn to_json(&self) -> Result<String, Error> {
+        let text = serde_json::to_string_pretty(self);
+        let mut text = text.map_err(|error| Error::other(format!("cannot write the report as JSON: {error}")))?;
+        text.push('\n');
+        Ok(text)
+    }
+}
+
 /// The answer on a file or a member of one that is packed.
 #[derive(Debug, Serialize)]
-pub(crate) struct FileCheck {
+#[non_exhaustive]
+pub struct FileCheck {
     /// The file, as it was named.
     pub file: String,
     /// Its type, as `offld inspect` has it.
@@ -67,13 +84,14 @@ pub(crate) struct FileCheck {
     pub findings: Vec<Finding>,
     /// What could not be read.
     pub errors: Vec<String>,
-    /// What is registered, with places in the file.
-    pub registered: Vec<Registered>,
+    /// What is registered, with places in the file; in the JSON.
+    pub(crate) registered: Vec<Registered>,
 }
 
 /// Images that are registered together: a runtime takes one of them.
 #[derive(Debug, Serialize)]
-pub(crate) struct UnitCheck {
+#[non_exhaustive]
+pub struct UnitCheck {
     /// The members of archives that they are in, the outermost first.
     pub members: Vec<String>,
     /// `openmp`, `cuda`, `hip`, `sycl`.
@@ -97,7 +115,8 @@ pub(crate) struct UnitCheck {
 
 /// What a device would load of a unit.
 #[derive(Debug, Serialize)]
-pub(crate) struct Load {
+#[non_exhaustive]
+pub struct Load {
     /// The device.
     pub device: String,
     /// Whether it loads one.
@@ -110,7 +129,8 @@ pub(crate) struct Load {
 
 /// Something that decides an answer, or a note (its answer is `yes`).
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Finding {
+#[non_exhaustive]
+pub struct Finding {
     /// What sort of finding: `missing-kernel`, …
     pub what: &'static str,
     /// What it makes of the answer.

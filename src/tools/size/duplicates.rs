@@ -17,7 +17,8 @@ use crate::io::piece::Piece;
 
 /// Bytes that are there more than once.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Repeated {
+#[non_exhaustive]
+pub struct Repeated {
     /// The kernel; none for whole images.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
@@ -37,7 +38,8 @@ pub(crate) struct Repeated {
 
 /// Containers of a format that are not compressed.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct NotCompressed {
+#[non_exhaustive]
+pub struct NotCompressed {
     /// The format.
     pub container: String,
     /// How many there are.
@@ -50,7 +52,8 @@ pub(crate) struct NotCompressed {
 
 /// What is there twice, and what could be smaller.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(crate) struct Duplicates {
+#[non_exhaustive]
+pub struct Duplicates {
     /// Images that are there more than once.
     pub images: Vec<Repeated>,
     /// Kernels and device functions that are there more than once, in images that are not the same.

@@ -1,19 +1,24 @@
 //! All bytes, by everything that they belong to.
 
 use std::collections::HashMap;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use rayon::prelude::*;
+use regex::bytes::{Regex, RegexBuilder};
 
 use super::FileSize;
 use super::template::template_of;
 use crate::contents::layout::{Footprint, ImageIndex, Name, Names, Part};
+use crate::error::Error;
 use crate::formats::kernels;
+use crate::model::printable;
 
 /// What can be told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Level {
+#[non_exhaustive]
+pub enum Level {
     /// The file, of several.
     File,
     /// The architecture.
@@ -49,7 +54,7 @@ impl Level {
     ];
 
     /// Its name on the command line and in reports.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Level::File => "file",
             Level::Arch => "arch",
@@ -74,6 +79,19 @@ impl Level {
             Level::Template | Level::Kernel => "(no kernel)",
             Level::Section => "(no section)",
         }
+    }
+}
+
+impl FromStr for Level {
+    type Err = Error;
+
+    /// The level with this name.
+    fn from_str(name: &str) -> Result<Level, Error> {
+        let known = || Level::ALL.map(Level::name).join(", ");
+        let found = Level::ALL.into_iter().find(|level| level.name() == name);
+        found.ok_or_else(|| {
+            Error::usage(format!("`{}` is nothing that bytes are told apart by: there are {}", printable(name), known()))
+        })
     }
 }
 
@@ -170,6 +188,14 @@ impl Items {
     pub(crate) fn text(&self, name: Name) -> Arc<str> {
         self.names.text(name)
     }
+}
+
+/// What [`Items::keep`] is asked with, of bytes: lower and upper case are the same where they are ASCII.
+///
+/// # Errors
+/// `text` is no regular expression.
+pub(crate) fn pattern(text: &str) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(text).case_insensitive(true).unicode(false).build()
 }
 
 /// How every kernel of the footprints is called in its source.

@@ -1,17 +1,17 @@
 //! Where the bytes of files are: `items` has every byte once, by what it belongs to; `rows` adds them up as one wants to see them;
 //! `duplicates` finds what is there twice or for nothing; `budget` compares with limits; `saved` keeps it all for a later
-//! comparison. `table`, `markdown`, `json` and `html` (with `page`) show it.
+//! comparison. `report` is the result as data; `table`, `markdown` and `html` (with `page`) show it.
 
 pub(crate) mod budget;
 mod duplicates;
 pub(crate) mod html;
 mod items;
-pub(crate) mod json;
 pub(crate) mod markdown;
 mod page;
 #[cfg(test)]
 #[path = "page/tests.rs"]
 mod page_tests;
+pub mod report;
 pub(crate) mod rows;
 mod saved;
 mod served;
@@ -31,47 +31,9 @@ use crate::sys::session::Session;
 use crate::sys::threads;
 
 pub(crate) use duplicates::Duplicates;
-pub(crate) use items::{Items, Level};
+pub(crate) use items::{Items, Level, pattern};
+pub(crate) use report::{FileSize, ImageSize};
 pub(crate) use saved::{load, save};
-
-/// A file whose bytes were counted.
-#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
-pub(crate) struct FileSize {
-    /// The file, as it was named.
-    pub file: String,
-    /// Its type, as `offld inspect` calls it.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// Its size in bytes.
-    pub size: u64,
-    /// Its size, if everything in it were inflated.
-    pub inflated: u64,
-    /// What could not be read of it.
-    pub errors: Vec<String>,
-}
-
-/// The bytes of a device image.
-#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
-pub(crate) struct ImageSize {
-    /// The file that it is in, as it was named.
-    pub input: String,
-    /// Where in the file it is.
-    pub place: String,
-    /// The programming models it is for, with commas between them.
-    pub kind: String,
-    /// The triple.
-    pub triple: String,
-    /// The processor or target id.
-    pub target: String,
-    /// The architecture, as sizes call it.
-    pub arch: String,
-    /// The format by its bytes.
-    pub format: String,
-    /// How many bytes of the file it takes.
-    pub file: u64,
-    /// How many it has, inflated.
-    pub inflated: u64,
-}
 
 /// What was found in all files.
 #[derive(Debug)]

@@ -18,7 +18,8 @@ pub(crate) struct View {
 
 /// Bytes that have everything in common down to this level.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(crate) struct Row {
+#[non_exhaustive]
+pub struct Row {
     /// What they have in common; at the outermost level nothing.
     pub name: String,
     /// The kernel's name in the image, where it is another.
@@ -60,6 +61,15 @@ impl Row {
 fn difference(new: u64, old: u64) -> i64 {
     let size = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
     size(new).saturating_sub(size(old))
+}
+
+/// The levels of a tree that tells these apart: kernels are below their templates.
+pub(crate) fn levels(by: &[Level]) -> Vec<Level> {
+    let with_template = |level: &Level| match level {
+        Level::Kernel => vec![Level::Template, Level::Kernel],
+        level => vec![*level],
+    };
+    by.iter().flat_map(with_template).collect()
 }
 
 /// The tree of `items` as `view` has it; with `old`, compared with those.

@@ -11,7 +11,8 @@ use crate::target::device::{Code, Fit, Wanted};
 
 /// An architecture that another one serves as well.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Served {
+#[non_exhaustive]
+pub struct Served {
     /// The architecture.
     pub arch: String,
     /// The one whose images its devices take, too.
