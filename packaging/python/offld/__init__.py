@@ -1,29 +1,77 @@
-"""offld, the offload linker, as programs that pip puts where it puts programs.
+"""offld, the offload linker: what device code (OpenMP, CUDA, HIP, SYCL) is in a file, and the programs, which pip puts where it puts programs.
+
+>>> import offld
+>>> for image in offld.images("package.whl"):
+...     print(image.target, image.size)
+>>> offld.check("package.whl", "gfx942")["answer"]
+>>> offld.size("package.whl")["total"]["rows"]
 
 ``python -m offld …`` runs the program of this package, whatever else is in PATH.
 """
 
 from __future__ import annotations
 
-import os
-import sysconfig
+from offld import _offld
+from offld._errors import Error
+from offld._program import program
+from offld._reports import FileReport, Image, StrPath, check, images, inspect, inspect_bytes, size
+from offld._types import (
+    Answer,
+    CheckReport,
+    Duplicates,
+    Entries,
+    FileCheck,
+    FileSize,
+    Finding,
+    ImageSize,
+    Kernel,
+    Level,
+    Library,
+    LinkedBy,
+    Load,
+    NotCompressed,
+    Registration,
+    Repeated,
+    Row,
+    Served,
+    SizeReport,
+    Step,
+    UnitCheck,
+)
 
-__all__ = ["__version__", "program"]
+__all__ = [
+    "Answer",
+    "CheckReport",
+    "Duplicates",
+    "Entries",
+    "Error",
+    "FileCheck",
+    "FileReport",
+    "FileSize",
+    "Finding",
+    "Image",
+    "ImageSize",
+    "Kernel",
+    "Level",
+    "Library",
+    "LinkedBy",
+    "Load",
+    "NotCompressed",
+    "Registration",
+    "Repeated",
+    "Row",
+    "Served",
+    "SizeReport",
+    "Step",
+    "StrPath",
+    "UnitCheck",
+    "__version__",
+    "check",
+    "images",
+    "inspect",
+    "inspect_bytes",
+    "program",
+    "size",
+]
 
-__version__ = "@VERSION@"
-
-
-def program() -> str:
-    """The file of ``offld`` that was installed with this package."""
-    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    candidates = [
-        # of `pip install --target`
-        os.path.join(here, "bin", "offld"),
-        # beside lib/python3.X/site-packages: a virtual environment, the user's, a prefix
-        os.path.normpath(os.path.join(here, "..", "..", "..", "bin", "offld")),
-        os.path.join(sysconfig.get_path("scripts"), "offld"),
-    ]
-    for candidate in candidates:
-        if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
-            return candidate
-    raise FileNotFoundError("the program offld is not where pip puts programs: " + ", ".join(candidates))
+__version__: str = _offld.VERSION

@@ -1,0 +1,24 @@
+"""Where the program is that pip has installed with this package."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+
+__all__ = ["program"]
+
+
+def program() -> str:
+    """The file of ``offld`` that was installed with this package."""
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    candidates = [
+        # of `pip install --target`
+        os.path.join(here, "bin", "offld"),
+        # beside lib/python3.X/site-packages: a virtual environment, the user's, a prefix
+        os.path.normpath(os.path.join(here, "..", "..", "..", "bin", "offld")),
+        os.path.join(sysconfig.get_path("scripts"), "offld"),
+    ]
+    for candidate in candidates:
+        if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
+            return candidate
+    raise FileNotFoundError("the program offld is not where pip puts programs: " + ", ".join(candidates))
