@@ -108,6 +108,8 @@ test-cluster: $(SETUP) $(SETUP_CLUSTER)
 
 lint: $(SETUP)
 	$(CARGO) fmt --check
+	$(CARGO) fmt --check --package offld-python
+	$(CARGO) clippy --package offld-python -- -D warnings
 	$(CARGO) clippy --all-targets -- -D warnings
 	$(CARGO) clippy $(WITHOUT_REMOTE) --all-targets -- -D warnings
 	$(CARGO) clippy --no-default-features --all-targets -- -D warnings

@@ -52,6 +52,17 @@ fetch_wheel() {
     python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: --platform manylinux2014_x86_64 --dest "$folder" \
         "nvidia-cuda-runtime-cu12==$cuda_runtime_wheel" >&2 || shortfall "could not download the PyPI wheel of CUDA's runtime $cuda_runtime_wheel"
 }
+# What checks the types of the Python module, into target/mypy.
+mypy_wheel=2.4.1
+fetch_mypy() {
+    local folder
+    folder=$(cd "$(dirname "$0")/.." && pwd)/target/mypy
+    if compgen -G "$folder/mypy-$mypy_wheel.dist-info" >/dev/null; then return; fi
+    say "downloading mypy $mypy_wheel"
+    rm -rf "$folder"
+    python3 -m pip install -q --root-user-action=ignore --disable-pip-version-check --only-binary=:all: --target "$folder" "mypy==$mypy_wheel" >&2 ||
+        shortfall "could not download the PyPI wheel of mypy $mypy_wheel"
+}
 # A Debian package with device code, which `offld inspect` is tested with: 8 MB of HIP code in Debian 12 and 13.
 fetch_package() {
     local folder
@@ -72,6 +83,7 @@ else
     install_servers redis-server nginx-light openssl
     fetch_cmake
     fetch_wheel
+    fetch_mypy
     fetch_package
 fi
 

@@ -86,6 +86,8 @@ mod packager;
 mod programs;
 #[path = "suite/prune/mod.rs"]
 mod prune;
+#[path = "suite/python.rs"]
+mod python;
 #[path = "suite/random_links/mod.rs"]
 mod random_links;
 #[path = "suite/regressions/mod.rs"]
@@ -159,6 +161,7 @@ fn main() -> ExitCode {
     trials.extend(cuda::trials());
     trials.extend(packager::trials());
     trials.extend(prune::trials());
+    trials.extend(python::trials());
     trials.extend(random_links::trials());
     trials.extend(regressions::trials());
     trials.extend(releases::trials());

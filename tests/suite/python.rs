@@ -1,0 +1,141 @@
+//! The Python module (packaging/python), built for development and used by Python as users do: its own tests, the examples of
+//! docs/python.md, the script of examples/python, and the checkers of its types.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use libtest_mimic::{Failed, Trial};
+
+use super::support::{
+    OFFLOAD, Outcome, Work, ensure, expect_equal, expect_in, llvm, made, missing, offld, output, passed, root, run, run_failing,
+    text, with_llvm,
+};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        with_llvm("python::the_module_says_what_the_program_says", || in_work(the_tests)),
+        with_llvm("python::the_examples_of_the_document", || in_work(the_document)),
+        with_llvm("python::the_script_of_the_example", || in_work(the_script)),
+        with_llvm("python::the_types_hold", || in_work(the_types)),
+    ]
+}
+
+/// Runs `test` in a folder with the files that it is about, once there is a Python and the module for it.
+fn in_work(test: impl FnOnce(&Work) -> Outcome) -> Outcome {
+    if Command::new("python3")
+        .args(["-c", "import sys; sys.exit(sys.version_info < (3, 9))"])
+        .status()
+        .is_ok_and(|ended| ended.success())
+    {
+        let Some(wheel) = wheel() else { return missing("a wheel in target/wheels (scripts/setup.sh)") };
+        site()?;
+        let work = Work::new();
+        std::fs::copy(wheel, work.path().join("package.whl"))?;
+        test(&work)
+    } else {
+        missing("Python 3.9 or later (python3)")
+    }
+}
+
+fn wheel() -> Option<PathBuf> {
+    let is_wheel = |path: &PathBuf| path.extension().is_some_and(|end| end == "whl");
+    std::fs::read_dir(root().join("target/wheels")).ok()?.flatten().map(|entry| entry.path()).find(is_wheel)
+}
+
+/// The folder that Python is to import the module from, made once for all tests; a failure of that is everybody's.
+fn site() -> Result<PathBuf, Failed> {
+    static SITE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let built = SITE.get_or_init(|| build().map_err(|failed| failed.message().unwrap_or_default().to_owned()));
+    built.clone().map_err(Failed::from)
+}
+
+/// In the folder that this test was built in, where what the module depends on is there already.
+fn build() -> Result<PathBuf, Failed> {
+    let target = Path::new(env!("CARGO_BIN_EXE_offld")).ancestors().nth(2).ok_or("the program is in no target folder")?;
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "-q", "--locked", "-p", "offld-python", "--target-dir"]).arg(target).current_dir(root());
+    // What cargo tells this test about its own package.
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CARGO_PKG_")) {
+        cargo.env_remove(name);
+    }
+    run(&mut cargo)?;
+    let site = made().shared("python");
+    let package = site.join("offld");
+    std::fs::create_dir_all(&package)?;
+    for file in std::fs::read_dir(root().join("packaging/python/offld"))?.flatten().filter(|file| file.path().is_file()) {
+        std::fs::copy(file.path(), package.join(file.file_name()))?;
+    }
+    std::fs::copy(target.join("debug/lib_offld.so"), package.join("_offld.abi3.so"))?;
+    Ok(site)
+}
+
+/// Python, with the module, in `work`.
+fn python(work: &Work) -> Result<Command, Failed> {
+    let mut python = work.command("python3");
+    python.env("PYTHONPATH", site()?).env("PYTHONDONTWRITEBYTECODE", "1").env("OFFLD_PROGRAM", offld());
+    // Names of files are UTF-8, or they are not.
+    python.env("LC_ALL", "C.UTF-8");
+    Ok(python)
+}
+
+fn the_tests(work: &Work) -> Outcome {
+    work.file("part.c", "int f(int x) {\n#pragma omp target map(tofrom: x)\n  x += 1;\n  return x;\n}\n");
+    work.run(llvm("clang"), OFFLOAD.iter().copied().chain(["-O1", "-g", "-c", "part.c", "-o", "fat.o"]))?;
+    let mut link = work.command(llvm("clang"));
+    run(link.args(OFFLOAD).arg("-B").arg(&made().links).args(["-O1", "-fPIC", "-shared", "part.c", "-o", "libfat.so"]))?;
+    // The magic of an OffloadBinary and nothing that belongs to it.
+    work.file("damaged.bin", b"\x10\xff\x10\xad\x01\x00\x00\x00\xff\xff\xff\xff");
+    let ended = output(python(work)?.arg(root().join("tests/python/test_offld.py")))?;
+    let told = text(&ended.stderr);
+    ensure(ended.status.success(), || format!("tests/python/test_offld.py:\n{told}"))?;
+    expect_in(&told, "Ran 1")?;
+    ensure(!told.contains("skipped"), || told.clone())?;
+    passed()
+}
+
+fn the_document(work: &Work) -> Outcome {
+    let count = "import doctest, sys\n\
+        failed, tried = doctest.testfile(sys.argv[1], module_relative=False, optionflags=doctest.ELLIPSIS)\n\
+        print(tried)\nsys.exit(failed > 0)";
+    let told = run(python(work)?.args(["-c", count]).arg(root().join("docs/python.md")))?;
+    ensure(told.trim().parse().is_ok_and(|tried: u32| tried >= 12), || format!("that many examples are run: {told}"))?;
+    passed()
+}
+
+fn the_script(work: &Work) -> Outcome {
+    let script = root().join("examples/python/without_image.py");
+    let run_script = |words: &[&str]| Ok::<_, Failed>(output(python(work)?.arg(&script).arg(".").args(words))?);
+    let has = run_script(&["sm_90"])?;
+    expect_equal("for a GPU that there are images for", "package.whl: yes\n", &text(&has.stdout))?;
+    ensure(has.status.success(), || text(&has.stderr))?;
+    let has_none = run_script(&["sm_90", "sm_35"])?;
+    expect_in(
+        &text(&has_none.stdout),
+        "package.whl: no\n  nvidia/cuda_runtime/lib/libcudadevrt.a: sm_35: no: no image; the nearest is",
+    )?;
+    expect_equal("the number of wheels", "Some(1)", &format!("{:?}", has_none.status.code()))?;
+    let told = run_failing(python(work)?.arg(&script).args([".", "toaster"]))?;
+    expect_in(&told, "without_image.py: `toaster`")?;
+    passed()
+}
+
+/// mypy reads the annotations, and its stubtest compares what they say of the compiled part with what that has.
+fn the_types(work: &Work) -> Outcome {
+    let mypy = root().join("target/mypy");
+    if !mypy.join("mypy").is_dir() {
+        return missing("mypy in target/mypy (scripts/setup.sh)");
+    }
+    let site = site()?;
+    let paths = std::env::join_paths([&site, &mypy]).map_err(|error| error.to_string())?;
+    let module = || -> Result<Command, Failed> {
+        let mut python = python(work)?;
+        python.env("PYTHONPATH", &paths).env("MYPYPATH", &site).arg("-m");
+        Ok(python)
+    };
+    let users = ["tests/python/test_offld.py", "examples/python/without_image.py"].map(|path| root().join(path));
+    let strict = ["mypy", "--strict", "--python-version", "3.10", "--cache-dir", "cache"];
+    run(module()?.args(strict).arg(site.join("offld")).args(users))?;
+    run(module()?.args(["mypy.stubtest", "offld._offld"]))?;
+    passed()
+}
