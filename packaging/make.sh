@@ -12,18 +12,14 @@ mkdir -p "$OUT"
 "$here/programs.sh" "${1:-}"
 
 say 'listing what the programs are made of'
-rm -f "$WORK/offld.cdx.json"
-"$here/sbom.sh" > "$WORK/offld.cdx.json.new"
-mv "$WORK/offld.cdx.json.new" "$WORK/offld.cdx.json"
+"$here/sbom.sh"
 cp "$WORK/offld.cdx.json" "$OUT/offld-$VERSION.cdx.json"
 
 "$here/tree.sh"
-for kind in tarball deb rpm; do
+for kind in tarball deb rpm wheel; do
     say "$kind"
     "$here/$kind.sh"
 done
-say wheel
-"$here/wheel.py" "$VERSION" "$GLIBC" "$PROGRAMS" "$TREE" "$TOP" "$WORK/offld.cdx.json" "$OUT"
 
 cd "$OUT"
 sha256sum -- * > ../SHA256SUMS

@@ -5,17 +5,15 @@
 set -eu
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "$0")/common.sh"
+# shellcheck source-path=SCRIPTDIR source=flags.sh
+. "$(dirname "$0")/flags.sh"
 
 from=${1:-}
 if [ -z "$from" ]; then
     cd "$TOP"
     [ -x "$TOOLS/bin/cargo-auditable" ] || fail "no cargo-auditable: packaging/setup.sh installs it"
     say 'building the programs (cargo auditable build --release)'
-    crates=${CARGO_HOME:-$HOME/.cargo}/registry/src
-    rust=$(rustc --print sysroot)/lib/rustlib/src/rust
-    # Both kinds of compilers write the names of sources into what they make. The wrong place for one is no error, so the result is looked at below.
-    export CARGO_ENCODED_RUSTFLAGS="--remap-path-prefix=$crates=crates"$'\x1f'"--remap-path-prefix=$rust=rust"$'\x1f'"--remap-path-prefix=$TOP=offld"
-    export CFLAGS="-ffile-prefix-map=$crates=crates -ffile-prefix-map=$TOP=offld" CXXFLAGS="-ffile-prefix-map=$crates=crates -ffile-prefix-map=$TOP=offld"
+    without_folders "$TOP"
     PATH=$TOOLS/bin:$PATH cargo auditable build --release --locked --target-dir "$WORK/build"
     from=$WORK/build/release
 fi

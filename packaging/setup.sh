@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# What `make packages` and `make test-packages` need beside what building offld needs: Debian's packages, and two tools from crates.io.
+# What `make packages` and `make test-packages` need beside what building offld needs: Debian's packages, and two tools from crates.io, and one from PyPI.
 # usage: setup.sh [STAMP]
 set -eu
 # shellcheck source-path=SCRIPTDIR source=../scripts/packages.sh
 . "$(dirname "$0")/../scripts/packages.sh"
 
-install_packages dpkg-dev lintian rpm debootstrap python3
+install_packages dpkg-dev lintian rpm debootstrap python3 python3-venv
 
 # Below target/, so that nothing of the user's is replaced.
 tools=$(cd "$(dirname "$0")/.." && pwd)/target/packages-tools
@@ -15,4 +15,10 @@ for tool in cargo-auditable@0.7.7 cargo-cyclonedx@0.5.9; do
     cargo install -q --locked --root "$tools" --target-dir "$tools/build" "$tool" >&2 || shortfall "could not install $tool (cargo install)"
     rm -rf "$tools/build"
 done
+maturin=1.16.0
+if [ "$("$tools/python/bin/maturin" --version 2>/dev/null)" != "maturin $maturin" ]; then
+    say "installing maturin $maturin into target/packages-tools/python"
+    { python3 -m venv "$tools/python" && "$tools/python/bin/pip" install -q --disable-pip-version-check --only-binary=:all: "maturin==$maturin"; } >&2 ||
+        shortfall "could not install maturin $maturin (a virtual environment and pip)"
+fi
 finish "${1:-}"

@@ -57,13 +57,30 @@ offld size "$library" | grep -q 'By architecture' || fail 'size: no table'
 offld check --for sm_90 "$library" > checked || fail "check: $(cat checked)"
 if offld check --for sm_35 "$library" > checked; then fail 'check: a device that has no image'; fi
 offld prune --keep sm_90 -d pruned "$library"
+if [ "$kind" = wheel ]; then
+    # The module says what the program says.
+    python3 - "$library" <<'PYTHON'
+import json, subprocess, sys
+import offld
+
+library = sys.argv[1]
+def told(*words): return json.loads(subprocess.run(["offld", *words, library], stdout=subprocess.PIPE).stdout)
+images = offld.images(library)
+assert [image.sha256 for image in images] == [image["sha256"] for image in told("inspect", "--json")["files"][0]["images"]]
+assert all(len(image.read()) == image.size for image in images)
+assert offld.size(library) == told("size", "--json")
+for device in ("sm_90", "sm_35"):
+    assert offld.check(library, device) == told("check", "--json", "--for", device)
+PYTHON
+    module=', module'
+fi
 [ "$(offld inspect --json pruned/*.whl | grep -o '"sm_[0-9]*"' | sort -u)" = '"sm_90"' ] || fail 'prune: others are left'
 
 # Registration code: offld finds offld-llvm, and that finds its libraries.
 printf 'not a real image' > image
 "$names/llvm-offload-wrapper" --kind=openmp --triple=x86_64-pc-linux-gnu -o registration.bc image
 [ -s registration.bc ] || fail 'no registration code'
-said='inspect, size, check, prune, wrapper'
+said="inspect, size, check, prune, wrapper${module:-}"
 
 # README's first example.
 if command -v clang++-22 > /dev/null; then
