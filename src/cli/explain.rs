@@ -15,6 +15,7 @@ use crate::tools::explain::{explain, json, text};
 pub(super) const AFTER_HELP: &str = "A build writes a log where OFFLD_CACHE_LOG names a file, and a link a time trace by --wrapper-time-trace=FILE; clang's\n\
     -ftime-trace and the traces of LLVM's own wrapper are read as well. The critical path is what was waited for: what ended\n\
     last, and before it what ended last when that began.\n\n\
+    Exit status: 0, or 2 where a file could not be read.\n\n\
     Examples:\n  OFFLD_CACHE_LOG=$PWD/build.log make && offld explain build.log\n  offld explain --top 3 --json build.log link.json";
 
 /// The options of `offld explain`.

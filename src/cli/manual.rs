@@ -1,5 +1,6 @@
 //! `offld man DIR`: manual pages. Those of offld and its commands are generated from their command lines; those of the other names
-//! from the tables that their command lines are read by. All say which environment variables count.
+//! from the tables that their command lines are read by. All say which environment variables count. The topics of `offld help` share a
+//! page.
 
 use std::fs;
 use std::io::Write as _;
@@ -10,16 +11,19 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
 use super::environment::{VARIABLES, Variable};
+use super::topics::TOPICS;
 use super::{PERSONALITIES, Personality};
 use crate::sys::session;
 
 /// Writes the pages to `folder`.
 pub(super) fn write(command: clap::Command, folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make the folder `{}`", folder.display()))?;
-    let mut command = command.disable_help_subcommand(true);
+    let mut command = command;
     command.build();
+    page(folder, "offld-topics", |out| topics(&command).to_writer(out))?;
     page(folder, "offld", |out| {
         Man::new(command.clone()).render(out)?;
+        names().to_writer(out)?;
         out.write_all(environment(&|_| true).to_roff().as_bytes())
     })?;
     for own in command.get_subcommands() {
@@ -61,6 +65,35 @@ fn page(folder: &Path, name: &str, render: impl FnOnce(&mut Vec<u8>) -> std::io:
     let mut text = Vec::new();
     render(&mut text)?;
     fs::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))
+}
+
+/// The section of the page of offld about the names that it is called by.
+fn names() -> Roff {
+    let mut section = Roff::new();
+    section.control("SH", ["NAMES"]);
+    section
+        .text([roman("offld is each of these tools by the name of its executable, or by its first word: "), bold("offld ld …")]);
+    for Personality { name, about, .. } in &PERSONALITIES {
+        section.control("TP", []).text([bold(*name)]).text([roman(*about)]);
+    }
+    section
+}
+
+/// The page with the topics of `offld help`, as a terminal shows them.
+fn topics(command: &clap::Command) -> Roff {
+    let mut page = Roff::new();
+    page.control("TH", ["offld-topics", "1", "", concat!("offld ", env!("CARGO_PKG_VERSION"))]);
+    page.control("SH", ["NAME"]).text([roman("offld-topics - what offld help TOPIC says")]);
+    for topic in TOPICS {
+        page.control("SH", [&*topic.name.to_uppercase()]).text([roman(topic.about)]);
+        page.control("nf", []);
+        for line in topic.render(command).lines() {
+            page.text([roman(line)]);
+        }
+        page.control("fi", []);
+    }
+    page.control("SH", ["SEE ALSO"]).text([bold("offld"), roman("(1)")]);
+    page
 }
 
 /// The section about environment variables by itself.

@@ -29,7 +29,7 @@ const FAILED: u8 = 2;
 pub(super) const AFTER_HELP: &str = "With a host part among the files, they are put together to the file that `offld split` has taken apart, byte for byte.\n\
     Without one, they are builds of one source, each compiled for other devices: the first one gets the images of all. Their host\n\
     halves must be the same, every registered kernel must be in every image, and no device may have two images that differ.\n\
-    Build all from one source tree (OpenMP), with a -cuid= of your own (HIP): docs/edit.md says what is compared.\n\
+    Build all from one source tree (OpenMP), with a -cuid= of your own (HIP).\n\
     Of wheels and folders, every file is merged with the ones of its name; what has no device code must be the same.\n\n\
     Exit status: 0, or 2 where a file could not be read or put together.\n\n\
     Examples:\n  offld merge parts/libhip.so.host parts/libhip.so.*.part -o libhip.so\n  offld merge parts -d lib\n  \

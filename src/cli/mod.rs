@@ -8,6 +8,7 @@ mod doctor;
 mod edits;
 mod environment;
 mod explain;
+mod front;
 mod help;
 mod inspect;
 mod link;
@@ -24,6 +25,7 @@ mod size;
 mod split;
 mod strip_device;
 mod thinlto_distributor;
+mod topics;
 mod wrapper;
 
 use std::ffi::{OsStr, OsString};

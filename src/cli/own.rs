@@ -10,15 +10,15 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::{
-    PERSONALITIES, by_word, cache, check, doctor, explain, inspect, links, manual, merge, prune, recompress, replace, size,
-    split, strip_device, thinlto_distributor,
+    by_word, cache, check, doctor, explain, front, inspect, links, manual, merge, prune, recompress, replace, size, split,
+    strip_device, thinlto_distributor,
 };
 use crate::model::printable;
 use crate::sys::shell::Shell;
 
-/// The offload linker: links the device code embedded in host objects, registers it with its runtime, and runs the host link.
+/// The offload linker: links the device code in host objects, and registers it.
 #[derive(Debug, Parser)]
-#[command(name = "offld", version, arg_required_else_help = true)]
+#[command(name = "offld", version, arg_required_else_help = true, disable_help_subcommand = true)]
 struct Own {
     #[command(subcommand)]
     command: Command,
@@ -26,7 +26,7 @@ struct Own {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Make the names that compilers look for (clang-linker-wrapper, ld.offld) as symlinks in a folder
+    /// Make the names that compilers look for in a folder
     #[command(
         after_help = "Examples:\n  offld links ~/offld && clang++ -B ~/offld -fopenmp -fopenmp-targets=x86_64-pc-linux-gnu a.cpp\n  \
         offld links --as-ld ~/offld && g++ -B ~/offld main.o kernels.o"
@@ -38,52 +38,58 @@ enum Command {
         #[arg(long)]
         as_ld: bool,
     },
-    /// Show what device code is in files: objects, libraries, programs, archives, bundles, images
+    /// Show what device code is in files
     #[command(after_help = inspect::AFTER_HELP)]
     Inspect(inspect::Options),
-    /// Show which architecture, translation unit and kernel the bytes of files belong to, and what came since another release
+    /// Show the bytes of each device, unit and kernel
     #[command(after_help = size::AFTER_HELP)]
     Size(size::Options),
-    /// Say whether what files register is there, or which image a device would load
+    /// Say whether it will run, or which image would load
     #[command(after_help = check::AFTER_HELP)]
     Check(check::Options),
-    /// Take device images out of finished files: programs, libraries, archives, objects, wheels
+    /// Take device images out of finished files
     #[command(after_help = prune::AFTER_HELP)]
     Prune(prune::Options),
-    /// Take finished files apart: a host part, and a part for each device
+    /// Take files apart: the host, and each device
     #[command(after_help = split::AFTER_HELP)]
     Split(split::Options),
-    /// Put files together that `split` has taken apart
+    /// Put parts together, or builds for several devices
     #[command(after_help = merge::AFTER_HELP)]
     Merge(merge::Options),
-    /// Put other images into the places of those of a finished file
+    /// Put other images in the places of those of a file
     #[command(after_help = replace::AFTER_HELP)]
     Replace(replace::Options),
-    /// Compress what is compressed in finished files anew
+    /// Compress anew what is compressed in files
     #[command(after_help = recompress::AFTER_HELP)]
     Recompress(recompress::Options),
-    /// Take debug information out of the device images of finished files
+    /// Take debug information out of device images
     #[command(after_help = strip_device::AFTER_HELP)]
     StripDevice(strip_device::Options),
     /// Show, trim or empty the cache of device links
     #[command(after_help = cache::AFTER_HELP)]
     Cache(cache::Options),
-    /// Show where the time of a build went, from time traces and logs of device links
+    /// Show where the time of a build went
     #[command(after_help = explain::AFTER_HELP)]
     Explain(explain::Options),
-    /// Compile the units of a ThinLTO link, or find them in the cache, for ld.lld
+    /// Compile or find units of a ThinLTO link, for ld.lld
     #[command(name = "thinlto-distributor", after_help = thinlto_distributor::AFTER_HELP)]
     ThinltoDistributor(thinlto_distributor::Options),
-    /// Show what is installed of all that links need, what is missing for which kind of link, and how to get it
+    /// Show what links need here, and what is missing
     #[command(after_help = doctor::AFTER_HELP)]
     Doctor(doctor::Options),
+    /// Explain a command, a name that offld is called by, or a topic
+    Help {
+        /// A command and its own command, a name, or a topic; `topics` lists those
+        #[arg(value_name = "COMMAND|NAME|TOPIC")]
+        words: Vec<OsString>,
+    },
     /// Write completions for a shell to stdout
     Completions {
         /// The shell
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
-    /// Write manual pages to a folder: of offld, of its commands, and of every name it is called by
+    /// Write manual pages to a folder
     Man {
         /// The folder, made if it is not there
         dir: PathBuf,
@@ -152,9 +158,12 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
         Command::Explain(options) => explain::run(&options, shell),
         Command::ThinltoDistributor(options) => thinlto_distributor::run(options, shell),
         Command::Doctor(options) => doctor::run(&options, shell),
+        Command::Help { words } => front::run(&words, command(), shell),
         Command::Completions { shell } => {
             let mut text = Vec::new();
-            clap_complete::generate(shell, &mut command(), "offld", &mut text);
+            let words = clap::builder::PossibleValuesParser::new(front::words());
+            let mut completed = command().mut_subcommand("help", |help| help.mut_arg("words", |arg| arg.value_parser(words)));
+            clap_complete::generate(shell, &mut completed, "offld", &mut text);
             let _ = std::io::stdout().write_all(&text);
             Ok(())
         }
@@ -162,12 +171,11 @@ pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
     }
 }
 
-/// The command line of `offld` itself, with the personalities in its help.
-fn command() -> clap::Command {
-    let names: String =
-        PERSONALITIES.iter().map(|personality| format!("\n  {:<22} {}", personality.name, personality.about)).collect();
-    Own::command()
-        .after_help(format!("Also, by the name of the executable or as the first word (`offld ld …` is `ld.offld`):{names}"))
+/// The command line of `offld` itself.
+pub(super) fn command() -> clap::Command {
+    let command = Own::command();
+    let page = front::page(&command);
+    command.override_help(page)
 }
 
 #[cfg(test)]
