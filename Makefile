@@ -75,7 +75,7 @@ demo: $(SETUP_DEMO)
 check: $(SETUP)
 	$(CARGO) fmt --check
 	$(CARGO) clippy --no-default-features --all-targets -- -D warnings
-	$(CARGO) test --no-default-features --lib --test hygiene
+	$(CARGO) test --no-default-features --lib --test hygiene --test docs
 	OFFLD_TEST_CHECK=1 $(CARGO) test $(WITHOUT_REMOTE) --test suite
 
 # Only tests/suite.rs knows these names; it is the harness for everything that is not a unit test. Last an offld that holds no LLVM.

@@ -32,6 +32,8 @@ mod coff;
 mod composed;
 #[path = "suite/cuda.rs"]
 mod cuda;
+#[path = "suite/docs.rs"]
+mod docs;
 #[path = "suite/doctor.rs"]
 mod doctor;
 #[path = "suite/drivers.rs"]
@@ -170,6 +172,8 @@ fn main() -> ExitCode {
     trials.extend(units::trials());
     trials.extend(without_llvm::trials());
     trials.extend(wrapper::trials());
+    let documented = docs::trials(&trials);
+    trials.extend(documented);
     let conclusion = libtest_mimic::run(&arguments, effort::chosen(trials));
     effort::tell();
     cluster::stop();

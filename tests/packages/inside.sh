@@ -87,11 +87,11 @@ if command -v clang++-22 > /dev/null; then
     clang++-22 -B "$names" -fopenmp -fopenmp-targets=x86_64-pc-linux-gnu /mnt/saxpy.cpp -o saxpy
     offld check saxpy > checked || fail "check: $(cat checked)"
     LD_LIBRARY_PATH=/usr/lib/llvm-22/lib OMP_TARGET_OFFLOAD=MANDATORY ./saxpy
-    # README's second one: as the linker. What compiles packs images with llvm-offload-binary, which Debian has in llvm-22, and offld here.
+    # docs/use.md's second one: as the linker. What compiles packs images with llvm-offload-binary, which Debian has in llvm-22, and offld here.
     clang++-22 -B "$names" -fopenmp -fopenmp-targets=x86_64-pc-linux-gnu -c /mnt/saxpy.cpp
     clang++-22 --ld-path="$names/ld.offld" -fopenmp saxpy.o -o saxpy
     LD_LIBRARY_PATH=/usr/lib/llvm-22/lib OMP_TARGET_OFFLOAD=MANDATORY ./saxpy
-    said="$said, README's first two examples"
+    said="$said, README's first example, and as the linker"
 fi
 
 cache=$(offld cache path)

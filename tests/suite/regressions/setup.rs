@@ -13,7 +13,7 @@ pub(super) fn trials() -> Vec<Trial> {
     vec![
         test("regressions::g21a_the_demo_asks_for_what_it_needs_and_not_again", demo_packages),
         test("regressions::g21f_the_demo_stops_where_it_may_install_nothing", demo_without_root),
-        test("regressions::g21b_the_readme_names_the_packages_of_the_build", readme_packages),
+        test("regressions::g21b_the_docs_name_the_packages_of_the_build", documented_packages),
         test("regressions::g21c_an_old_rust_is_told_which_one_is_needed", old_rust),
         with_llvm("regressions::g21e_tests_pass_where_rocm_and_cuda_are_installed", || beside_gpu_toolkits(&SENSITIVE)),
         test("releases::regressions::g21e_and_those_with_nvidias_tools", || beside_gpu_toolkits(&SENSITIVE_WITH_CUDA)),
@@ -149,12 +149,14 @@ fn demo_without_root() -> Outcome {
     passed()
 }
 
-fn readme_packages() -> Outcome {
-    let readme = std::fs::read_to_string(root().join("README.md"))?;
-    let named: Vec<&str> = readme.lines().filter(|line| line.trim_start().starts_with("apt install")).collect();
+fn documented_packages() -> Outcome {
+    let page = std::fs::read_to_string(root().join("docs/install.md"))?;
+    let named: Vec<&str> = page.lines().filter(|line| line.trim_start().starts_with("apt install")).collect();
     let named: Vec<&str> = named.iter().flat_map(|line| line.split('#').next().unwrap_or_default().split_whitespace()).collect();
     for package in packages("build")? {
-        ensure(named.contains(&package.as_str()), || format!("{package} is not in the README's `apt install` lines: {named:?}"))?;
+        ensure(named.contains(&package.as_str()), || {
+            format!("{package} is not in the `apt install` lines of docs/install.md: {named:?}")
+        })?;
     }
     passed()
 }

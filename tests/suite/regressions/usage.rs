@@ -269,8 +269,8 @@ fn default_features() -> Outcome {
     let manifest = std::fs::read_to_string(crate::support::root().join("Cargo.toml"))?;
     let default = manifest.lines().find(|line| line.starts_with("default = ")).unwrap_or_default();
     expect_in(default, "\"remote-cache\"")?;
-    let readme = std::fs::read_to_string(crate::support::root().join("README.md"))?;
-    let cost = readme.split("The build by default has the cache that machines share").nth(1).unwrap_or_default();
+    let page = std::fs::read_to_string(crate::support::root().join("docs/install.md"))?;
+    let cost = page.split("The build by default has the cache that machines share").nth(1).unwrap_or_default();
     expect_in(cost, " MB of executable and ")?;
     expect_in(cost, " ms at its start")?;
     passed()
