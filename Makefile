@@ -2,9 +2,10 @@
 # make check     before each commit: format, lints, unit tests, hygiene, and a few tests of the suite; some two minutes
 # make test      what needs LLVM 22 alone          make test-releases   what needs LLVM 14, 15, 16 and 19, or NVIDIA's tools, too
 # make test-cluster  Slurm with two nodes and an SSH server on this machine, as root: device links on other machines; some four minutes
-# make test-long the same with the longest tests in full (hundreds of processes and kills), then test-files   make test-no-llvm   an offld without LLVM
+# make test-long the same with the longest tests in full (hundreds of processes and kills), then test-book and test-files   make test-no-llvm   an offld without LLVM
 # make test-files real libraries and wheels with device code, taken apart and pruned: 1 GB to download, 10 GB of disk meanwhile
 # make packages  .deb, .rpm, archive, wheel, SBOM into target/packages/out (packaging/README.md)     make test-packages   them, in bare roots of Debian 12 and 13
+# make book      README and docs/ as a book with a search, into target/book; make test-book looks for something in it, in Chromium
 # make install   PREFIX=/usr/local DESTDIR=         make uninstall   the same settings        make lint clean
 # make bench     BENCH=--check: fail beyond the bounds   make bench-large    memory, with code objects of 2 GiB
 # make fuzz-links LINKS=600 SEED=1: random programs in random arrangements, by offld and by LLVM's wrapper
@@ -28,7 +29,7 @@ SETUP_CUDA := target/setup-cuda.stamp
 SETUP_CLUSTER := target/setup-cluster.stamp
 SETUP_PACKAGES := target/setup-packages.stamp
 
-.PHONY: all build setup setup-releases setup-cuda setup-cluster demo check test test-cluster test-long test-files test-no-llvm test-releases lint bench bench-large fuzz fuzz-links packages test-packages install uninstall clean
+.PHONY: all build setup setup-releases setup-cuda setup-cluster demo check test test-cluster test-long test-files test-no-llvm test-releases lint bench bench-large book test-book fuzz fuzz-links packages test-packages install uninstall clean
 
 all: build
 
@@ -81,12 +82,13 @@ check: $(SETUP)
 # Only tests/suite.rs knows these names; it is the harness for everything that is not a unit test. Last an offld that holds no LLVM.
 # Other releases and CUDA's tools are hidden: a test that needs them and is not named releases:: fails here as on a fresh machine.
 test: $(SETUP)
-	OFFLD_RELEASES=/none OFFLD_CUDA=/none $(CARGO) test --no-fail-fast -- --skip releases:: --skip cluster::
+	OFFLD_RELEASES=/none OFFLD_CUDA=/none $(CARGO) test --no-fail-fast -- --skip releases:: --skip cluster:: --skip book::
 	@$(MAKE) --no-print-directory test-no-llvm
 
 # The same with the longest tests in full: what `make test` cuts short it tells at the end.
 test-long: $(SETUP)
 	@OFFLD_TEST_LONG=1 OFFLD_TEST_SIZES=1 OFFLD_TEST_PARTS=1 $(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory test-book
 	@$(MAKE) --no-print-directory test-files
 
 # The files are large, and go when the tests are done.
@@ -94,6 +96,12 @@ FILES := $(CURDIR)/target/files
 test-files: $(SETUP) $(SETUP_CUDA)
 	scripts/setup-files.sh $(FILES)
 	OFFLD_TEST_FILES=$(FILES) $(CARGO) test --no-fail-fast --test suite -- edit::real_files::; ended=$$?; rm -rf $(FILES); exit $$ended
+
+# mdbook is compiled once, which takes three minutes: too long for `make test`, which checks the links of the documents without it (tests/docs.rs).
+book:
+	@CARGO=$(CARGO) scripts/book.sh
+test-book: $(SETUP) book
+	$(CARGO) test --test suite -- book::
 
 test-no-llvm: $(SETUP)
 	$(CARGO) test --no-default-features --no-fail-fast --lib

@@ -1,6 +1,6 @@
 //! Everything that runs the offld binary: real compilers, real runtimes, LLVM's own tools side by side. One harness, so that
 //! `cargo test --test suite -- f13` or `-- programs::weak` finds what it is asked for. Tests whose names start `releases::` need
-//! LLVM 14, 15, 16 and 19 or NVIDIA's tools, those that start `cluster::` Slurm and root; the others LLVM 22 alone. A missing tool is a test marked as ignored that says what is missing;
+//! LLVM 14, 15, 16 and 19 or NVIDIA's tools, those that start `cluster::` Slurm and root, `book::` the book of `make book`; the others LLVM 22 alone. A missing tool is a test marked as ignored that says what is missing;
 //! `REQUIRE_TOOLS=1` makes it a failure. The longest tests are cut short and the end says so; `OFFLD_TEST_LONG=1` runs them in full.
 
 #![expect(clippy::disallowed_types, reason = "tests run offld, compilers and the programs they make")]
@@ -8,6 +8,8 @@
 
 #[path = "suite/bench.rs"]
 mod bench;
+#[path = "suite/book.rs"]
+mod book;
 #[path = "suite/build_loop.rs"]
 mod build_loop;
 #[path = "suite/build_systems.rs"]
@@ -129,6 +131,7 @@ fn main() -> ExitCode {
     trials.extend(early_linker::trials());
     trials.extend(cases::trials());
     trials.extend(bench::trials());
+    trials.extend(book::trials());
     trials.extend(build_loop::trials());
     trials.extend(build_systems::trials());
     trials.extend(bundler::trials());

@@ -18,7 +18,7 @@ use crate::support::{Work, ensure};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whether Chromium is here.
-pub(super) fn is_here() -> bool {
+pub(crate) fn is_here() -> bool {
     Command::new("chromium")
         .arg("--version")
         .stdout(Stdio::null())
@@ -28,7 +28,7 @@ pub(super) fn is_here() -> bool {
 }
 
 /// A browser with one page.
-pub(super) struct Browser {
+pub(crate) struct Browser {
     child: Child,
     to: File,
     from: Receiver<Value>,
@@ -49,7 +49,7 @@ impl Drop for Browser {
 
 impl Browser {
     /// Starts Chromium with everything it writes below `work`.
-    pub(super) fn start(work: &Work) -> Result<Browser, Failed> {
+    pub(crate) fn start(work: &Work) -> Result<Browser, Failed> {
         let (to, from) = (work.path().join("to"), work.path().join("from"));
         crate::support::run(work.command("mkfifo").args([&to, &from]))?;
         // The descriptors 3 and 4 are the protocol's. The page is ours, and as root Chromium has no sandbox.
@@ -84,7 +84,7 @@ impl Browser {
     }
 
     /// Sends a command, and waits for its answer. Events that come meanwhile are noted.
-    pub(super) fn ask(&mut self, method: &str, params: Value) -> Result<Value, Failed> {
+    pub(crate) fn ask(&mut self, method: &str, params: Value) -> Result<Value, Failed> {
         self.sent += 1;
         let id = self.sent;
         let mut message = json!({"id": id, "method": method, "params": params});
@@ -119,7 +119,7 @@ impl Browser {
     }
 
     /// Opens a page, and waits until its script has drawn it; after how many milliseconds, by the page's own clock.
-    pub(super) fn open(&mut self, file: &Path) -> Result<f64, Failed> {
+    pub(crate) fn open(&mut self, file: &Path) -> Result<f64, Failed> {
         self.load(file)?;
         self.wait("document.documentElement.dataset.ready !== undefined")?;
         // The first frame with it on the screen.
@@ -129,14 +129,14 @@ impl Browser {
     }
 
     /// Opens a page that may have no scripts.
-    pub(super) fn load(&mut self, file: &Path) -> Result<(), Failed> {
+    pub(crate) fn load(&mut self, file: &Path) -> Result<(), Failed> {
         self.page = format!("file://{}", file.display());
         self.ask("Page.navigate", json!({"url": self.page}))?;
         Ok(())
     }
 
     /// The value of an expression of the page.
-    pub(super) fn eval(&mut self, expression: &str) -> Result<Value, Failed> {
+    pub(crate) fn eval(&mut self, expression: &str) -> Result<Value, Failed> {
         // Where scripts are off, nothing keeps a promise.
         let waits = expression.starts_with("new Promise");
         let asked = json!({"expression": expression, "awaitPromise": waits, "returnByValue": true});
@@ -148,12 +148,12 @@ impl Browser {
     }
 
     /// The text that an expression gives.
-    pub(super) fn text(&mut self, expression: &str) -> Result<String, Failed> {
+    pub(crate) fn text(&mut self, expression: &str) -> Result<String, Failed> {
         Ok(self.eval(expression)?.as_str().map(str::to_owned).ok_or_else(|| format!("{expression}: no text"))?)
     }
 
     /// A failure unless an expression becomes true.
-    pub(super) fn wait(&mut self, expression: &str) -> Result<(), Failed> {
+    pub(crate) fn wait(&mut self, expression: &str) -> Result<(), Failed> {
         let start = Instant::now();
         // While a page is loaded there may be nothing to ask.
         while !self.eval(expression).is_ok_and(|value| value == json!(true)) {
@@ -167,7 +167,7 @@ impl Browser {
     }
 
     /// Clicks on the middle of what a selector finds, or near its upper left corner, where an opened tile has its title.
-    pub(super) fn click(&mut self, selector: &str, corner: bool) -> Result<(), Failed> {
+    pub(crate) fn click(&mut self, selector: &str, corner: bool) -> Result<(), Failed> {
         let place = format!(
             "(() => {{ const found = document.querySelector({0}); found.scrollIntoView({{block: 'nearest'}});
                 const box = found.getBoundingClientRect();
@@ -186,7 +186,7 @@ impl Browser {
     }
 
     /// Presses a key by its name: `Enter`, `ArrowRight`, `/`.
-    pub(super) fn key(&mut self, key: &str) -> Result<(), Failed> {
+    pub(crate) fn key(&mut self, key: &str) -> Result<(), Failed> {
         let (code, text) = match key {
             "Enter" => (13, "\r"),
             "Escape" => (27, ""),
@@ -212,29 +212,29 @@ impl Browser {
     }
 
     /// Types a text where the focus is.
-    pub(super) fn write(&mut self, text: &str) -> Result<(), Failed> {
+    pub(crate) fn write(&mut self, text: &str) -> Result<(), Failed> {
         self.ask("Input.insertText", json!({"text": text})).map(drop)
     }
 
     /// The window's size.
-    pub(super) fn size(&mut self, width: u32, height: u32) -> Result<(), Failed> {
+    pub(crate) fn size(&mut self, width: u32, height: u32) -> Result<(), Failed> {
         let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
         self.ask("Emulation.setDeviceMetricsOverride", size).map(drop)
     }
 
     /// What the system prefers: `light` or `dark`.
-    pub(super) fn prefers(&mut self, scheme: &str) -> Result<(), Failed> {
+    pub(crate) fn prefers(&mut self, scheme: &str) -> Result<(), Failed> {
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         self.ask("Emulation.setEmulatedMedia", json!({"features": features})).map(drop)
     }
 
     /// Whether pages may run scripts.
-    pub(super) fn scripts(&mut self, allowed: bool) -> Result<(), Failed> {
+    pub(crate) fn scripts(&mut self, allowed: bool) -> Result<(), Failed> {
         self.ask("Emulation.setScriptExecutionDisabled", json!({"value": !allowed})).map(drop)
     }
 
     /// Writes a picture of the window.
-    pub(super) fn picture(&mut self, file: &Path) -> Result<(), Failed> {
+    pub(crate) fn picture(&mut self, file: &Path) -> Result<(), Failed> {
         let picture = self.ask("Page.captureScreenshot", json!({"format": "png"}))?;
         let bytes = BASE64_STANDARD.decode(picture["data"].as_str().unwrap_or_default())?;
         ensure(bytes.starts_with(b"\x89PNG"), || "the picture is no PNG")?;
@@ -242,7 +242,7 @@ impl Browser {
     }
 
     /// A failure if the page told the console anything, threw something, or wanted to load anything.
-    pub(super) fn expect_no_trouble(&mut self) -> Result<(), Failed> {
+    pub(crate) fn expect_no_trouble(&mut self) -> Result<(), Failed> {
         // What has happened is told before the answer to this.
         self.eval("new Promise(done => setTimeout(done, 50))")?;
         ensure(self.trouble.is_empty(), || self.trouble.join("\n"))

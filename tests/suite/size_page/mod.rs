@@ -1,6 +1,6 @@
 //! The page of `offld size --html` in Chromium: clicked, typed into, and looked at. Pictures of it stay in `target/size-page`.
 
-mod browser;
+pub(crate) mod browser;
 mod command;
 mod compared;
 mod looks;
