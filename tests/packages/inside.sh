@@ -82,6 +82,13 @@ printf 'not a real image' > image
 [ -s registration.bc ] || fail 'no registration code'
 said="inspect, size, check, prune, wrapper${module:-}"
 
+# What is missing, by its exit status (docs/doctor.md): without a compiler 1, and what to install is said.
+status=0
+told=$(offld doctor) || status=$?
+if command -v clang++-22 > /dev/null; then expected='0 verdict: can be linked: OpenMP, the processor as device'; else expected='1 verdict: nothing can be linked'; fi
+case "$status $(echo "$told" | grep '^verdict: ')" in "$expected"*) ;; *) fail "doctor: not $expected, but status $status: $told" ;; esac
+said="$said, doctor"
+
 # README's first example.
 if command -v clang++-22 > /dev/null; then
     clang++-22 -B "$names" -fopenmp -fopenmp-targets=x86_64-pc-linux-gnu /mnt/saxpy.cpp -o saxpy
