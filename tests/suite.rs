@@ -54,6 +54,8 @@ mod fat_objects;
 mod faults;
 #[path = "suite/gpu.rs"]
 mod gpu;
+#[path = "suite/gpu_device.rs"]
+mod gpu_device;
 #[path = "suite/hip_builds.rs"]
 mod hip_builds;
 #[path = "suite/host_bitcode/mod.rs"]
@@ -149,6 +151,7 @@ fn main() -> ExitCode {
     trials.extend(schedule::trials());
     trials.extend(size::trials());
     trials.extend(gpu::trials());
+    trials.extend(gpu_device::trials());
     trials.extend(inspect::trials());
     trials.extend(hip_builds::trials());
     trials.extend(host_bitcode::trials());

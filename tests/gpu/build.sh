@@ -1,0 +1,138 @@
+#!/usr/bin/env bash
+# Builds the programs of tests/gpu with offld: each kind of link and each change of a finished program, for several GPUs; all that running
+# them takes is in one folder. Nothing of it runs here. docs/gpu-tests.md tells the rest.
+# usage: build.sh FOLDER      OFFLD: the program (target/release/offld)   OFFLD_CUDA: where `make setup-cuda` has put NVIDIA's tools;
+#        without them no program of CUDA is made   LLVM: the folder of LLVM's programs
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+top=$(cd "$here/../.." && pwd)
+offld=${OFFLD:-$top/target/release/offld}
+llvm=${LLVM:-/usr/lib/llvm-22/bin}
+cuda=$(sed -n 's/^cuda path=\([^ ]*\).*/\1/p' "${OFFLD_CUDA:-$top/target/cuda}/cuda.txt" 2>/dev/null || true)
+wheel=$(compgen -G "$top/target/wheels/nvidia_cuda_runtime_cu12-*.whl" | tail -n 1 || true)
+mkdir -p "$1"
+out=$(cd "$1" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+"$offld" links links >/dev/null
+headers=$top/tests/device-headers
+unset OFFLD_LATE_IMAGES
+export OFFLD_CACHE=off LC_ALL=C
+
+# Each program has a line: its name, its kind, and the architectures that it has images for, of machine code unless it says ptx:.
+: > "$out/programs.txt"
+: > "$out/not-built.txt"
+have() { echo "$1 $2 ${*:3}" >> "$out/programs.txt"; } # NAME KIND ARCH…
+lack() { echo "$1: ${*:2}" >> "$out/not-built.txt"; }   # NAME WHY…
+
+# A source of one language, for the architectures of $archs, with these words more.
+compile() { # LANGUAGE SOURCE OUTPUT WORD…
+    local language=$1 source=$2 output=$3 words=()
+    shift 3
+    case $language in
+        cuda) words=(-x cuda -nocudainc -nocudalib "--cuda-path=$cuda") ;;
+        hip) words=(-x hip -nogpuinc -nogpulib) ;;
+    esac
+    "$llvm/clang++" -O2 -fPIC --offload-new-driver "${words[@]}" -isystem "$headers" "--offload-arch=$archs" -B links "$@" \
+        -c "$here/$source" -o "$output"
+}
+
+# Objects into a program of that name, by offld in the place of LLVM's wrapper.
+link() { # LANGUAGE NAME WORD…
+    local language=$1 name=$2 words=()
+    shift 2
+    case $language in
+        cuda) words=("$out/libcudart.so.12" "--cuda-path=$cuda") ;;
+        hip) words=(libamdhip64.so.6) ;;
+    esac
+    "$llvm/clang++" -O2 --offload-link -B links "$@" "${words[@]}" -Wl,-rpath,"\$ORIGIN" -o "$out/$name"
+}
+
+# The device code of three objects as one: main, other, and what both need of a static library. -cuid: the same names in all builds.
+relocatable() { # LANGUAGE FOLDER WORD…
+    local language=$1 folder=$2 source
+    shift 2
+    mkdir -p "$folder"
+    for source in main other library; do
+        compile "$language" "$source.cpp" "$folder/$source.o" -fgpu-rdc -DPARTS "-cuid=$source" "$@"
+    done
+    rm -f "$folder/libparts.a"
+    "$llvm/llvm-ar" rcs "$folder/libparts.a" "$folder/library.o"
+    parts=("$folder/main.o" "$folder/other.o" "$folder/libparts.a")
+}
+
+# Programs of one language for two architectures: compiled whole, linked, linked late, pruned to one, and two builds merged.
+programs() { # LANGUAGE ARCH ARCH
+    local language=$1 first=$2 second=$3 arch
+    archs=$first,$second
+    compile "$language" main.cpp plain.o
+    link "$language" "$language-plain" plain.o
+    have "$language-plain" "$language" "$first" "$second"
+
+    relocatable "$language" both
+    link "$language" "$language-rdc" "${parts[@]}"
+    have "$language-rdc" "$language" "$first" "$second"
+    OFFLD_LATE_IMAGES=on link "$language" "$language-late" "${parts[@]}"
+    have "$language-late" "$language" "$first" "$second"
+
+    # clang asks for a PTX that is too old unless it believes --cuda-path, which it does where a device library lies or none is wanted.
+    local words=()
+    if [ "$language" = cuda ]; then words=("-Wl,--device-compiler=nvptx64-nvidia-cuda=-nogpulib"); fi
+    relocatable "$language" lto -foffload-lto
+    link "$language" "$language-lto" -foffload-lto "${words[@]}" "${parts[@]}"
+    have "$language-lto" "$language" "$first" "$second"
+
+    for arch in "$first" "$second"; do
+        "$offld" prune --keep "$arch" "$out/$language-rdc" -o "$out/$language-pruned-$arch" >/dev/null
+        have "$language-pruned-$arch" "$language" "$arch"
+        archs=$arch
+        relocatable "$language" "$arch"
+        link "$language" "only-$arch" "${parts[@]}"
+        mv "$out/only-$arch" .
+    done
+    "$offld" merge "only-$first" "only-$second" -o "$out/$language-merged" >/dev/null
+    have "$language-merged" "$language" "$first" "$second"
+}
+
+if [ -n "$cuda" ] && [ -n "$wheel" ]; then
+    export PATH=$cuda/bin:$PATH
+    python3 - "$wheel" "$out" <<'END'
+import os, sys, zipfile
+with zipfile.ZipFile(sys.argv[1]) as wheel:
+    name = next(name for name in wheel.namelist() if name.endswith("/libcudart.so.12"))
+    with open(os.path.join(sys.argv[2], "libcudart.so.12"), "wb") as out:
+        out.write(wheel.read(name))
+END
+    programs cuda sm_80 sm_90
+    # PTX beside an image for another GPU: the driver compiles it.
+    archs=sm_80
+    compile cuda main.cpp ptx.o --cuda-include-ptx=all
+    link cuda cuda-ptx ptx.o
+    have cuda-ptx cuda sm_80 ptx:sm_80
+else
+    lack cuda "NVIDIA's tools and the wheel of the runtime are needed (make setup-cuda)"
+fi
+
+# Only for the link: where there is a GPU of AMD's there is the real one.
+cc -shared -fPIC -Wl,-soname,libamdhip64.so.6 "$top/runtime-stubs/hip.c" -o libamdhip64.so.6
+programs hip gfx90a gfx942
+archs=gfx90a,gfx942
+relocatable hip both
+link hip hip-compressed --offload-compress "${parts[@]}"
+have hip-compressed hip gfx90a gfx942
+
+openmp() { # NAME TRIPLE ARCH
+    local runtime=${llvm%/bin}/lib/$2/libompdevice.a
+    if [ ! -e "$runtime" ]; then
+        lack "$1" "no device runtime for OpenMP: $runtime (Debian's packages of LLVM have none)"
+        return
+    fi
+    "$llvm/clang++" -O2 -fopenmp "--offload-arch=$3" ${cuda:+"--cuda-path=$cuda"} -B links "$here/openmp.cpp" -o "$out/$1"
+    have "$1" "$1" "$3"
+}
+openmp openmp-nvptx nvptx64-nvidia-cuda sm_80
+openmp openmp-amdgcn amdgcn-amd-amdhsa gfx90a
+
+cp "$here/run.sh" "$out/"
+chmod 755 "$out/run.sh"
