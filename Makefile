@@ -3,6 +3,8 @@
 # make test      what needs LLVM 22 alone          make test-releases   what needs LLVM 14, 15, 16 and 19, or NVIDIA's tools, too
 # make test-cluster  Slurm with two nodes and an SSH server on this machine, as root: device links on other machines; some four minutes
 # make test-long the same with the longest tests in full (hundreds of processes and kills), then test-book and test-files   make test-no-llvm   an offld without LLVM
+# make test-llvm19  an offld with LLVM 19 inside: registration code, and links with it     make test-gpu  programs on the GPUs of this machine (docs/gpu-tests.md)
+# make test-reproducible  two builds in two folders give the same bytes; FULL=1: the release build     make audit  licences, crates, workflows     make lint-package  lintian
 # make test-files real libraries and wheels with device code, taken apart and pruned: 1 GB to download, 10 GB of disk meanwhile
 # make packages  .deb, .rpm, archive, wheel, SBOM into target/packages/out (packaging/README.md)     make test-packages   them, in bare roots of Debian 12 and 13
 # make book      README and docs/ as a book with a search, into target/book; make test-book looks for something in it, in Chromium
@@ -16,6 +18,9 @@
 CARGO ?= cargo
 PREFIX ?= /usr/local
 DESTDIR ?=
+# 22, or 19 where that alone is here.
+LLVM := $(or $(LLVM),$(shell scripts/llvm.sh))
+FEATURES := $(if $(filter-out 22,$(LLVM)),--no-default-features --features llvm$(LLVM) --features remote-cache)
 BIN := $(or $(CARGO_TARGET_DIR),target)/release/offld
 LINKS := $(CURDIR)/target/demo/links
 # The Rust that Cargo.toml asks for (rust-version).
@@ -23,13 +28,14 @@ RUST := 1.90
 # An offld without the cache that machines share.
 WITHOUT_REMOTE := --no-default-features --features llvm
 SETUP := target/setup.stamp
-SETUP_DEMO := target/setup-demo.stamp
+SETUP_DEMO := target/setup-demo$(patsubst %,-%,$(filter-out 22,$(LLVM))).stamp
 SETUP_RELEASES := target/setup-releases.stamp
 SETUP_CUDA := target/setup-cuda.stamp
 SETUP_CLUSTER := target/setup-cluster.stamp
+SETUP_CI := target/setup-ci.stamp
 SETUP_PACKAGES := target/setup-packages.stamp
 
-.PHONY: all build setup setup-releases setup-cuda setup-cluster demo check test test-cluster test-long test-files test-no-llvm test-releases lint bench bench-large book test-book fuzz fuzz-links packages test-packages install uninstall clean
+.PHONY: all build setup setup-releases setup-cuda setup-cluster demo check test test-cluster test-long test-files test-no-llvm test-releases test-llvm19 test-gpu gpu-bundle test-reproducible audit lint-package lint bench bench-large book test-book fuzz fuzz-links packages test-packages install uninstall clean
 
 all: build
 
@@ -40,7 +46,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 build:
 	@command -v $(CARGO) >/dev/null || { echo 'no cargo here: install Rust $(RUST) or later from https://rustup.rs' >&2; exit 1; }
 	@scripts/rust.sh $(RUST) $(CARGO)
-	$(CARGO) build --release
+	$(CARGO) build --release $(FEATURES)
 
 # The scripts write the stamp themselves, and only when nothing is missing.
 setup: $(SETUP)
@@ -48,7 +54,7 @@ $(SETUP): scripts/setup.sh scripts/packages.sh
 	@scripts/setup.sh $@
 
 $(SETUP_DEMO): scripts/setup.sh scripts/packages.sh
-	@scripts/setup.sh --demo $@
+	@LLVM=$(LLVM) scripts/setup.sh --demo $@
 
 setup-releases: $(SETUP_RELEASES)
 $(SETUP_RELEASES): scripts/setup-releases.sh scripts/packages.sh | $(SETUP)
@@ -62,6 +68,9 @@ setup-cluster: $(SETUP_CLUSTER)
 $(SETUP_CLUSTER): scripts/setup-cluster.sh scripts/packages.sh
 	@scripts/setup-cluster.sh $@
 
+$(SETUP_CI): scripts/setup-ci.sh scripts/ci-tools.txt scripts/packages.sh
+	@scripts/setup-ci.sh $@
+
 $(SETUP_PACKAGES): packaging/setup.sh scripts/packages.sh
 	@packaging/setup.sh $@
 
@@ -69,7 +78,7 @@ $(SETUP_PACKAGES): packaging/setup.sh scripts/packages.sh
 demo: $(SETUP_DEMO)
 	@$(MAKE) --no-print-directory build
 	$(BIN) links $(LINKS)
-	$(MAKE) --no-print-directory -C examples/zaxpy run LINKS=$(LINKS)
+	$(MAKE) --no-print-directory -C examples/zaxpy run LINKS=$(LINKS) LLVM=$(LLVM)
 
 # What a contributor runs before each commit. The lints and the unit tests are those of an offld without LLVM, which is built sooner;
 # the list of the suite's tests is in tests/suite/effort.rs. `make lint test` looks at the rest.
@@ -110,6 +119,39 @@ test-no-llvm: $(SETUP)
 test-releases: $(SETUP_RELEASES) $(SETUP_CUDA)
 	$(CARGO) test --test suite -- releases::
 
+# LLVM 19 inside, in a folder of its own: its unit tests, and the tests of the suite that make registration code (tests/suite/effort.rs).
+LLVM19 := --target-dir target/llvm19 --no-default-features --features llvm19,remote-cache
+test-llvm19: $(SETUP) $(SETUP_RELEASES) $(SETUP_CUDA)
+	$(CARGO) test $(LLVM19) --bin offld-llvm
+	$(CARGO) build $(LLVM19)
+	OFFLD_BIN=$(CURDIR)/target/llvm19/debug/offld OFFLD_TEST_LLVM=19 $(CARGO) test --test suite
+
+# Programs on the GPUs of this machine. Without a GPU they are built and looked at, and not run, which REQUIRE_GPU=1 makes a failure.
+test-gpu: $(SETUP) $(SETUP_CUDA)
+	$(CARGO) test --test suite -- gpu_device::
+
+# The same programs in an archive, for a machine that has a GPU and none of these tools: unpack it there, and call run.sh.
+GPU := target/gpu/offld-gpu
+gpu-bundle: $(SETUP) $(SETUP_CUDA)
+	$(if $(PROGRAMS),,$(CARGO) build --locked)
+	rm -rf $(GPU) && mkdir -p $(GPU)
+	OFFLD=$(abspath $(or $(PROGRAMS),$(or $(CARGO_TARGET_DIR),target)/debug))/offld tests/gpu/build.sh $(GPU)
+	tar -czf $(GPU).tar.gz -C $(dir $(GPU)) $(notdir $(GPU))
+	@echo 'On a machine with a GPU: tar -xzf $(notdir $(GPU)).tar.gz && $(notdir $(GPU))/run.sh    ($(GPU).tar.gz)'
+
+# The long form builds both programs as packages have them, twice.
+test-reproducible: $(SETUP)
+	scripts/reproducible.sh $(if $(filter 1,$(FULL)),--full)
+
+# What needs no build: licences and sources of the crates, who has looked at them, and the workflows.
+audit: $(SETUP_CI)
+	scripts/audit.sh
+
+# lintian on a quickly made .deb of programs that are built: of a debug build unless PROGRAMS= names another folder.
+lint-package: $(SETUP) $(SETUP_CI)
+	$(if $(PROGRAMS),,$(CARGO) build --locked)
+	packaging/lint.sh $(or $(PROGRAMS),$(or $(CARGO_TARGET_DIR),target)/debug)
+
 # One after the other: each has the cluster for itself, which tests/cluster/cluster.sh starts and ends.
 test-cluster: $(SETUP) $(SETUP_CLUSTER)
 	$(CARGO) test --test suite -- cluster:: --test-threads=1
@@ -124,7 +166,7 @@ lint: $(SETUP)
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --no-default-features
 	@scripts/msrv.sh
 	@scripts/notice.sh --check
-	@if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh benches/*.sh packaging/*.sh tests/packages/*.sh tests/cluster/*.sh .ci/run; \
+	@if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh benches/*.sh packaging/*.sh tests/packages/*.sh tests/cluster/*.sh tests/gpu/*.sh .ci/run; \
 	elif [ "$(REQUIRE_TOOLS)" = 1 ]; then echo 'lint: no shellcheck' >&2; exit 1; \
 	else echo 'lint: no shellcheck, scripts not looked at' >&2; fi
 

@@ -1,12 +1,19 @@
 //! Gives the library a digest of its own sources, by which `offld` and `offld-llvm` tell whether they are of one build. It is of the
 //! sources and the locked versions of the crates, and of nothing else: no path, date or revision, so that builds are reproducible.
-//! Has the programs' relocations packed.
+//! Has the programs' relocations packed. Says in one sentence what is missing where the LLVM that the features ask for is not here.
 
 use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::Xxh3;
 
+/// The releases of LLVM that there are features for, and the number in the name of llvm-sys's variable for each.
+const LLVMS: [(u32, &str); 4] = [(22, "221"), (21, "211"), (20, "201"), (19, "191")];
+
 fn main() -> std::io::Result<()> {
+    if let Some(problem) = problem_with_llvm() {
+        println!("cargo::error={problem}");
+        return Ok(());
+    }
     let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
     let mut files = Vec::new();
     sources(&root.join("src"), &mut files)?;
@@ -46,6 +53,47 @@ fn loader_knows_packed_relocations() -> bool {
     let mut numbers =
         told.trim().strip_prefix("glibc ").unwrap_or_default().split('.').map_while(|part| part.parse::<u32>().ok());
     (numbers.next(), numbers.next()) >= (Some(2), Some(36))
+}
+
+/// Why there can be no `offld-llvm` with these features on this machine. llvm-sys finds out the same and says less; this is said before it is
+/// compiled. inkwell is compiled before any crate that depends on it, so a `compile_error!` there would come too late.
+fn problem_with_llvm() -> Option<String> {
+    std::env::var_os("CARGO_FEATURE_WITH_LLVM")?;
+    let asked: Vec<_> =
+        LLVMS.into_iter().filter(|(release, _)| std::env::var_os(format!("CARGO_FEATURE_LLVM{release}")).is_some()).collect();
+    let [(release, variable)] = asked[..] else {
+        let names: Vec<String> = asked.iter().map(|(release, _)| format!("`llvm{release}`")).collect();
+        let names = if names.is_empty() { "none".to_owned() } else { names.join(" and ") };
+        return Some(format!(
+            "one feature chooses the LLVM of offld-llvm, and {names} of them is on: the default is `llvm22`, another one is chosen by \
+             `--no-default-features --features llvm19,remote-cache`"
+        ));
+    };
+    let variable = format!("LLVM_SYS_{variable}_PREFIX");
+    println!("cargo::rerun-if-env-changed={variable}");
+    let folder = std::env::var_os(&variable).map(|prefix| PathBuf::from(prefix).join("bin"));
+    if has_llvm_config(release, folder.as_deref().unwrap_or(Path::new(""))) {
+        return None;
+    }
+    let looked = folder.map_or_else(|| "PATH".to_owned(), |folder| folder.display().to_string());
+    let other = if release == 22 { "llvm19" } else { "llvm22" };
+    Some(format!(
+        "LLVM {release} is not here (no llvm-config of it in {looked}): install llvm-{release}-dev, libpolly-{release}-dev, libzstd-dev, \
+         zlib1g-dev and libxml2-dev, or name its folder in {variable}, or take another one by `--no-default-features --features \
+         {other},remote-cache`, or leave it out by `--no-default-features --features remote-cache`, which builds offld without offld-llvm"
+    ))
+}
+
+/// Whether `folder`, or `PATH` where that is empty, has an llvm-config that llvm-sys takes for `release`.
+#[expect(clippy::disallowed_types, reason = "nothing of a link runs here")]
+fn has_llvm_config(release: u32, folder: &Path) -> bool {
+    let names = ["llvm-config-@", "llvm-config@", "llvm@-config", "llvm-config-@.1", "llvm-config@1", "llvm-config"];
+    names.into_iter().any(|name| {
+        let name = name.replace('@', &release.to_string());
+        let told = std::process::Command::new(folder.join(name)).arg("--version").output();
+        let told = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+        told.split('.').next().and_then(|major| major.trim().parse::<u32>().ok()).is_some_and(|major| major >= release)
+    })
 }
 
 /// Every Rust file below `folder`.

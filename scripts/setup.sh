@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What building offld, its tests, its lint and its benchmarks need, on Debian and Ubuntu; with --demo, what building and `make demo` need, all of it.
-# usage: setup.sh [--demo] [STAMP]
+# usage: setup.sh [--demo] [STAMP]      LLVM=19: with --demo, that release in the place of 22 (scripts/llvm.sh)
 set -eu
 # shellcheck source-path=SCRIPTDIR source=packages.sh
 . "$(dirname "$0")/packages.sh"
@@ -76,7 +76,14 @@ fetch_package() {
 if [ "${1:-}" = --demo ]; then
     shift
     NEEDS_ALL=1
-    install_packages "${build[@]}"
+    if [ "${LLVM:-22}" != 22 ]; then
+        say "LLVM $LLVM is here and 22 is not: taking that (make demo LLVM=22 installs 22)"
+        build=("${build[@]//-22/-$LLVM}")
+        # Up to 19 the offloading runtime is in libomp's package.
+        [ "$LLVM" -gt 19 ] || build=("${build[@]/#liboffload-*/}")
+    fi
+    # shellcheck disable=SC2068 # what was taken out of the list is an empty word
+    install_packages ${build[@]}
 else
     install_packages "${build[@]}" "${tests[@]}"
     # Servers that tests of the shared cache start for themselves, and what makes a certificate for one of them.

@@ -6,12 +6,15 @@ use std::process::Command;
 use libtest_mimic::{Failed, Trial};
 
 use crate::support::{
-    Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, missing, passed, root, run, run_failing, test, with_llvm,
+    Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, missing, offld, passed, root, run, run_failing, test,
+    with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         test("regressions::g21a_the_demo_asks_for_what_it_needs_and_not_again", demo_packages),
+        test("regressions::the_demo_takes_the_llvm_that_is_here", demo_with_llvm_19),
+        test("regressions::a_build_without_its_llvm_says_what_to_install", build_without_llvm),
         test("regressions::g21f_the_demo_stops_where_it_may_install_nothing", demo_without_root),
         test("regressions::g21b_the_docs_name_the_packages_of_the_build", documented_packages),
         test("regressions::g21c_an_old_rust_is_told_which_one_is_needed", old_rust),
@@ -76,9 +79,8 @@ fn packages(name: &str) -> Result<Vec<String>, Failed> {
     Ok(lines.flat_map(str::split_whitespace).map(str::to_owned).collect())
 }
 
-/// A system where nothing is installed, whose apt writes down what it is asked for and installs it.
-fn demo_packages() -> Outcome {
-    let work = Work::new();
+/// A system where nothing is installed, whose apt writes down what it is asked for and installs it: the `PATH` to it.
+fn bare_system(work: &Work) -> String {
     work.tool(
         "bin/dpkg-query",
         "#!/bin/sh\nfor package; do :; done\ngrep -qx \"$package\" \"${0%/bin/*}/installed\" && printf installed\n",
@@ -91,10 +93,15 @@ fn demo_packages() -> Outcome {
     work.tool("bin/sudo", "#!/bin/sh\n[ \"$1\" = -n ] && shift\nexec \"$@\"\n");
     work.tool("bin/cargo", "#!/bin/sh\necho 'cargo 1.95.0'\n");
     work.file("installed", "");
-    let path = format!("{}:{}", work.path().join("bin").display(), std::env::var("PATH").unwrap_or_default());
+    format!("{}:{}", work.path().join("bin").display(), std::env::var("PATH").unwrap_or_default())
+}
+
+fn demo_packages() -> Outcome {
+    let work = Work::new();
+    let path = bare_system(&work);
     let setup = || {
         let mut setup = work.command(root().join("scripts/setup.sh"));
-        setup.args(["--demo", "stamp"]).env("PATH", &path);
+        setup.args(["--demo", "stamp"]).env("PATH", &path).env_remove("LLVM");
         setup
     };
     run(&mut setup())?;
@@ -111,6 +118,97 @@ fn demo_packages() -> Outcome {
     let shown = run(Command::new("make").args(["-n", "demo", "SETUP_DEMO=/no/stamp", "SETUP=/no/other"]).current_dir(root()))?;
     expect_in(&shown, "setup.sh --demo")?;
     expect_not_in(&shown, "/no/other")?;
+    passed()
+}
+
+/// A machine that has LLVM 19 and not 22: packages, build and example are of 19.
+fn demo_with_llvm_19() -> Outcome {
+    let work = Work::new();
+    let path = bare_system(&work);
+    let chosen = |folders: &[&str]| {
+        let folder_of_all = work.path().join(folders.join("-"));
+        for folder in folders {
+            work.tool(&format!("{}/{folder}/bin/llvm-config", folders.join("-")), "#!/bin/sh\n");
+        }
+        std::fs::create_dir_all(&folder_of_all)?;
+        let told = run(work.command(script("llvm.sh")).env("LLVM_ROOT", &folder_of_all))?;
+        let mut make = Command::new("make");
+        make.args(["-n", "demo"]).current_dir(root()).env("LLVM_ROOT", &folder_of_all).env_remove("LLVM").env_remove("MAKEFLAGS");
+        Ok::<_, Failed>((told.trim().to_owned(), run(&mut make)?))
+    };
+    for (folders, release) in
+        [(&[][..], "22"), (&["llvm-14"], "22"), (&["llvm-19"], "19"), (&["llvm-19", "llvm-22"], "22"), (&["llvm-22"], "22")]
+    {
+        let (told, shown) = chosen(folders)?;
+        expect_equal(&format!("the release on a machine with {folders:?}"), release, &told)?;
+        expect_in(&shown, &format!("LLVM={release} scripts/setup.sh --demo"))?;
+        expect_in(&shown, &format!("clang++-{release} "))?;
+        let features = "cargo build --release --no-default-features --features llvm19 --features remote-cache\n";
+        expect_equal("features", &(release == "19").to_string(), &shown.contains(features).to_string())?;
+    }
+    let mut setup = work.command(script("setup.sh"));
+    run(setup.args(["--demo", "stamp"]).env("PATH", &path).env("LLVM", "19"))?;
+    let installed = std::fs::read_to_string(work.path().join("installed"))?;
+    let wanted: Vec<String> = packages("build")?.iter().map(|name| name.replace("-22", "-19")).collect();
+    let wanted: Vec<String> = wanted.into_iter().filter(|name| name != "liboffload-19-dev").collect();
+    expect_equal("what the demo installs", &wanted.join("\n"), installed.trim())?;
+    passed()
+}
+
+fn script(name: &str) -> std::path::PathBuf {
+    root().join("scripts").join(name)
+}
+
+/// The build script of this build, with other features and other folders.
+fn build_without_llvm() -> Outcome {
+    let build = offld().with_file_name("build");
+    let scripts = std::fs::read_dir(&build)?.filter_map(|entry| Some(entry.ok()?.path()));
+    let scripts = scripts.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("offld-")));
+    let scripts = scripts.map(|folder| folder.join("build-script-build")).filter(|script| script.is_file());
+    let newest = scripts.max_by_key(|script| std::fs::metadata(script).and_then(|data| data.modified()).ok());
+    let Some(built) = newest else { return Err(format!("no build script in {}", build.display()).into()) };
+    let work = Work::new();
+    work.tool("old/bin/llvm-config", "#!/bin/sh\necho 14.0.6\n");
+    work.tool("good/bin/llvm-config-19", "#!/bin/sh\necho 19.1.7\n");
+    let told = |features: &[&str], prefixes: &[(&str, &str)]| {
+        let mut command = work.command(&built);
+        command.env("CARGO_MANIFEST_DIR", root()).env("HOST", "x").env("TARGET", "y").env("PATH", "/nowhere");
+        for release in ["191", "201", "211", "221"] {
+            command.env_remove(format!("LLVM_SYS_{release}_PREFIX"));
+        }
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CARGO_FEATURE_")) {
+            command.env_remove(name);
+        }
+        command.envs(features.iter().map(|feature| (format!("CARGO_FEATURE_{feature}"), "1")));
+        run(command
+            .envs(prefixes.iter().map(|(release, folder)| (format!("LLVM_SYS_{release}_PREFIX"), work.path().join(folder)))))
+    };
+    let both = ["WITH_LLVM", "LLVM22", "LLVM19"];
+    expect_in(
+        &told(&both, &[])?,
+        "cargo::error=one feature chooses the LLVM of offld-llvm, and `llvm22` and `llvm19` of them is on",
+    )?;
+    expect_in(&told(&["WITH_LLVM"], &[])?, "and none of them is on")?;
+    for folder in ["old", "none"] {
+        let said = told(&["WITH_LLVM", "LLVM22"], &[("221", folder)])?;
+        let errors: Vec<&str> = said.lines().filter(|line| line.starts_with("cargo::error=")).collect();
+        ensure(errors.len() == 1, || said.clone())?;
+        for part in [
+            "LLVM 22 is not here (no llvm-config of it in ",
+            &format!("/{folder}/bin): install llvm-22-dev, libpolly-22-dev,"),
+            "LLVM_SYS_221_PREFIX",
+            "`--no-default-features --features llvm19,remote-cache`",
+            "`--no-default-features --features remote-cache`",
+        ] {
+            expect_in(errors[0], part)?;
+        }
+    }
+    expect_in(&told(&["WITH_LLVM", "LLVM19"], &[])?, "LLVM 19 is not here (no llvm-config of it in PATH): install llvm-19-dev,")?;
+    for (features, prefixes) in [(&["WITH_LLVM", "LLVM19"][..], &[("191", "good")][..]), (&["REMOTE_CACHE"], &[])] {
+        let said = told(features, prefixes)?;
+        expect_not_in(&said, "cargo::error")?;
+        expect_in(&said, "cargo::rustc-env=OFFLD_SOURCES=")?;
+    }
     passed()
 }
 
