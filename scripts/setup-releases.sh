@@ -15,6 +15,8 @@ packages=(libelf1 libffi8) # the host plugins' own needs
 for n in "${releases[@]}"; do packages+=("clang-$n" "clang-tools-$n" "lld-$n" "llvm-$n"); done
 # Device code: AMD's bitcode libraries, and the linker of SPIR-V modules.
 packages+=(rocm-device-libs spirv-tools)
+# LLVM 19 as a library, for `make test-llvm19`.
+packages+=(llvm-19-dev libpolly-19-dev)
 install_packages "${packages[@]}"
 
 # The runtimes of two releases cannot be installed together (libomp-14-dev conflicts with libomp-15-dev, and so on), but

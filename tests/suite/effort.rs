@@ -1,5 +1,5 @@
 //! How much of the suite is run. Everything, but the longest tests cut short; with `OFFLD_TEST_LONG=1` (`make test-long`) those in full;
-//! with `OFFLD_TEST_CHECK=1` (`make check`) only the few of [`CHECK`].
+//! with `OFFLD_TEST_CHECK=1` (`make check`) only the few of [`CHECK`]; with `OFFLD_TEST_LLVM=19` (`make test-llvm19`) those of [`REGISTRATION`].
 
 use std::sync::Mutex;
 
@@ -25,6 +25,23 @@ const CHECK: [&str; 16] = [
     "reproduce::contents",
 ];
 
+/// What is run of an offld with another LLVM in its `offld-llvm` (`OFFLD_BIN`): everything that makes registration code, as objects, bitcode and
+/// text, and everything that links with it, by the compilers of LLVM 22 and by those of the LLVM inside.
+const REGISTRATION: [&str; 9] =
+    ["programs::", "kinds::", "releases::", "wrapper::", "llvm_program::", "drivers::", "coff::", "composed::", "random_links::"];
+
+/// The release of the LLVM inside `offld-llvm`.
+pub(crate) fn llvm_inside() -> u32 {
+    let told = std::env::var("OFFLD_TEST_LLVM").ok();
+    told.map_or(22, |release| release.parse().expect("OFFLD_TEST_LLVM is the number of a release"))
+}
+
+/// Whether a test of [`REGISTRATION`] is about another release than the one inside and LLVM 22.
+fn is_of_others(name: &str) -> bool {
+    let releases = name.rsplit("::").next().unwrap_or_default().split('-').filter_map(|word| word.parse::<u32>().ok());
+    name.starts_with("releases::") && !releases.collect::<Vec<_>>().contains(&llvm_inside())
+}
+
 static CUT_SHORT: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn is_set(name: &str) -> bool {
@@ -37,6 +54,10 @@ pub(crate) fn chosen(mut trials: Vec<Trial>) -> Vec<Trial> {
         let unknown: Vec<&str> = CHECK.into_iter().filter(|name| !trials.iter().any(|trial| trial.name() == *name)).collect();
         assert!(unknown.is_empty(), "there are no tests by these names of the list in tests/suite/effort.rs: {unknown:?}");
         trials.retain(|trial| CHECK.contains(&trial.name()));
+    }
+    if llvm_inside() != 22 {
+        let wanted = |name: &str| REGISTRATION.iter().any(|start| name.starts_with(start)) && !is_of_others(name);
+        trials.retain(|trial| wanted(trial.name()));
     }
     trials
 }

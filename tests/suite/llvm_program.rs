@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use libtest_mimic::{Failed, Trial};
 use offld::programs::protocol::BUILD;
 
+use super::effort::llvm_inside;
 use super::kit::Image;
 use super::support::{
     LLVM, OFFLOAD, Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, llvm, made, missing, passed, run, run_failing,
@@ -25,6 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         built("llvm_program::a_kept_object_needs_no_llvm", kept),
         built("llvm_program::a_warm_link_starts_no_llvm", warm),
         built("llvm_program::changed_plans_and_programs_are_made_anew", changed),
+        built("llvm_program::holds_the_llvm_that_is_asked_for", holds),
         built("llvm_program::replaced_while_a_link_uses_it", replaced),
         built("llvm_program::an_earlier_store_stays_beside_this_one", earlier_store),
         test("llvm_program::without_it_links_say_how_to_get_it", without),
@@ -34,6 +36,17 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// Where cargo puts the program, if it is built.
 fn program() -> PathBuf {
     crate::support::offld().with_file_name("offld-llvm")
+}
+
+/// The bitcode that it writes says which LLVM has written it.
+fn holds() -> Outcome {
+    let work = Work::new();
+    work.file("image", "an image");
+    let mut wrap = work.command(made().links.join("llvm-offload-wrapper"));
+    run(wrap.args(["--kind=openmp", "--triple=x86_64-pc-linux-gnu", "-o", "wrapped.bc", "image"]))?;
+    let dump = work.run(llvm("llvm-bcanalyzer"), ["--dump", "wrapped.bc"])?;
+    expect_in(&dump, &format!("'LLVM{}.", llvm_inside()))?;
+    passed()
 }
 
 /// A link of one object with an image for an AMD GPU, between stand-ins for the device compiler and the host linker.
