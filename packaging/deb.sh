@@ -35,7 +35,8 @@ build() { # FOLDER LEVEL, and the control file on stdin
     dpkg-deb --root-owner-group -Zxz "-z$2" --threads-max=1 --build "$1" "$OUT" >/dev/null
 }
 
-build deb 6 <<EOF
+# DEB_LEVEL=0: for a look at the package alone (lint.sh).
+build deb "${DEB_LEVEL:-6}" <<EOF
 Package: offld
 Version: $revision
 Architecture: amd64

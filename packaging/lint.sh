@@ -4,7 +4,7 @@
 # usage: lint.sh FOLDER
 set -eu
 OFFLD_PACKAGES=$(cd "$(dirname "$0")/.." && pwd)/target/packages-lint
-export OFFLD_PACKAGES
+export OFFLD_PACKAGES DEB_LEVEL=0
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "$0")/common.sh"
 here=$TOP/packaging
