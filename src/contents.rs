@@ -35,6 +35,8 @@ mod zip;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+#[cfg(feature = "capi")]
+pub(crate) use allowance::most_unpacked;
 use anyhow::{Context, Result};
 use object::elf::{ET_DYN, ET_EXEC, ET_REL};
 
@@ -64,6 +66,8 @@ pub(crate) struct Options {
     pub sizes: Option<Arc<Names>>,
     /// How many bytes may come out of what is compressed in a file, at the most; 1000 times its size is a limit, too.
     pub max_unpacked: u64,
+    /// Whether no other file is opened: neither what a thin archive names, nor the libraries that a program needs.
+    pub alone: bool,
 }
 
 impl Default for Options {
@@ -75,6 +79,7 @@ impl Default for Options {
             keep_bytes: false,
             max_unpacked: allowance::MAX_UNPACKED,
             sizes: None,
+            alone: false,
         }
     }
 }

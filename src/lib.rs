@@ -16,7 +16,7 @@
 //!
 //! # What is public
 //!
-//! * The facade: [`link()`], [`inspect()`] and [`inspect_bytes()`], [`size()`], [`check()`], [`bundle()`] and [`unbundle()`], [`pack()`] and [`extract()`], [`wrap()`]. These are
+//! * The facade: [`link()`], [`inspect()`] ([`inspect_file()`], [`inspect_bytes()`]), [`size()`], [`check()`], [`bundle()`] and [`unbundle()`], [`pack()`] and [`extract()`], [`wrap()`]. These are
 //!   what the programs of this package do, as functions. They open files, run compilers and linkers where a link needs them, and
 //!   read the environment variables that the program reads.
 //! * [`report`]: what [`inspect()`] finds; [`sizes`]: what [`size()`] counts; [`answers`]: what [`check()`] answers. Each is also written as
@@ -65,7 +65,7 @@ pub use contents::report;
 pub use error::Error;
 pub use facade::{
     BundleOptions, CheckOptions, Emit, ExtractOptions, InspectOptions, LinkOptions, Messages, PackOptions, PackedImage,
-    SizeOptions, WrapOptions, bundle, check, extract, inspect, inspect_bytes, link, pack, size, unbundle, wrap,
+    SizeOptions, WrapOptions, bundle, check, extract, inspect, inspect_bytes, inspect_file, link, pack, size, unbundle, wrap,
 };
 pub use tools::check::report as answers;
 pub use tools::size::report as sizes;

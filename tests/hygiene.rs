@@ -63,7 +63,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("tools::explain", "build_log sys"),
     ("tools::inspect", "contents formats io model sys"),
     ("tools::merge", "contents edit error formats io model sys"),
-    ("tools::packager", "formats io model sys target"),
+    ("tools::packager", "error formats io model sys target"),
     ("tools::prune", "contents edit model sys target"),
     ("tools::recompress", "contents edit sys"),
     ("tools::replace", "contents edit io sys target"),

@@ -13,6 +13,17 @@ const GROWTH: u64 = 1000;
 /// A file that is smaller than this counts as one of this size: a few bytes of zeros do no harm.
 const LEAST_SIZE: u64 = 64 << 10;
 
+/// How much may come out of a file of `size` bytes because of its size.
+fn growth(size: u64) -> u64 {
+    size.max(LEAST_SIZE).saturating_mul(GROWTH)
+}
+
+/// How much may come out of a file of `size` bytes, if nothing else is said.
+#[cfg(feature = "capi")]
+pub(crate) fn most_unpacked(size: u64) -> u64 {
+    growth(size).min(MAX_UNPACKED)
+}
+
 /// What is left of that for one file; clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct Allowance {
@@ -31,7 +42,7 @@ enum Limit {
 impl Allowance {
     /// For a file of `size` bytes, of which no more than `max_unpacked` may come out.
     pub(super) fn new(size: u64, max_unpacked: u64, signals: &Arc<Signals>) -> Self {
-        let growth = size.max(LEAST_SIZE).saturating_mul(GROWTH);
+        let growth = growth(size);
         let limit = if max_unpacked <= growth { Limit::Option(max_unpacked) } else { Limit::Growth };
         Allowance { left: Arc::new(AtomicU64::new(growth.min(max_unpacked))), limit, signals: Arc::clone(signals) }
     }

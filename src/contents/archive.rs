@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 
 use super::image::ImageMetadata;
 use super::report::Step;
@@ -16,7 +16,7 @@ pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     walk.container(cursor, 0, cursor.piece.size(), "archive");
     for (number, member) in archive::members(cursor.piece.bytes()).map_err(describe)?.enumerate() {
         walk.signals.check()?;
-        let opened = member.map_err(describe).and_then(|member| Ok((member, open(cursor, &member)?)));
+        let opened = member.map_err(describe).and_then(|member| Ok((member, open(walk, cursor, &member)?)));
         match opened {
             Ok((member, (piece, _))) if cursor.inside && is_padding(member.name, piece.bytes()) => {}
             Ok((member, (piece, file))) => {
@@ -61,8 +61,15 @@ fn of_intel_member(facts: &ImageMetadata, name: &str) -> ImageMetadata {
 }
 
 /// The bytes of a member. A member of a thin archive is a file, whose path is returned too.
-fn open(cursor: &Cursor, member: &ArchiveMember<'_>) -> Result<(Piece, Option<PathBuf>)> {
+fn open(walk: &Walk<'_>, cursor: &Cursor, member: &ArchiveMember<'_>) -> Result<(Piece, Option<PathBuf>)> {
     match member.contents {
+        MemberContents::File | MemberContents::InArchive { .. } if walk.options.alone => {
+            bail!(
+                "{}: the thin archive's member `{}` is a file of its own, which is not opened",
+                cursor.place,
+                member.shown_name()
+            )
+        }
         MemberContents::Within { offset, size } => {
             let piece = cursor.piece.slice(offset, size);
             Ok((piece.with_context(|| format!("{}({})", cursor.place, member.shown_name()))?, None))

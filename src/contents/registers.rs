@@ -42,7 +42,7 @@ pub(super) fn of(walk: &mut Walk<'_>, cursor: &Cursor, has_images: bool) -> Resu
     found.retain(|(_, place)| has_images || *place != "here");
     for (runtime, place) in found {
         let libraries = match place {
-            "library" if matches!(file.format(), object::BinaryFormat::Elf) => {
+            "library" if matches!(file.format(), object::BinaryFormat::Elf) && !walk.options.alone => {
                 let libraries = libraries::that_define(data, &cursor.file, runtime.symbol, runtime.libraries);
                 libraries.unwrap_or_else(|fault| {
                     walk.note(&Error::new(fault).context(cursor.place.to_string()));

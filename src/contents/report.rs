@@ -129,8 +129,7 @@ impl Image {
     /// [`Error::Io`] when reading or writing fails. [`Error::Usage`] when the report was made without the bytes
     /// ([`InspectOptions::headers_only`](crate::InspectOptions::headers_only)).
     pub fn write_to(&self, out: &mut impl Write) -> Result<(), Error> {
-        let piece = self.piece.as_ref().ok_or_else(|| Error::usage("the image was inspected without its bytes"))?;
-        io::copy(&mut bytes_of::reader(piece), out)?;
+        io::copy(&mut bytes_of::reader(self.kept()?), out)?;
         Ok(())
     }
 
@@ -145,6 +144,20 @@ impl Image {
             Ok(error) => Error::of(FileError::new(path.to_owned(), &error).into()),
             Err(error) => Error::of(error),
         })
+    }
+
+    /// The image's bytes where they are: in the map of the file that was inspected, or of a temporary file where they were inflated.
+    /// What is touched of them counts as memory in use; [`Image::write_to`] takes little, however large the image is.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] when the report was made without the bytes
+    /// ([`InspectOptions::headers_only`](crate::InspectOptions::headers_only)).
+    pub fn bytes(&self) -> Result<&[u8], Error> {
+        Ok(self.kept()?.bytes())
+    }
+
+    fn kept(&self) -> Result<&Piece, Error> {
+        self.piece.as_ref().ok_or_else(|| Error::usage("the image was inspected without its bytes"))
     }
 }
 

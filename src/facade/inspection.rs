@@ -1,11 +1,13 @@
-//! [`inspect`] and [`inspect_bytes`]: what device code is in a file, or in bytes that are in memory.
+//! [`inspect`], [`inspect_file`], [`inspect_bytes`]: what device code is in a file, or in bytes.
 
+use std::fs::File;
 use std::path::Path;
 
 use super::Messages;
 use crate::contents::report::FileReport;
 use crate::contents::{Options, Reader};
 use crate::error::Error;
+use crate::io::outputs::io_error;
 use crate::io::piece::Piece;
 use crate::sys::threads;
 
@@ -54,32 +56,92 @@ pub struct InspectOptions {
 /// ```
 pub fn inspect(path: impl AsRef<Path>, options: &InspectOptions) -> Result<FileReport, Error> {
     let (path, session) = (path.as_ref(), Messages::discard().session());
-    let reader = Reader::new(of_contents(options), &session);
+    let reader = Reader::new(wanted(options), &session);
     threads::in_parallel(|| reader.open(path)).map_err(Error::of)
 }
 
-/// The device images in `bytes`, as [`inspect`] finds them in a file with these contents; `name` is what the report calls it. A thin
-/// archive names its members as files, which are looked for as if the archive was at `name`.
+/// The device images in an open file, as [`inspect`] finds them: in all of a regular file, and in what a pipe still gives. Messages
+/// call it `name`. As its place is not known, no other file is opened: neither what a thin archive names, nor the libraries that a
+/// program needs, which its registrations are then told without.
+///
+/// # Errors
+/// [`Error::Io`] with the name when the file cannot be read.
 ///
 /// ```
-/// use offld::InspectOptions;
-/// use offld::formats::offload_binary;
-/// use offld::model::{ImageKind, OffloadKind};
+/// let file = std::fs::File::open("/proc/self/exe")?;
+/// assert_eq!(offld::inspect_file("myself", file, &offld::InspectOptions::default())?.kind, "elf-executable");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn inspect_file(name: impl AsRef<Path>, file: File, options: &InspectOptions) -> Result<FileReport, Error> {
+    let name = name.as_ref();
+    let piece = Piece::try_of(file).map_err(|error| Error::of(io_error(name, &error)))?;
+    Ok(alone(name, piece, options))
+}
+
+/// The device images in `bytes`, as [`inspect`] finds them in a file with these contents. Messages call them `name`. No file is
+/// opened for them, as in [`inspect_file`]; what is compressed in them is unpacked into unnamed temporary files.
 ///
-/// let strings = [("triple", "amdgcn-amd-amdhsa"), ("arch", "gfx90a")];
-/// let binary = offload_binary::write(ImageKind::Bitcode, OffloadKind::OpenMp as u16, 0, &strings, b"code");
-/// let report = offld::inspect_bytes("upload", binary, &InspectOptions::default());
-/// assert_eq!((report.file.as_str(), report.kind, report.images[0].size), ("upload", "offload-binary", 4));
+/// ```
+/// use offld::formats::offload_binary;
+/// use offld::model::ImageKind;
+///
+/// let packed = offload_binary::write(ImageKind::Ptx, 2, 0, &[("triple", "nvptx64-nvidia-cuda"), ("arch", "sm_90")], b"code");
+/// let report = offld::inspect_bytes("packed", packed, &offld::InspectOptions::default());
+/// assert_eq!((report.images[0].target.as_str(), report.images[0].bytes()?), ("sm_90", &b"code"[..]));
 /// # Ok::<(), offld::Error>(())
 /// ```
 pub fn inspect_bytes(name: impl AsRef<Path>, bytes: impl Into<Vec<u8>>, options: &InspectOptions) -> FileReport {
-    let (name, bytes, session) = (name.as_ref(), bytes.into(), Messages::discard().session());
-    let reader = Reader::new(of_contents(options), &session);
-    threads::in_parallel(|| reader.opened(name, Piece::owned(bytes)))
+    alone(name.as_ref(), Piece::handed_over(bytes.into()), options)
 }
 
-fn of_contents(options: &InspectOptions) -> Options {
+fn alone(name: &Path, piece: Piece, options: &InspectOptions) -> FileReport {
+    let options = Options { alone: true, ..wanted(options) };
+    let session = Messages::discard().session();
+    let reader = Reader::new(options, &session);
+    threads::in_parallel(|| reader.opened(name, piece))
+}
+
+fn wanted(options: &InspectOptions) -> Options {
     let InspectOptions { kernels, headers_only, max_unpacked } = *options;
     let max_unpacked = max_unpacked.unwrap_or(Options::default().max_unpacked);
     Options { kernels, headers_only, keep_bytes: !headers_only, max_unpacked, ..Options::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_read_as_a_file_is_and_no_file_is_opened_for_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        let mut file =
+            crate::formats::offload_binary::write(crate::model::ImageKind::Object, 1, 0, &[("arch", "a")], &[7; 100_000]);
+        file.extend(file.clone());
+        std::fs::write(&path, &file).unwrap();
+        let options = InspectOptions::default();
+        let reports = [
+            inspect(&path, &options).unwrap(),
+            inspect_file(&path, File::open(&path).unwrap(), &options).unwrap(),
+            inspect_bytes(&path, file, &options),
+        ];
+        let told = reports.each_ref().map(|report| serde_json::to_string(report).unwrap());
+        assert!(told[0] == told[1] && told[0] == told[2], "{told:?}");
+        for image in reports.iter().flat_map(|report| &report.images) {
+            let mut written = Vec::new();
+            image.write_to(&mut written).unwrap();
+            assert_eq!((written.as_slice(), image.bytes().unwrap()), (&[7; 100_000][..], &[7; 100_000][..]));
+        }
+        let offsets: Vec<Option<u64>> = reports[2].images.iter().map(|image| image.offset).collect();
+        assert!(matches!(offsets[..], [Some(one), Some(other)] if one < other), "{offsets:?}");
+
+        let thin = b"!<thin>\nx/              0           0     0     644     100       `\n";
+        let report = inspect_bytes(dir.path().join("a.a"), thin, &options);
+        assert!(
+            report.images.is_empty() && report.errors[0].ends_with("is a file of its own, which is not opened"),
+            "{report:?}"
+        );
+        std::fs::write(dir.path().join("a.a"), thin).unwrap();
+        assert_eq!(inspect(dir.path().join("a.a"), &options).unwrap().images.len(), 2);
+    }
 }

@@ -17,9 +17,11 @@ use std::sync::Arc;
 
 pub use bundling::{BundleOptions, bundle, unbundle};
 pub use checking::{CheckOptions, check};
-pub use inspection::{InspectOptions, inspect, inspect_bytes};
+pub use inspection::{InspectOptions, inspect, inspect_bytes, inspect_file};
 pub use linking::{LinkOptions, link};
 pub use packing::{ExtractOptions, PackOptions, PackedImage, extract, pack};
+#[cfg(feature = "capi")]
+pub(crate) use packing::{StoredImage, pack_to, unpack_bytes};
 pub use sizing::{SizeOptions, size};
 pub use wrapping::{Emit, WrapOptions, wrap};
 
@@ -72,6 +74,16 @@ fn expect_opens(path: &Path) -> Result<(), Error> {
     let found = fs::metadata(path);
     let opened = found.and_then(|meta| if meta.is_file() || meta.is_dir() { File::open(path).map(drop) } else { Ok(()) });
     opened.map_err(|error| Error::of(FileError::new(path.to_owned(), &error).into()))
+}
+
+/// What `write` writes, in the file at `path`, which appears whole or not at all; `-` is stdout.
+#[cfg(feature = "capi")]
+pub(crate) fn whole_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<(), Error>) -> Result<(), Error> {
+    let session = Messages::discard().session();
+    let mut outputs = crate::io::outputs::Outputs::new(&session);
+    let mut out = outputs.create_or_stdout(path).map_err(Error::of)?;
+    write(&mut out)?;
+    outputs.commit().map_err(Error::of)
 }
 
 /// `text` of a path, for the tools that take it as part of a list that commas divide.

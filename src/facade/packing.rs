@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use super::{Messages, without_comma};
 use crate::error::Error;
 use crate::model::OffloadKind;
+#[cfg(feature = "capi")]
+pub(crate) use crate::tools::packager::StoredImage;
 use crate::tools::packager::{self, Extract, Format, ImageArguments, Pack};
 
 /// An image and what it is for. When packing, `file` is read; when extracting, it is written, and an image must have everything
@@ -113,6 +115,20 @@ pub fn extract(input: impl AsRef<Path>, wanted: &[PackedImage], options: &Extrac
     let images = wanted.iter().map(PackedImage::arguments).collect::<Result<_, _>>()?;
     let request = Extract { input: input.as_ref().to_owned(), images, archive: options.archive, all_must_match: true };
     packager::extract(&request, &options.messages.session()).map(drop).map_err(Error::of)
+}
+
+/// Writes `images` to `out`, as [`pack`] writes those in files.
+#[cfg(feature = "capi")]
+pub(crate) fn pack_to(images: &[&StoredImage], shared: bool, out: &mut dyn std::io::Write) -> Result<(), Error> {
+    packager::pack_to(images, if shared { Format::Shared } else { Format::Separate }, out).map_err(Error::of)
+}
+
+/// The images of the OffloadBinaries that `bytes` are, as they are stored. Of compressed ones no more may come out than of files that
+/// are inspected.
+#[cfg(feature = "capi")]
+pub(crate) fn unpack_bytes(bytes: &[u8]) -> Result<Vec<StoredImage>, Error> {
+    let most = crate::contents::most_unpacked(bytes.len() as u64);
+    packager::unpack(bytes, most, &Messages::discard().session()).map_err(Error::of)
 }
 
 #[cfg(test)]

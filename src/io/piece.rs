@@ -53,6 +53,8 @@ enum Source {
     Open(File),
     /// To be opened anew for each copy: an archive may name more files than can be open at once.
     Path(PathBuf),
+    /// No file: the user has handed over bytes, whose offsets are told like those of a file.
+    Memory,
 }
 
 /// A [`Source`] that is open.
@@ -76,10 +78,11 @@ impl Deref for SourceFile<'_> {
 }
 
 impl Source {
-    fn file(&self) -> io::Result<SourceFile<'_>> {
+    fn file(&self) -> io::Result<Option<SourceFile<'_>>> {
         Ok(match self {
-            Source::Open(file) => SourceFile::Kept(file),
-            Source::Path(path) => SourceFile::Opened(File::open(path)?),
+            Source::Open(file) => Some(SourceFile::Kept(file)),
+            Source::Path(path) => Some(SourceFile::Opened(File::open(path)?)),
+            Source::Memory => None,
         })
     }
 }
@@ -111,7 +114,11 @@ impl Piece {
         if path == Path::new("-") {
             return Piece::spooled(&mut io::stdin().lock());
         }
-        let mut file = File::open(path)?;
+        Piece::try_of(File::open(path)?)
+    }
+
+    /// All of an open file, or what a pipe still gives.
+    pub fn try_of(mut file: File) -> io::Result<Piece> {
         let meta = file.metadata()?;
         if meta.is_dir() {
             return Err(Errno::ISDIR.into());
@@ -161,6 +168,11 @@ impl Piece {
     /// Bytes that are in no file.
     pub fn owned(bytes: Vec<u8>) -> Piece {
         Piece { bytes: bytes.into(), source: None, made: true }
+    }
+
+    /// Bytes that the user has handed over in place of a file.
+    pub fn handed_over(bytes: Vec<u8>) -> Piece {
+        Piece { bytes: bytes.into(), source: Some((Arc::new(Source::Memory), 0)), made: false }
     }
 
     /// What `write` writes, in an unnamed temporary file of its own.
@@ -238,14 +250,14 @@ impl Piece {
     /// memory, because they are few or in no file.
     pub fn file_range(&self) -> io::Result<Option<(SourceFile<'_>, u64)>> {
         match &self.source {
-            Some((source, at)) if self.size() > SMALL => Ok(Some((source.file()?, *at))),
+            Some((source, at)) if self.size() > SMALL => Ok(source.file()?.map(|file| (file, *at))),
             _ => Ok(None),
         }
     }
 
     /// Where the bytes begin in the file that they are copied from.
     pub fn copied_from(&self) -> Option<u64> {
-        self.source.as_ref().map(|(_, at)| *at)
+        self.source.as_ref().filter(|(source, _)| !matches!(**source, Source::Memory)).map(|(_, at)| *at)
     }
 
     /// Copies the bytes to where `out` stands: if they are many, in the system and not through this process's memory.
@@ -293,15 +305,12 @@ impl Read for PieceReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let wanted = usize::try_from(self.left()).unwrap_or(usize::MAX).min(buffer.len());
         let buffer = buffer.get_mut(..wanted).unwrap_or_default();
-        let len = match &self.piece.source {
-            None => self.piece.bytes().get(usize::try_from(self.at).unwrap_or(usize::MAX)..).unwrap_or_default().read(buffer)?,
-            Some((source, start)) => {
-                let file = match self.opened.take() {
-                    Some(file) => self.opened.insert(file),
-                    None => self.opened.insert(source.file()?),
-                };
-                file.read_at(buffer, start.saturating_add(self.at))?
-            }
+        if let (Some((source, _)), None) = (&self.piece.source, &self.opened) {
+            self.opened = source.file()?;
+        }
+        let len = match (&self.opened, &self.piece.source) {
+            (Some(file), Some((_, start))) => file.read_at(buffer, start.saturating_add(self.at))?,
+            _ => self.piece.bytes().get(usize::try_from(self.at).unwrap_or(usize::MAX)..).unwrap_or_default().read(buffer)?,
         };
         if len == 0 && wanted > 0 {
             return Err(copy::cut_short());

@@ -11,4 +11,8 @@ mod tests;
 
 pub(crate) use arguments::ImageArguments;
 pub(crate) use extract::{Extract, extract};
+#[cfg(feature = "capi")]
+pub(crate) use pack::pack_to;
 pub(crate) use pack::{Format, Pack, pack};
+#[cfg(feature = "capi")]
+pub(crate) use read::{Image as StoredImage, unpack};

@@ -33,6 +33,11 @@ impl<'a> Packed<'a> {
         (self.start.len() + self.body.len()) as u64
     }
 
+    /// The size of its plain form, as its header has it.
+    pub fn plain_size(&self) -> u64 {
+        (self.start.len() as u64).saturating_add(self.wanted)
+    }
+
     /// Writes the plain form, a binary whose header says that nothing is compressed. Errors are those of `out`, or `InvalidData`
     /// with a `Malformed` for damaged data.
     pub fn inflate(&self, out: &mut impl Write) -> io::Result<()> {

@@ -1,6 +1,8 @@
 //! Packs images, with what they are for, into one file: an OffloadBinary for each image, or, in version 2, one for all of them.
 
 use std::ffi::OsStr;
+#[cfg(feature = "capi")]
+use std::io::Read;
 use std::io::{Seek, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -118,4 +120,42 @@ fn write_shared(inputs: &[ImageFile<'_>], out: &mut Output) -> Result<()> {
 
 fn copy(input: &ImageFile<'_>, out: &mut Output) -> Result<()> {
     input.contents.copy_to(out).map_err(|error| io_error(input.path, &error))
+}
+
+/// Writes `images` to `out`, wherever that is. An image is copied part by part.
+///
+/// # Errors
+/// There is no image; a string has a zero in it, which ends strings in version 1; those of `out`.
+#[cfg(feature = "capi")]
+pub(crate) fn pack_to(images: &[&super::StoredImage], format: Format, out: &mut dyn Write) -> Result<()> {
+    use crate::error::Error;
+
+    if images.is_empty() {
+        return Err(Error::usage("there are no images to pack").into());
+    }
+    let entries: Vec<Entry<'_>> = images.iter().map(|image| image.entry()).collect();
+    let ends_early = |text: &[u8]| text.contains(&0);
+    let mut strings = entries.iter().flat_map(|entry| &entry.strings);
+    if format == Format::Separate && strings.any(|(key, value)| ends_early(key) || ends_early(value)) {
+        return Err(Error::usage("a string has a zero byte in it, which only version 2 of the format can store").into());
+    }
+    let mut whole = |head: &[u8], parts: &[&super::StoredImage], size: u64| -> Result<()> {
+        out.write_all(head)?;
+        let mut written = head.len() as u64;
+        for part in parts {
+            written += std::io::copy(&mut part.contents.reader(), out)?;
+        }
+        std::io::copy(&mut std::io::repeat(0).take(size.saturating_sub(written)), out)?;
+        Ok(())
+    };
+    match format {
+        Format::Separate => images.iter().zip(&entries).try_for_each(|(image, entry)| {
+            let frame = frame_of(entry);
+            whole(&frame.head, std::slice::from_ref(image), frame.total_size)
+        }),
+        Format::Shared => {
+            let frame = shared_frame(&entries);
+            whole(&frame.head, images, frame.total_size)
+        }
+    }
 }

@@ -6,10 +6,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 
+use crate::error::Malformed;
 use crate::formats::archive::{self, ArchiveFault, MAX_NESTING, MemberContents};
 use crate::formats::bitcode::embedded_images;
 use crate::formats::magic::{Magic, is_bitcode, magic};
-use crate::formats::offload_binary::{self, Packed};
+use crate::formats::offload_binary::{self, Image as Stored, Packed};
 use crate::formats::offload_sections;
 use crate::io::piece::{Piece, Spool, member_of};
 use crate::model::{ImageKind, OffloadKind, OffloadKinds, Origin};
@@ -22,11 +23,15 @@ const MOST: usize = 1 << 18;
 const OLD_HIP: u16 = 3;
 
 /// A device image, and what is stored with it.
+#[derive(Debug)]
 pub(crate) struct Image {
     /// The kind of image that the entry says it is.
     pub image_kind: ImageKind,
     /// The offload kinds, a bit for each. LLVM 15 to 19 stored 3 for HIP, which is changed to today's 4 (docs/spec/faults.md P2).
     pub offload_kind: u16,
+    /// The entry's flags, as stored.
+    #[cfg_attr(not(feature = "capi"), expect(dead_code, reason = "only C asks for them"))]
+    pub flags: u32,
     /// Key and value, as stored.
     pub strings: Vec<(Vec<u8>, Vec<u8>)>,
     /// The bytes.
@@ -47,15 +52,51 @@ impl Image {
 /// All images in `piece`, the contents of the file at `path`, in the order of the file. A file of a kind that holds no images has
 /// none.
 pub(crate) fn images(path: &Path, piece: &Piece, session: &Session) -> Result<Vec<Image>> {
-    let mut reader = ImageReader { images: Vec::new(), seen: 0, spool: Spool::new(session) };
+    let mut reader = ImageReader { images: Vec::new(), seen: 0, left: u64::MAX, spool: Spool::new(session) };
     reader.read(&Origin::file(path), path, piece, 0)?;
     Ok(reader.images)
+}
+
+/// The images of the OffloadBinaries that `bytes` are, in their order. No more than `most` bytes may come out of compressed ones.
+#[cfg(feature = "capi")]
+pub(crate) fn unpack(bytes: &[u8], most: u64, session: &Session) -> Result<Vec<Image>> {
+    if !offload_binary::is_offload_binary(bytes) {
+        return Err(Malformed::new("not an offload binary", 0).into());
+    }
+    let mut reader = ImageReader { images: Vec::new(), seen: 0, left: most, spool: Spool::new(session) };
+    reader.binaries(&Origin::file(Path::new("package")), &Piece::owned(bytes.to_vec()), 0)?;
+    Ok(reader.images)
+}
+
+#[cfg(feature = "capi")]
+impl Image {
+    /// An image for no programming model and without strings, whose kind is told by its bytes.
+    pub(crate) fn new(contents: Piece) -> Self {
+        let image_kind = kind_by_bytes(&contents);
+        let (strings, inner) = (Vec::new(), Vec::new());
+        Image { image_kind, offload_kind: 0, flags: 0, strings, contents, inner, member: None }
+    }
+
+    /// Its description in an OffloadBinary.
+    pub(super) fn entry(&self) -> offload_binary::Entry<'_> {
+        let Image { image_kind, offload_kind, flags, strings, contents, .. } = self;
+        let strings = strings.iter().map(|(key, value)| (key.as_slice(), value.as_slice())).collect();
+        let (image_kind, offload_kind, flags) = (*image_kind, *offload_kind, *flags);
+        offload_binary::Entry { image_kind, offload_kind, flags, strings, image_size: contents.size() }
+    }
+}
+
+/// What an image is that nobody has said it of.
+fn kind_by_bytes(contents: &Piece) -> ImageKind {
+    if is_bitcode(contents.bytes()) { ImageKind::Bitcode } else { ImageKind::Object }
 }
 
 struct ImageReader {
     images: Vec<Image>,
     /// How many images were read, those within images included.
     seen: usize,
+    /// How many more bytes may come out of what is compressed.
+    left: u64,
     /// Where compressed binaries are decompressed to.
     spool: Spool,
 }
@@ -142,11 +183,12 @@ impl ImageReader {
 
 /// An image as LLVM 14 embedded them: a section without a header, whose name says what the image is for.
 fn bare(triple: &str, arch: &str, contents: Piece) -> Image {
-    let image_kind = if is_bitcode(contents.bytes()) { ImageKind::Bitcode } else { ImageKind::Object };
+    let image_kind = kind_by_bytes(&contents);
     let pair = |key: &str, value: &str| (key.as_bytes().to_vec(), value.as_bytes().to_vec());
     Image {
         image_kind,
         offload_kind: OffloadKind::OpenMp as u16,
+        flags: 0,
         strings: vec![pair("triple", triple), pair("arch", arch)],
         contents,
         inner: Vec::new(),
@@ -192,6 +234,8 @@ impl ImageReader {
 
     /// A compressed binary, decompressed into a temporary file: it may be larger than the memory.
     fn inflate(&mut self, packed: &Packed<'_>, at: u64) -> Result<Piece> {
+        let too_much = Malformed::new("more comes out of what is compressed than is allowed", at);
+        self.left = self.left.checked_sub(packed.plain_size()).ok_or(too_much)?;
         self.spool.add(|file| {
             packed.inflate(file).map_err(|error| match error.kind() {
                 ErrorKind::InvalidData => packed.fault(&error).shifted(at).into(),
@@ -201,7 +245,7 @@ impl ImageReader {
     }
 
     /// The image that is `stored` in `piece`.
-    fn taken(&mut self, origin: &Origin, piece: &Piece, stored: offload_binary::Image<'_>, depth: usize) -> Result<Image> {
+    fn taken(&mut self, origin: &Origin, piece: &Piece, stored: Stored<'_>, depth: usize) -> Result<Image> {
         self.seen += 1;
         if self.seen > MOST {
             bail!("{origin}: more than {MOST} images");
@@ -214,7 +258,8 @@ impl ImageReader {
         // Metadata-only images have no bytes, and their offset may be anything.
         let contents = part.unwrap_or_else(|| Piece::owned(stored.image.into_owned()));
         let inner = self.inner(origin, &contents, depth);
-        Ok(Image { image_kind: stored.image_kind, offload_kind, strings, contents, inner, member: None })
+        let Stored { image_kind, flags, .. } = stored;
+        Ok(Image { image_kind, offload_kind, flags, strings, contents, inner, member: None })
     }
 
     /// The images within an image. One that begins like a container and is damaged is taken for an image like any other.
