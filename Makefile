@@ -113,7 +113,7 @@ test-book: $(SETUP) book
 	$(CARGO) test --test suite -- book::
 
 test-no-llvm: $(SETUP)
-	$(CARGO) test --no-default-features --no-fail-fast --lib
+	$(CARGO) test --no-default-features --features capi --no-fail-fast --lib
 	$(CARGO) test --no-default-features --test suite -- without_llvm::
 
 test-releases: $(SETUP_RELEASES) $(SETUP_CUDA)
@@ -162,7 +162,7 @@ lint: $(SETUP)
 	$(CARGO) clippy --package offld-python -- -D warnings
 	$(CARGO) clippy --all-targets -- -D warnings
 	$(CARGO) clippy $(WITHOUT_REMOTE) --all-targets -- -D warnings
-	$(CARGO) clippy --no-default-features --all-targets -- -D warnings
+	$(CARGO) clippy --no-default-features --features capi --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --no-default-features
 	@scripts/msrv.sh
 	@scripts/notice.sh --check

@@ -24,6 +24,8 @@ tests=(
     mold
     # tools that change or check finished programs
     patchelf elfutils gdb
+    # what finds errors of memory in C programs that use liboffld
+    valgrind
     # another kind of host: what links programs for it, and what runs them
     gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
     # the browser that the page of `offld size --html` is tested in

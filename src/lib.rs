@@ -45,6 +45,9 @@ compile_error!("offld runs on Linux only. A port to another system changes src/s
 
 pub mod args;
 mod build_log;
+#[cfg(feature = "capi")]
+#[doc(hidden)]
+pub mod capi;
 mod cli;
 mod contents;
 mod edit;

@@ -22,6 +22,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("args", "error formats target"),
     ("bin::offld-llvm", ""),
     ("build_log", "sys"),
+    ("capi", "contents error facade io model"),
     (
         "cli",
         "args build_log contents edit error formats io link::pipeline llvm model store sys target tools::bundler tools::check tools::doctor tools::explain tools::inspect tools::merge tools::packager tools::prune tools::recompress tools::replace tools::size tools::split tools::strip_device tools::wrapper",

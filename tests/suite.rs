@@ -22,6 +22,8 @@ mod cache_keys;
 mod cache_remote;
 #[path = "suite/cache_store/mod.rs"]
 mod cache_store;
+#[path = "suite/capi.rs"]
+mod capi;
 #[path = "suite/cases.rs"]
 mod cases;
 #[path = "suite/check/mod.rs"]
@@ -131,6 +133,7 @@ fn main() -> ExitCode {
     trials.extend(cache_store::trials());
     trials.extend(cache_keys::trials());
     trials.extend(early_linker::trials());
+    trials.extend(capi::trials());
     trials.extend(cases::trials());
     trials.extend(bench::trials());
     trials.extend(book::trials());
