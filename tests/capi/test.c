@@ -45,7 +45,7 @@ static const struct expected {
 } EXPECTED[] = {
     {OFFLD_KIND_HIP, "amdgcn-amd-amdhsa", "gfx90a:xnack+", "AMD"},
     {OFFLD_KIND_CUDA, "nvptx64-nvidia-cuda", "sm_80", "NVIDIA"},
-    {OFFLD_KIND_OPENMP, "x86_64-unknown-linux-gnu", "", ""},
+    {OFFLD_KIND_OPENMP, "x86_64-pc-linux-gnu", "", ""},
 };
 
 void check_fat(const offld_report *report, const char *name)
@@ -129,7 +129,7 @@ static void every_way_in(void)
     offld_report_free(report);
 }
 
-/* A program and a library that clang and offld have linked, with a real image and kernels. */
+/* A program and a library that clang has linked, with a real image and kernels. */
 static void finished(const char *path, const char *type)
 {
     offld_options *options = offld_options_new();

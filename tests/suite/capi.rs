@@ -11,7 +11,7 @@ use libtest_mimic::{Failed, Trial};
 
 use super::kit::Image;
 use super::support::{
-    OFFLOAD, Outcome, Work, ensure, expect_equal, expect_in, llvm, made, missing, output, passed, root, run, shown, test, text,
+    OFFLOAD, Outcome, Work, ensure, expect_equal, expect_in, llvm, missing, output, passed, root, run, shown, test, text,
     with_llvm,
 };
 
@@ -115,7 +115,7 @@ fn build() -> Result<Library, Failed> {
     Ok(Library { shared: file("liboffld.so"), archive: file("liboffld.a") })
 }
 
-/// What a fat object, an archive, an OffloadBinary, a bundle, a program and a library are made of, and a damaged object.
+/// A fat object, an archive, an OffloadBinary, a bundle, a program and a library as LLVM's own tools make them, and a damaged object.
 fn files(work: &Work) -> Result<(), Failed> {
     work.fat("fat.o", &Image::of_each_kind())?;
     work.pack("of-llvm", &Image::of_each_kind())?;
@@ -140,7 +140,7 @@ fn files(work: &Work) -> Result<(), Failed> {
     );
     for (output, more) in [("program", &[][..]), ("library.so", &["-shared", "-fPIC"])] {
         let mut link = work.command(llvm("clang"));
-        link.args(OFFLOAD).args(more).arg("-O1").arg("-B").arg(&made().links).args(["part.c", "-o", output]);
+        link.args(OFFLOAD).args(more).args(["-O1", "part.c", "-o", output]);
         run(&mut link)?;
     }
     Ok(())
@@ -176,7 +176,9 @@ fn c_program(way: &Way) -> Outcome {
     let mut command = match way {
         Way::Valgrind => {
             let mut valgrind = work.command("valgrind");
-            valgrind.args(["-q", "--error-exitcode=9", "--leak-check=full", "--num-callers=30"]).arg(program);
+            // What is "possibly lost" are Rust's handles of threads: one is held by a pointer into its middle until the thread ends.
+            valgrind.args(["-q", "--error-exitcode=9", "--leak-check=full", "--num-callers=30"]);
+            valgrind.args(["--show-leak-kinds=definite,indirect", "--errors-for-leak-kinds=definite,indirect"]).arg(program);
             valgrind
         }
         Way::Plain | Way::Sanitizers => work.command(program),
@@ -224,7 +226,7 @@ fn example() -> Outcome {
         let listed = list("fat.o")?;
         let expected = "0 hip amdgcn-amd-amdhsa gfx90a:xnack+ unknown 3\n\
                         1 cuda nvptx64-nvidia-cuda sm_80 unknown 6\n\
-                        2 openmp x86_64-unknown-linux-gnu  empty 0\n";
+                        2 openmp x86_64-pc-linux-gnu  empty 0\n";
         expect_equal("fat.o", expected, &text(&listed.stdout))?;
         let listed = list("program")?;
         expect_in(&text(&listed.stdout), "\nregisters: openmp\n")?;
