@@ -51,7 +51,7 @@ pub(super) unsafe fn path<'a>(text: *const c_char) -> Result<&'a Path, OffldErro
 ///
 /// # Safety
 /// That of [`c_string`].
-pub(super) unsafe fn name<'a>(text: *const c_char, otherwise: &'a str) -> &'a Path {
+pub(super) unsafe fn name(text: *const c_char, otherwise: &str) -> &Path {
     // SAFETY: the caller says so.
     unsafe { c_string(text) }.map_or(Path::new(otherwise), |bytes| Path::new(OsStr::from_bytes(bytes)))
 }

@@ -1,7 +1,6 @@
 //! A device image: what is known of it, and its bytes.
 
 #![expect(unsafe_code, reason = "names that C finds, and pointers that it hands in")]
-#![expect(clippy::missing_safety_doc, reason = "what callers owe is in the header's first comment, once for all functions")]
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;

@@ -1,7 +1,6 @@
 //! What is in a file or a buffer: opened, listed, freed.
 
 #![expect(unsafe_code, reason = "names that C finds, and pointers that it hands in")]
-#![expect(clippy::missing_safety_doc, reason = "what callers owe is in the header's first comment, once for all functions")]
 
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;

@@ -128,8 +128,8 @@ fn files(work: &Work) -> Result<(), Failed> {
     work.run(llvm("clang-offload-bundler"), words)?;
 
     let mut damaged = std::fs::read(work.path().join("fat.o"))?;
-    let binaries = damaged.windows(4).enumerate().filter(|(_, bytes)| *bytes == [0x10, 0xff, 0x10, 0xad]).map(|(at, _)| at);
-    let second = binaries.skip(1).next().ok_or("not two binaries in fat.o")?;
+    let mut binaries = damaged.windows(4).enumerate().filter(|(_, bytes)| *bytes == [0x10, 0xff, 0x10, 0xad]).map(|(at, _)| at);
+    let second = binaries.nth(1).ok_or("not two binaries in fat.o")?;
     // Its size.
     damaged[second + 8..second + 16].fill(0x7f);
     work.file("damaged.o", damaged);
