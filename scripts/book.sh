@@ -24,8 +24,10 @@ rm -rf "$source" target/book
 mkdir -p "$source"
 sed 's|](\([a-z]\)|](docs/\1|; s|](\.\./|](|' docs/SUMMARY.md > "$source/SUMMARY.md"
 cp --parents README.md CHANGELOG.md CONTRIBUTING.md ARCHITECTURE.md SECURITY.md RELEASING.md LICENSE packaging/README.md benches/RESULTS.md \
-    examples/library/main.rs "$source"
+    examples/library/main.rs examples/cargo-app/{Makefile,Cargo.toml,build.rs} "$source"
 cp -r docs "$source/docs"
 rm "$source/docs/SUMMARY.md"
+# mdBook makes index.html of README.md, and leaves links to it as they are.
+find "$source" -name '*.md' ! -name SUMMARY.md -exec sed -i 's|\(](\([^)]*/\)\{0,1\}\)README\.md|\1index.md|g' {} +
 "$tools/bin/mdbook" build
 say "the book is target/book/index.html"

@@ -83,7 +83,7 @@ fn list() -> String {
     let mut text = "Topics of `offld help TOPIC`:\n\n".to_owned();
     let lines = TOPICS.iter().map(|Topic { name, about, .. }| row(name, about));
     lines.for_each(|line| text.push_str(&line));
-    text.push_str("\n`offld help COMMAND` and `offld help NAME` say what commands and tools do (`offld --help`).\n");
+    text.push_str("\n`offld help COMMAND` says what a command does, `offld help names` which tools offld\nstands in for.\n");
     text
 }
 
