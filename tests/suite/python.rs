@@ -104,7 +104,7 @@ fn the_document(work: &Work) -> Outcome {
 
 fn the_script(work: &Work) -> Outcome {
     let script = root().join("examples/python/without_image.py");
-    let run_script = |words: &[&str]| Ok::<_, Failed>(output(python(work)?.arg(&script).arg(".").args(words))?);
+    let run_script = |words: &[&str]| output(python(work)?.arg(&script).arg(".").args(words));
     let has = run_script(&["sm_90"])?;
     expect_equal("for a GPU that there are images for", "package.whl: yes\n", &text(&has.stdout))?;
     ensure(has.status.success(), || text(&has.stderr))?;

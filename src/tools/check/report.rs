@@ -40,7 +40,7 @@ impl Answer {
 #[derive(Debug, Serialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// [`SCHEMA`].
+    /// The version of the JSON's form: 1.
     pub schema: u32,
     /// The program and version that wrote it.
     pub generator: String,
