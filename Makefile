@@ -2,7 +2,7 @@
 # make check     before each commit: format, lints, unit tests, hygiene, and a few tests of the suite; some two minutes
 # make test      what needs LLVM 22 alone          make test-releases   what needs LLVM 14, 15, 16 and 19, or NVIDIA's tools, too
 # make test-cluster  Slurm with two nodes and an SSH server on this machine, as root: device links on other machines; some four minutes
-# make test-long the same with the longest tests in full (hundreds of processes and kills), then test-book and test-files   make test-no-llvm   an offld without LLVM
+# make test-long the same with the longest tests in full (hundreds of processes and kills), then test-book, test-files and test-reproducible   make test-no-llvm   an offld without LLVM
 # make test-llvm19  an offld with LLVM 19 inside: registration code, and links with it     make test-gpu  programs on the GPUs of this machine (docs/gpu-tests.md)
 # make test-reproducible  two builds in two folders give the same bytes; FULL=1: the release build     make audit  licences, crates, workflows     make lint-package  lintian
 # make test-files real libraries and wheels with device code, taken apart and pruned: 1 GB to download, 10 GB of disk meanwhile
@@ -99,6 +99,7 @@ test-long: $(SETUP)
 	@OFFLD_TEST_LONG=1 OFFLD_TEST_SIZES=1 OFFLD_TEST_PARTS=1 $(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory test-book
 	@$(MAKE) --no-print-directory test-files
+	@$(MAKE) --no-print-directory test-reproducible
 
 # The files are large, and go when the tests are done.
 FILES := $(CURDIR)/target/files
