@@ -35,8 +35,9 @@ const SPARE: u64 = 16 << 20;
 /// Hands out permission to run device links.
 #[derive(Debug)]
 pub(crate) struct JobSlots {
-    /// How many device links may run at once.
-    limit: usize,
+    /// How many device links may run at once; none: one for each processor, which are counted when that is asked for first. Counting
+    /// them takes six system calls, and most links have no device code.
+    limit: Option<usize>,
     jobserver: Option<Jobserver>,
     memory: MemoryLimit,
     /// None where nothing is run.
@@ -113,12 +114,12 @@ impl JobSlots {
 
     /// So many at once, of what takes nothing of this machine.
     pub(crate) fn counting(limit: usize) -> Self {
-        JobSlots { limit, ..Self::without_limits() }
+        JobSlots { limit: Some(limit), ..Self::without_limits() }
     }
 
     fn without_limits() -> Self {
         JobSlots {
-            limit: 1,
+            limit: Some(1),
             jobserver: None,
             memory: MemoryLimit::Free,
             machine: None,
@@ -131,7 +132,7 @@ impl JobSlots {
 
     /// How many device links may run at once.
     pub(crate) fn limit(&self) -> usize {
-        self.limit
+        self.limit.unwrap_or_else(threads::count)
     }
 
     /// Says that `count` device links may come: none of them is kept waiting by more threads for another.
@@ -201,7 +202,7 @@ impl JobSlots {
         if state.own.alone || (state.wait_alone > 0 && !demand.alone) || (demand.alone && state.own.jobs > 0) {
             return Err(Refusal::Alone);
         }
-        if state.own.jobs >= self.limit {
+        if state.own.jobs >= self.limit() {
             return Err(Refusal::Slots);
         }
         // Given back at once where memory is lacking: that is never waited for with another's token in the hand.
@@ -263,7 +264,7 @@ impl JobSlots {
     /// has taken.
     fn more_threads(&self, demand: &Demand, state: &State, of_others: usize) -> usize {
         let taken = state.own.threads + state.expected;
-        let free = self.limit.saturating_sub(taken).min(self.limit.max(threads::count()).saturating_sub(taken + of_others));
+        let free = self.limit().saturating_sub(taken).min(self.limit().max(threads::count()).saturating_sub(taken + of_others));
         free.min(demand.threads.saturating_sub(1))
     }
 
@@ -283,7 +284,7 @@ impl JobSlots {
         if others.alone || demand.alone {
             return Err(Refusal::Alone);
         }
-        let is_full = self.jobserver.is_none() && state.own.jobs + others.jobs >= self.limit.max(threads::count());
+        let is_full = self.jobserver.is_none() && state.own.jobs + others.jobs >= self.limit().max(threads::count());
         if is_full { Err(Refusal::Slots) } else { Ok(()) }
     }
 
@@ -348,24 +349,24 @@ fn refused<T>(table: Option<&Table>, demand: &Demand, state: &State, refusal: Re
     Err(refusal)
 }
 
-/// How many device links may run at once, and the jobserver that counts them, if one does.
-fn limit(jobs: Jobs, session: &Session) -> (usize, Option<Jobserver>) {
+/// How many device links may run at once (none: one for each processor), and the jobserver that counts them, if one does.
+fn limit(jobs: Jobs, session: &Session) -> (Option<usize>, Option<Jobserver>) {
     let makeflags = Session::env(session::MAKEFLAGS);
     let one_at_a_time =
         makeflags.as_ref().is_some_and(|flags| flags.to_string_lossy().split_whitespace().any(|flag| flag == "-j1"));
     let under_make = std::env::var_os(session::MAKEFLAGS).is_some();
-    let by_jobserver = || Jobserver::from_environment().map(|jobserver| (threads::count(), Some(jobserver)));
+    let by_jobserver = || Jobserver::from_environment().map(|jobserver| (None, Some(jobserver)));
     match jobs {
-        Jobs::N(count) => (count, None),
-        _ if one_at_a_time => (1, None),
-        Jobs::Auto => by_jobserver().unwrap_or_else(|| (threads::count(), None)),
+        Jobs::N(count) => (Some(count), None),
+        _ if one_at_a_time => (Some(1), None),
+        Jobs::Auto => by_jobserver().unwrap_or_default(),
         Jobs::Jobserver => by_jobserver().unwrap_or_else(|| {
             if under_make {
                 // Either make runs one job at a time, or the recipe lacks the `+` that passes the jobserver on to us.
-                return (1, None);
+                return (Some(1), None);
             }
             session.shell.warn("--wrapper-jobs=jobserver: there is no jobserver in the environment; all cores are used");
-            (threads::count(), None)
+            (None, None)
         }),
     }
 }

@@ -11,7 +11,7 @@ impl JobSlots {
     /// On a machine that says nothing of its memory, and without other processes.
     pub(crate) fn of_a_test(limit: usize, memory: MemoryLimit) -> JobSlots {
         let nowhere = Machine::below(std::path::Path::new("/nowhere"));
-        JobSlots { limit, memory, machine: Some(nowhere), ..JobSlots::without_limits() }.without_table()
+        JobSlots { limit: Some(limit), memory, machine: Some(nowhere), ..JobSlots::without_limits() }.without_table()
     }
 
     /// Other processes are not seen.
