@@ -10,7 +10,8 @@ name=offld-$VERSION-$TRIPLE
 rm -rf tarball
 mkdir -p "tarball/$name/libexec"
 cd "tarball/$name"
-cp -p "$PROGRAMS/offld" "$PROGRAMS/offld-llvm" "$TOP/README.md" "$TOP/CHANGELOG.md" "$TOP/LICENSE" .
+cp -p "$PROGRAMS/offld" "$PROGRAMS/offld-llvm" "$TOP/CHANGELOG.md" "$TOP/LICENSE" .
+"$TOP/packaging/papers.py" .
 if [ -e "$TOP/NOTICE" ]; then cp -p "$TOP/NOTICE" .; fi
 if [ -e "$WORK/offld.cdx.json" ]; then cp -p "$WORK/offld.cdx.json" .; fi
 sed "s/@VERSION@/$VERSION/; s/@GLIBC@/$GLIBC/" "$TOP/packaging/install.sh" > install.sh

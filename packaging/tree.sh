@@ -12,7 +12,7 @@ gzip -9n "$TREE"/usr/share/man/man1/*.1
 papers=$TREE/usr/share/doc/offld
 install -d "$papers"
 gzip -9nc CHANGELOG.md > "$papers/changelog.gz"
-install -m 644 README.md "$papers"
+packaging/papers.py "$papers" CHANGELOG.md=changelog.gz
 # The licences of what is linked in.
 if [ -e NOTICE ]; then gzip -9nc NOTICE > "$papers/NOTICE.gz"; fi
 if [ -e "$WORK/offld.cdx.json" ]; then gzip -9nc "$WORK/offld.cdx.json" > "$papers/offld.cdx.json.gz"; fi

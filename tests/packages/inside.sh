@@ -8,6 +8,13 @@ fail() { echo "$*" >&2; exit 1; }
 umask 022
 work=$(mktemp -d)
 cd "$work"
+# Each link of a package's README.md leads somewhere.
+papers() { # FOLDER
+    local links link
+    links=$(grep -oE '\]\([^)#:]+' "$1/README.md" | cut -c 3-)
+    [ -n "$links" ] || fail "$1/README.md has no links"
+    for link in $links; do [ -e "$1/$link" ] || fail "$1/README.md: no $link"; done
+}
 
 case $kind in
     tarball)
@@ -16,6 +23,7 @@ case $kind in
         # It runs where it is unpacked.
         folder=$(echo "$work"/offld-*)
         "$folder/offld" --version | grep -qx "offld $version"
+        papers "$folder"
         "$folder/install.sh"
         # A second time puts the same in the place of the first.
         "$folder/install.sh" > /dev/null
@@ -39,6 +47,7 @@ case $kind in
         dpkg -i /mnt/offld_*.deb /mnt/offld-dbgsym_*.deb
         names=/usr/libexec/offld
         manual=/usr/share/man/man1/offld.1.gz
+        papers /usr/share/doc/offld
         # None of LLVM's names gets in the way of LLVM's own.
         [ "$(dpkg -L offld | grep '^/usr/bin/' | sort | tr '\n' ' ')" = '/usr/bin/ld.offld /usr/bin/offld ' ] || fail 'more than two names in /usr/bin'
         ;;

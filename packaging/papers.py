@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""Copies README.md and docs/ into a folder of a package, with the links that lead somewhere there.
+
+usage: papers.py FOLDER [NAME=PLACE…]: papers that the package has under another name or in another place, relative to FOLDER
+
+A link to a file of the sources that no package has (`../examples/c/list.c`) becomes the words that it stands on. A link in a package that
+leads nowhere is an error.
+"""
+
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parent.parent
+LINK = re.compile(r"(!?)\[((?:[^][]|\[[^][]*\])*)\]\(([^()\s]+)\)")
+
+
+def led(text: str, name: Path, folder: Path, placed: dict[str, str]) -> str:
+    """The text of the paper `name`, both relative to the sources and to `folder`, with its links as they are to be."""
+
+    def link(found: re.Match[str]) -> str:
+        mark, words, target = found.groups()
+        path, hash_mark, place = target.partition("#")
+        if not path or re.match(r"[a-z]+:", path):
+            return found[0]
+        source = os.path.normpath(name.parent / path)
+        moved = placed.get(source)
+        if moved is not None:
+            return f"{mark}[{words}]({os.path.relpath(moved, name.parent)})"
+        if (folder / source).exists():
+            return found[0]
+        if not (TOP / source).exists():
+            sys.exit(f"papers: {name} has a link to {target}, which is nowhere")
+        return words
+
+    # What is between ``` is no text.
+    parts = re.split(r"(^```.*?^```$)", text, flags=re.MULTILINE | re.DOTALL)
+    return "".join(part if index % 2 else LINK.sub(link, part) for index, part in enumerate(parts))
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    placed = dict(word.split("=", 1) for word in sys.argv[2:])
+    shutil.copytree(TOP / "docs", folder / "docs", ignore=shutil.ignore_patterns("SUMMARY.md"))
+    papers = [*sorted((folder / "docs").rglob("*.md")), folder / "README.md", folder / "SECURITY.md"]
+    for name in ("README.md", "SECURITY.md"):
+        shutil.copyfile(TOP / name, folder / name)
+    for paper in papers:
+        paper.write_text(led(paper.read_text("utf-8"), paper.relative_to(folder), folder, placed), "utf-8")
+    for path in [*papers, folder / "docs", *(folder / "docs").rglob("*")]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+main()
