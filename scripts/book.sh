@@ -23,8 +23,10 @@ source=target/book-source
 rm -rf "$source" target/book
 mkdir -p "$source"
 sed 's|](\([a-z]\)|](docs/\1|; s|](\.\./|](|' docs/SUMMARY.md > "$source/SUMMARY.md"
-cp --parents README.md CHANGELOG.md CONTRIBUTING.md ARCHITECTURE.md SECURITY.md RELEASING.md LICENSE packaging/README.md benches/RESULTS.md \
-    examples/library/main.rs examples/cargo-app/{Makefile,Cargo.toml,build.rs} "$source"
+cp --parents ./*.md LICENSE examples/cargo-app/{Makefile,Cargo.toml,build.rs} "$source"
+grep -ohE '\]\(\.\./[^)#]+' docs/*.md | cut -c 6- | sort -u | while read -r linked; do
+    if [ -f "$linked" ]; then cp --parents "$linked" "$source"; fi
+done
 cp -r docs "$source/docs"
 rm "$source/docs/SUMMARY.md"
 # mdBook makes index.html of README.md, and leaves links to it as they are.
