@@ -7,6 +7,7 @@
 # make test-reproducible  two builds in two folders give the same bytes; FULL=1: the release build     make audit  licences, crates, workflows     make lint-package  lintian
 # make test-files real libraries and wheels with device code, taken apart and pruned: 1 GB to download, 10 GB of disk meanwhile
 # make packages  .deb, .rpm, archive, wheel, SBOM into target/packages/out (packaging/README.md)     make test-packages   them, in bare roots of Debian 12 and 13
+# make test-cinstall  liboffld installed by cargo-c (docs/c-api.md)
 # make book      README and docs/ as a book with a search, into target/book; make test-book looks for something in it, in Chromium
 # make install   PREFIX=/usr/local DESTDIR=         make uninstall   the same settings        make lint clean
 # make bench     BENCH=--check: fail beyond the bounds   make bench-large    memory, with code objects of 2 GiB
@@ -35,7 +36,7 @@ SETUP_CLUSTER := target/setup-cluster.stamp
 SETUP_CI := target/setup-ci.stamp
 SETUP_PACKAGES := target/setup-packages.stamp
 
-.PHONY: all build setup setup-releases setup-cuda setup-cluster demo check test test-cluster test-long test-files test-no-llvm test-releases test-llvm19 test-gpu gpu-bundle test-reproducible audit lint-package lint bench bench-large book test-book fuzz fuzz-links packages test-packages install uninstall clean
+.PHONY: all build setup setup-releases setup-cuda setup-cluster demo check test test-cluster test-long test-files test-no-llvm test-releases test-llvm19 test-gpu gpu-bundle test-reproducible test-cinstall audit lint-package lint bench bench-large book test-book fuzz fuzz-links packages test-packages install uninstall clean
 
 all: build
 
@@ -143,6 +144,10 @@ gpu-bundle: $(SETUP) $(SETUP_CUDA)
 # The long form builds both programs as packages have them, twice.
 test-reproducible: $(SETUP)
 	scripts/reproducible.sh $(if $(filter 1,$(FULL)),--full)
+
+# liboffld as cargo-c installs it, and a program built by its .pc file. The first time cargo-c is built, a quarter of an hour.
+test-cinstall: $(SETUP)
+	scripts/cinstall.sh
 
 # What needs no build: licences and sources of the crates, who has looked at them, and the workflows.
 audit: $(SETUP_CI)
