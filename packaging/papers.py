@@ -3,8 +3,7 @@
 
 usage: papers.py FOLDER [NAME=PLACE…]: papers that the package has under another name or in another place, relative to FOLDER
 
-A link to a file of the sources that no package has (`../examples/c/list.c`) becomes the words that it stands on. A link in a package that
-leads nowhere is an error.
+A link to a file that only the sources have (`../examples/c/list.c`) becomes plain words. A link to a file that they do not have either is an error.
 """
 
 import os
@@ -17,12 +16,12 @@ TOP = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"(!?)\[((?:[^][]|\[[^][]*\])*)\]\(([^()\s]+)\)")
 
 
-def led(text: str, name: Path, folder: Path, placed: dict[str, str]) -> str:
-    """The text of the paper `name`, both relative to the sources and to `folder`, with its links as they are to be."""
+def with_links(text: str, name: Path, folder: Path, placed: dict[str, str]) -> str:
+    """`text` with links that lead somewhere in `folder`. `name`: where it is, in `folder` as in the sources."""
 
     def link(found: re.Match[str]) -> str:
         mark, words, target = found.groups()
-        path, hash_mark, place = target.partition("#")
+        path = target.partition("#")[0]
         if not path or re.match(r"[a-z]+:", path):
             return found[0]
         source = os.path.normpath(name.parent / path)
@@ -35,7 +34,7 @@ def led(text: str, name: Path, folder: Path, placed: dict[str, str]) -> str:
             sys.exit(f"papers: {name} has a link to {target}, which is nowhere")
         return words
 
-    # What is between ``` is no text.
+    # Blocks of code (```) are left as they are.
     parts = re.split(r"(^```.*?^```$)", text, flags=re.MULTILINE | re.DOTALL)
     return "".join(part if index % 2 else LINK.sub(link, part) for index, part in enumerate(parts))
 
@@ -48,7 +47,7 @@ def main() -> None:
     for name in ("README.md", "SECURITY.md"):
         shutil.copyfile(TOP / name, folder / name)
     for paper in papers:
-        paper.write_text(led(paper.read_text("utf-8"), paper.relative_to(folder), folder, placed), "utf-8")
+        paper.write_text(with_links(paper.read_text("utf-8"), paper.relative_to(folder), folder, placed), "utf-8")
     for path in [*papers, folder / "docs", *(folder / "docs").rglob("*")]:
         path.chmod(0o755 if path.is_dir() else 0o644)
 

@@ -10,7 +10,9 @@ cd "$(dirname "$0")/.."
 version=0.10.24+cargo-0.98.0
 tools=${CARGO_C:-$PWD/target/c-tools/bin}
 if [ ! -x "$tools/cargo-cinstall" ]; then
+    NEEDS_ALL=1
     install_packages libssl-dev pkg-config
+    finish ''
     say "installing cargo-c $version into target/c-tools"
     "${CARGO:-cargo}" install -q --locked --root "$PWD/target/c-tools" cargo-c --version "$version" >&2
 fi
@@ -20,7 +22,7 @@ rm -rf "$root"
 PATH=$tools:$PATH cargo-cinstall cinstall --release --locked --no-default-features --prefix=/usr/local --destdir="$root" --target-dir "$place/build"
 
 installed=$(find "$root" ! -type d -printf '%f\n' | sort | tr '\n' ' ')
-[ "$installed" = 'liboffld.a liboffld.pc liboffld.so liboffld.so.1 liboffld.so.1.0.0 offld.h ' ] || { say "installed is: $installed"; exit 1; }
+[ "$installed" = 'liboffld.a liboffld.pc liboffld.so liboffld.so.1 liboffld.so.1.0.0 offld.h ' ] || { say "$root has other files than it should: $installed"; exit 1; }
 config=$(find "$root" -name liboffld.pc)
 export PKG_CONFIG_PATH=${config%/*} PKG_CONFIG_SYSROOT_DIR=$root
 libraries=$(find "$root" -name liboffld.so)
@@ -34,8 +36,8 @@ cc $(pkg-config --cflags liboffld) examples/c/list.c "$libraries/liboffld.a" $(p
 printf 'an image' > "$place/image"
 /usr/lib/llvm-22/bin/llvm-offload-binary -o "$place/container" "--image=file=$place/image,triple=amdgcn-amd-amdhsa,arch=gfx90a,kind=openmp"
 for program in shared static; do
-    LD_LIBRARY_PATH=$libraries "$place/$program" "$place/container" > "$place/listed" || { say "$program: $(cat "$place/listed")"; exit 1; }
-    grep -q 'openmp amdgcn-amd-amdhsa gfx90a ' "$place/listed" || { say "$program has listed: $(cat "$place/listed")"; exit 1; }
+    LD_LIBRARY_PATH=$libraries "$place/$program" "$place/container" > "$place/listed" || { say "$place/$program failed on $place/container: $(cat "$place/listed")"; exit 1; }
+    grep -q 'openmp amdgcn-amd-amdhsa gfx90a ' "$place/listed" || { say "$place/$program does not list the image of $place/container, but: $(cat "$place/listed")"; exit 1; }
 done
-[ "$(readelf -d "$place/shared" | grep -c 'NEEDED.*liboffld.so.1')" = 1 ] || { say 'liboffld.so.1 is not what the program needs'; exit 1; }
+[ "$(readelf -d "$place/shared" | grep -c 'NEEDED.*liboffld.so.1')" = 1 ] || { say "$place/shared does not need liboffld.so.1 (readelf -d)"; exit 1; }
 say "$root: liboffld, and examples/c built with it in both ways"

@@ -36,7 +36,7 @@ const SPARE: u64 = 16 << 20;
 #[derive(Debug)]
 pub(crate) struct JobSlots {
     /// How many device links may run at once; none: one for each processor, which are counted when that is asked for first. Counting
-    /// them takes six system calls, and most links have no device code.
+    /// them means reading files of `/proc` and `/sys`, and most links have no device code.
     limit: Option<usize>,
     jobserver: Option<Jobserver>,
     memory: MemoryLimit,

@@ -281,22 +281,22 @@ pub(super) fn link(work: &Work, cache: &str, url: &str, key: Option<&Path>, trac
 /// came to their end (those that were started early and then not needed are killed).
 fn runs(trace: &str) -> [usize; 3] {
     let processes: Vec<(&str, &str)> = trace.lines().filter_map(|line| line.split_once(' ')).collect();
-    // Where another process comes between, the end of a call has a line of its own.
-    let succeeded = |process: &str, call: &str| match call.strip_suffix("<unfinished ...>") {
-        None => call.ends_with("= 0"),
-        Some(_) => {
-            let mut later = processes.iter().skip_while(|(_, other)| !std::ptr::eq(*other, call)).skip(1);
-            later
-                .find(|(other, _)| *other == process)
-                .is_some_and(|(_, end)| end.contains("execve resumed>") && end.ends_with("= 0"))
-        }
+    // Where another process comes between, strace writes the end of a call on a later line: the next one of its process.
+    let succeeded = |at: usize| {
+        let (process, call) = processes[at];
+        let end = if call.ends_with("<unfinished ...>") {
+            processes[at + 1..].iter().find(|(other, _)| *other == process).map_or("", |(_, end)| end)
+        } else {
+            call
+        };
+        end.ends_with("= 0")
     };
     let run = |name: &'static str| {
         let path = format!("/{name}\"");
-        let own = processes.iter().filter(move |(_, call)| {
+        let own = processes.iter().enumerate().filter(move |(_, (_, call))| {
             call.trim_start().starts_with("execve(") && call.split(',').next().is_some_and(|program| program.ends_with(&path))
         });
-        own.filter(|(process, call)| succeeded(process, call)).copied().collect::<Vec<_>>()
+        own.filter(|(at, _)| succeeded(*at)).map(|(_, line)| *line).collect::<Vec<_>>()
     };
     let ended = |process: &str| processes.iter().any(|(other, call)| *other == process && call.contains("+++ exited with 0 +++"));
     let compilers = ["clang", "clang-22", "clang++"].map(run).concat();
