@@ -76,7 +76,8 @@ impl Default for Edit<'_> {
 }
 
 /// The object `data` with `edit` made, ready to be written. The same bytes when there is nothing to change. A section that others
-/// need (a relocation, a link, a group's signature) cannot be removed: that is an error, told where it is needed.
+/// need (a relocation, a link, a group's signature) cannot be removed: that is an error, told where it is needed. Nor can one that holds
+/// symbols, strings or a group, whatever its name is.
 pub fn plan<'a>(data: &'a [u8], edit: &Edit<'_>) -> Result<Rewritten<'a>, Malformed> {
     let Changed { object, numbers, mut edited, names } = change(Object::parse(data)?, edit)?;
     if names.is_empty() && numbers.all_stay() {
@@ -100,7 +101,7 @@ pub(in crate::formats) struct Changed<'a> {
 
 /// Makes `edit` in the sections of `object`.
 pub(in crate::formats) fn change<'a>(object: Object<'a>, edit: &Edit<'_>) -> Result<Changed<'a>, Malformed> {
-    let numbers = Numbers::without(&removed(&object, edit));
+    let numbers = Numbers::without(&removed(&object, edit)?);
     if !numbers.all_stay() {
         object.check_overlap()?;
     }
@@ -121,14 +122,17 @@ pub fn rewrite(data: &[u8], edit: &Edit<'_>) -> Result<Vec<u8>, Malformed> {
 }
 
 /// Which sections go: those asked for, the relocations of those, and groups of which nothing is left.
-fn removed(object: &Object<'_>, edit: &Edit<'_>) -> Vec<bool> {
+fn removed(object: &Object<'_>, edit: &Edit<'_>) -> Result<Vec<bool>, Malformed> {
     let sections = &object.sections;
-    let bookkeeping = |kind| {
-        let belongs = [elf::SHT_NULL, elf::SHT_SYMTAB, elf::SHT_STRTAB, elf::SHT_SYMTAB_SHNDX, elf::SHT_GROUP];
-        belongs.contains(&kind)
-    };
-    let asked = |view: SectionView<'_>| !bookkeeping(view.kind) && (edit.remove)(view);
-    let mut removed: Vec<bool> = sections.iter().enumerate().map(|(index, section)| asked(section.view(index))).collect();
+    let mut removed: Vec<bool> =
+        sections.iter().enumerate().map(|(index, section)| index != 0 && (edit.remove)(section.view(index))).collect();
+    let tables = [elf::SHT_SYMTAB, elf::SHT_STRTAB, elf::SHT_SYMTAB_SHNDX, elf::SHT_GROUP];
+    if let Some((section, _)) =
+        sections.iter().zip(&removed).find(|(section, goes)| **goes && tables.contains(&section.header.kind))
+    {
+        let what = "a section of symbols, strings or a group cannot be removed";
+        return Err(Malformed::new(what, section.header.offset));
+    }
     let goes = |removed: &[bool], section: u32| removed.get(section as usize) == Some(&true);
     for (index, section) in sections.iter().enumerate().filter(|(_, section)| section.header.is_relocations()) {
         if goes(&removed, section.header.info)
@@ -144,7 +148,7 @@ fn removed(object: &Object<'_>, edit: &Edit<'_>) -> Vec<bool> {
             *removed = all_go;
         }
     }
-    removed
+    Ok(removed)
 }
 
 /// The sections of the group that is in `section`; the first word of it is flags.

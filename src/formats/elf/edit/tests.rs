@@ -132,9 +132,13 @@ fn streamed_and_in_memory_are_the_same() -> Outcome {
 #[test]
 fn a_section_that_is_needed_stays() {
     let data = sample(Architecture::X86_64, Endianness::Little);
-    for (name, what) in
-        [(&b".bss"[..], "a relocation refers to a removed section"), (b".text", "a relocation refers to a removed section")]
-    {
+    let table = "a section of symbols, strings or a group cannot be removed";
+    for (name, what) in [
+        (&b".bss"[..], "a relocation refers to a removed section"),
+        (b".text", "a relocation refers to a removed section"),
+        (b".symtab", table),
+        (b".strtab", table),
+    ] {
         let fault =
             rewrite(&data, &Edit { remove: &|section| section.name == name, ..Edit::default() }).map_err(|fault| fault.what);
         assert_eq!(fault, Err(what));
