@@ -1,8 +1,9 @@
 //! For tests: finds and runs LLVM's own tools, to compare their output with that of the writers here, and linkers.
 
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 /// How a test ends.
 pub(crate) type Outcome = Result<(), Box<dyn std::error::Error>>;
@@ -35,10 +36,21 @@ pub(crate) fn run<S: AsRef<OsStr>>(
     folder: &Path,
     args: impl IntoIterator<Item = S>,
 ) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
-    let output = Command::new(program).args(args).current_dir(folder).output()?;
+    let output = output(Command::new(program).args(args).current_dir(folder))?;
     let stderr = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() || !stderr.is_empty() {
         return Err(format!("{}: {}: {stderr}", program.display(), output.status).into());
     }
     Ok(output.stdout)
+}
+
+/// What `command` says and how it ends. Its program may have been written a moment ago: where another test was just starting one, what
+/// it forked has the file open for writing until it is that program.
+pub(crate) fn output(command: &mut Command) -> std::io::Result<Output> {
+    loop {
+        match command.output() {
+            Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
+            ended => return ended,
+        }
+    }
 }

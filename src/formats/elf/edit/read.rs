@@ -69,6 +69,9 @@ impl<'a> Object<'a> {
             }
             // The null section's size may be the number of sections, not of bytes.
             let body = if index == 0 { &[][..] } else { body(data, header, at)? };
+            if index != 0 && head.kind == elf::ET_REL && is_unused_with_bytes(data, header) {
+                return Err(Malformed::new("a section of type NULL, which means that there is none, has bytes", at));
+            }
             sections.push(Section { header: *header, name: string(strings, header.name, at)?, body });
         }
         let split_info = class.is_64 && class.endian == Endianness::Little && head.machine == elf::EM_MIPS;
@@ -114,6 +117,13 @@ fn check_links(header: &SectionHeader, count: usize, at: u64) -> Result<(), Malf
         return Err(Malformed::new("a section's info leads past the sections", at));
     }
     Ok(())
+}
+
+/// Whether an unused section header leads to bytes of the file. What it says has no meaning and may be anything, but some readers take
+/// the bytes for those of a section, and they would not be in the new file.
+fn is_unused_with_bytes(data: &[u8], header: &SectionHeader) -> bool {
+    let end = header.offset.checked_add(header.size);
+    header.kind == elf::SHT_NULL && header.size > 0 && end.is_some_and(|end| end <= data.len() as u64)
 }
 
 fn body<'a>(data: &'a [u8], header: &SectionHeader, at: u64) -> Result<&'a [u8], Malformed> {

@@ -272,6 +272,17 @@ fn the_first_section_is_none() {
 }
 
 #[test]
+fn bytes_that_an_unused_header_leads_to_are_not_lost_without_a_word() {
+    let mut data = sample(Architecture::X86_64, Endianness::Little);
+    let at = header_at(&data, 2);
+    data[at + 4..at + 8].fill(0);
+    let what = "a section of type NULL, which means that there is none, has bytes";
+    assert_eq!(plan(&data, &Edit::default()).unwrap_err(), Malformed::new(what, at as u64));
+    data[at + 32..at + 40].fill(0);
+    assert!(plan(&data, &Edit::default()).is_ok());
+}
+
+#[test]
 fn symbols_have_their_names_in_a_string_table() {
     let mut data = sample(Architecture::X86_64, Endianness::Little);
     let symbols = (1..).find(|index| data[header_at(&data, *index) + 4] == 2).unwrap();

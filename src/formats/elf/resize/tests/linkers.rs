@@ -8,7 +8,7 @@ use object::{Object as _, ObjectSection as _};
 
 use super::{index_of, with_pointers};
 use crate::formats::elf::resize::{NewSize, Patch, addresses};
-use crate::formats::reference::{Outcome, missing, run, tools};
+use crate::formats::reference::{Outcome, missing, output, run, tools};
 
 const SOURCE: &str = r#"
 #include <stdio.h>
@@ -63,7 +63,7 @@ fn check(folder: &Path, kind: &str, data: &[u8], size: usize, rows: usize) -> Ou
         let program = if kind == "library" { folder.join("user") } else { path };
         let mut command = Command::new(program);
         command.envs([("SIZE", size.to_string()), ("ROWS", rows.to_string())]).env("LD_LIBRARY_PATH", folder);
-        let done = command.output()?;
+        let done = output(&mut command)?;
         let what = format!("{kind}, {size} bytes, {rows} rows, {commands:?}");
         assert_eq!((done.status.code(), &done.stdout[..]), (Some(0), &b"right\n"[..]), "{what}");
     }
