@@ -52,7 +52,7 @@ impl Compression {
             Some(Compression::Gzip)
         } else if start.starts_with(&magic::XZ) {
             Some(Compression::Xz)
-        } else if start.starts_with(&magic::ZSTD) {
+        } else if behind_skippable_frames(start).starts_with(&magic::ZSTD) {
             Some(Compression::Zstd)
         } else {
             // A digit says how large the blocks are, and behind it the first block begins, or the end of an empty file.
@@ -71,6 +71,26 @@ impl Compression {
             Compression::Bzip2 => "bzip2",
         }
     }
+}
+
+/// What follows the frames at the start of `file` that decoders of zstd skip; pzstd begins its files with one. LZ4 has the same frames,
+/// so they alone tell nothing.
+fn behind_skippable_frames(mut file: &[u8]) -> &[u8] {
+    const LOW_BITS: u32 = 15;
+    while let Some(([number, len], rest)) = two_words(file)
+        && number & !LOW_BITS == magic::ZSTD_SKIPPABLE
+        && let Some(rest) = usize::try_from(len).ok().and_then(|len| rest.get(len..))
+    {
+        file = rest;
+    }
+    file
+}
+
+/// The two little-endian words that `bytes` begins with, and what is behind them.
+fn two_words(bytes: &[u8]) -> Option<([u32; 2], &[u8])> {
+    let (first, rest) = bytes.split_first_chunk()?;
+    let (second, rest) = rest.split_first_chunk()?;
+    Some(([u32::from_le_bytes(*first), u32::from_le_bytes(*second)], rest))
 }
 
 /// Reads what is in a compressed file. An error of what is read is a [`Malformed`] with the offset in the compressed file up to

@@ -41,6 +41,9 @@ pub const SPIRV: [u8; 4] = 0x0723_0203_u32.to_le_bytes();
 pub const SPIRV_BIG_ENDIAN: [u8; 4] = 0x0723_0203_u32.to_be_bytes();
 /// A zstd frame (RFC 8878). In containers, compressed data without this magic is zlib.
 pub const ZSTD: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
+/// A frame of zstd that its decoders skip: any of sixteen numbers begins one, of which this is the first. The length of what is in it
+/// follows in four bytes, little-endian.
+pub const ZSTD_SKIPPABLE: u32 = 0x184d_2a50;
 /// The first member of a zip file; a zip file without members is its end alone.
 pub const ZIP: [u8; 4] = *b"PK\x03\x04";
 /// The end of a zip file.

@@ -1,7 +1,9 @@
 //! The tables of offload entries in host objects and programs: which sections they are, and which release's layout an entry has
 //! (docs/spec/link-driver.md 8.1).
 
-use object::{BinaryFormat, File, Object, ObjectKind, ObjectSection, ObjectSymbol};
+use std::collections::HashMap;
+
+use object::{BinaryFormat, File, Object, ObjectKind, ObjectSection, ObjectSymbol, SectionIndex};
 
 use crate::model::Generation;
 
@@ -73,24 +75,61 @@ pub fn tables(data: &[u8]) -> Result<Vec<EntryTable>, object::read::Error> {
     if !coff && !matches!(file.format(), BinaryFormat::Elf) || matches!(file.kind(), ObjectKind::Core) {
         return Ok(Vec::new());
     }
-    let mut tables: Vec<EntryTable> = Vec::new();
+    let mut tables: Vec<Found> = Vec::new();
+    // A relocatable link gives its tables names with a tag, and a link of many such objects has thousands of them.
+    let mut by_name: HashMap<&str, usize> = HashMap::new();
+    let mut by_section: HashMap<SectionIndex, usize> = HashMap::new();
     for section in file.sections().filter(|section| section.size() > 0) {
         let Ok(name) = std::str::from_utf8(section.name_bytes()?) else { continue };
         let Some(new) = is_table(name, coff) else { continue };
-        match tables.iter_mut().find(|table| table.section == name) {
-            Some(table) => table.size = table.size.saturating_add(section.size()),
-            None => tables.push(EntryTable {
-                section: name.to_owned(),
-                size: section.size(),
-                generation: new.then_some(Generation::Llvm21),
-                wide_pointers: file.is_64(),
+        let index = *by_name.entry(name).or_insert(tables.len());
+        by_section.insert(section.index(), index);
+        match tables.get_mut(index) {
+            Some(found) => found.table.size = found.table.size.saturating_add(section.size()),
+            None => tables.push(Found {
+                table: EntryTable {
+                    section: name.to_owned(),
+                    size: section.size(),
+                    generation: new.then_some(Generation::Llvm21),
+                    wide_pointers: file.is_64(),
+                },
+                first: section.index(),
+                of_symbol: None,
             }),
         }
     }
-    for table in tables.iter_mut().filter(|table| table.generation.is_none()) {
-        table.generation = generation_of(&file, table);
+    if tables.iter().any(|found| found.table.generation.is_none()) {
+        for symbol in file.symbols() {
+            let index = symbol.section_index().and_then(|section| by_section.get(&section));
+            if let Some(found) = index.and_then(|index| tables.get_mut(*index)) {
+                found.of_symbol = found.of_symbol.or_else(|| generation_of_entry(symbol.size()));
+            }
+        }
     }
-    Ok(tables)
+    Ok(tables.into_iter().map(|found| found.table(&file)).collect())
+}
+
+/// A table, and what tells which generation's it is.
+struct Found {
+    table: EntryTable,
+    /// The first section of its name that is not empty.
+    first: SectionIndex,
+    /// The generation by the size of a symbol in it.
+    of_symbol: Option<Generation>,
+}
+
+impl Found {
+    /// The table with its generation. One with an old name has it by the size of a symbol in it, by what its entries begin with, or
+    /// by its size.
+    fn table(self, file: &File<'_>) -> EntryTable {
+        let Found { mut table, first, of_symbol } = self;
+        table.generation = table
+            .generation
+            .or(of_symbol)
+            .or_else(|| generation_of_contents(file, first, &table))
+            .or_else(|| generation_of_size(table.size, table.wide_pointers));
+        table
+    }
 }
 
 /// Whether `section` is a table, and then whether it is one of LLVM 21 and later.
@@ -104,23 +143,19 @@ fn is_table(section: &str, coff: bool) -> Option<bool> {
     Some(at == 0)
 }
 
-/// The generation of a table with an old name: by the size of a symbol in it, by what its entries begin with, by its size.
-fn generation_of(file: &File<'_>, table: &EntryTable) -> Option<Generation> {
-    let section = file.section_by_name(&table.section)?;
-    let mut symbols = file.symbols().filter(|symbol| symbol.section_index() == Some(section.index()));
-    let of_symbol = symbols.find_map(|symbol| generation_of_entry(symbol.size()));
+/// The generation of a table of which `first` is a section, by what its entries begin with: those of LLVM 20 have a version.
+fn generation_of_contents(file: &File<'_>, first: SectionIndex, table: &EntryTable) -> Option<Generation> {
     let size = usize::try_from(entry_size(true, table.wide_pointers)).ok()?;
+    if !table.size.is_multiple_of(size as u64) {
+        return None;
+    }
     let big = !file.is_little_endian();
     let is_wide = |entry: &[u8]| {
         let version = entry.get(8..10).and_then(|bytes| bytes.try_into().ok());
         let version = version.map(|bytes| if big { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) });
         entry.get(..8) == Some(&[0; 8]) && version == Some(ENTRY_VERSION)
     };
-    let by_contents = || {
-        let (entries, rest) = (section.data().ok()?.chunks_exact(size), table.size % size as u64);
-        (rest == 0 && entries.into_iter().all(is_wide)).then_some(Generation::Llvm20)
-    };
-    of_symbol.or_else(by_contents).or_else(|| generation_of_size(table.size, table.wide_pointers))
+    file.section_by_index(first).ok()?.data().ok()?.chunks_exact(size).all(is_wide).then_some(Generation::Llvm20)
 }
 
 #[cfg(test)]
@@ -175,6 +210,28 @@ mod tests {
             assert_eq!(told(other, &[0; 56], None)?, [], "{other}");
         }
         assert_eq!(told("llvm_offload_entries", &[], None)?, []);
+        Ok(())
+    }
+
+    /// The reader looks at each section and each symbol once, however many tables there are.
+    #[test]
+    fn thousands_of_tables_take_no_longer_than_their_symbols() -> Outcome {
+        const TABLES: u64 = 20_000;
+        let mut object = Writer::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
+        for table in 0..TABLES {
+            let name = format!("omp_offloading_entries_{table:x}").into_bytes();
+            let section = object.add_section(Vec::new(), name.clone(), SectionKind::Data);
+            object.set_section_data(section, vec![0; 224], 1);
+            let (section, flags) = (SymbolSection::Section(section), SymbolFlags::None);
+            let (kind, scope) = (SymbolKind::Data, SymbolScope::Linkage);
+            object.add_symbol(Symbol { name, value: 0, size: 56, kind, scope, weak: true, section, flags });
+        }
+        let began = std::time::Instant::now();
+        let found = tables(&object.write()?)?;
+        assert_eq!(found.len() as u64, TABLES);
+        assert!(found.iter().all(|table| table.generation == Some(Generation::Llvm20)));
+        // 0.1 s; each table by itself took minutes.
+        assert!(began.elapsed() < std::time::Duration::from_secs(10), "{:?}", began.elapsed());
         Ok(())
     }
 }

@@ -53,6 +53,20 @@ fn files_are_told_and_read_also_one_behind_the_other() {
 }
 
 #[test]
+fn frames_that_decoders_of_zstd_skip() {
+    let [_, _, (compression, packed), _] = samples();
+    // What pzstd writes before each of its frames, and an empty one of the last of the sixteen numbers.
+    let (pzstd, empty) = (b"\x50\x2a\x4d\x18\x04\0\0\0\x33\0\0\0", b"\x5f\x2a\x4d\x18\0\0\0\0");
+    let skipped = [&pzstd[..], empty, &packed, pzstd, &packed, empty].concat();
+    assert_eq!(Compression::of(&skipped), Some(compression));
+    assert_eq!(unpack(compression, &skipped).unwrap(), [PLAIN, PLAIN].concat());
+    // LZ4 has the same frames.
+    for other in [&pzstd[..], &[&pzstd[..], b"\x04\x22\x4d\x18"].concat(), &pzstd[..9], &[pzstd, &packed[..3]].concat()] {
+        assert_eq!(Compression::of(other), None, "{other:x?}");
+    }
+}
+
+#[test]
 fn zeros_behind_what_gzip_has_written_are_padding() {
     let [(compression, packed), ..] = samples();
     let zeros = [0; 300];
