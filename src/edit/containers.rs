@@ -166,6 +166,10 @@ impl Rewriter<'_> {
         }
         self.note_emptied(&slots, spans.iter().map(|span| span.id.as_str()), &spot.place);
         let items: Vec<Item<NewObject<'_>>> = slots.iter().enumerate().filter_map(|(entry, slot)| slot.item(entry)).collect();
+        // Text without the bundle's markers would be taken for an image of the container that it is in.
+        if items.is_empty() && spot.inside {
+            return Ok(Outcome::Gone);
+        }
         let parts = bundle::text::compose(comment, spot.piece.bytes(), &items).with_context(place)?;
         joined(&spot.piece, parts, slots)
     }
