@@ -216,9 +216,9 @@ mod tests {
     /// The reader looks at each section and each symbol once, however many tables there are.
     #[test]
     fn thousands_of_tables_take_no_longer_than_their_symbols() -> Outcome {
-        const TABLES: u64 = 20_000;
+        const COUNT: u64 = 20_000;
         let mut object = Writer::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
-        for table in 0..TABLES {
+        for table in 0..COUNT {
             let name = format!("omp_offloading_entries_{table:x}").into_bytes();
             let section = object.add_section(Vec::new(), name.clone(), SectionKind::Data);
             object.set_section_data(section, vec![0; 224], 1);
@@ -228,7 +228,7 @@ mod tests {
         }
         let began = std::time::Instant::now();
         let found = tables(&object.write()?)?;
-        assert_eq!(found.len() as u64, TABLES);
+        assert_eq!(found.len() as u64, COUNT);
         assert!(found.iter().all(|table| table.generation == Some(Generation::Llvm20)));
         // It takes 0.1 s. To go through all symbols for each table would be 400 million steps.
         assert!(began.elapsed() < std::time::Duration::from_secs(10), "{:?}", began.elapsed());

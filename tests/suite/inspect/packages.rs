@@ -149,7 +149,7 @@ fn compressed() -> Outcome {
         let ended = output(work.command(offld()).args(["inspect", "text.packed"]))?;
         expect_equal("status and stderr", "Some(1) ", &format!("{:?} {}", ended.status.code(), text(&ended.stderr)))?;
     }
-    // It comes with zstd, and begins its files with a frame that decoders skip.
+    // pzstd comes with zstd, and begins its files with a frame that decoders skip.
     shell(&work, "pzstd -q -c large.tar > large.packed")?;
     expect_images(&work, &["large.packed"], "k.o", &["pkg/k.o"])?;
     let extract = "tar -cJf x.txz pkg; OFFLD inspect --extract out x.txz".replace("OFFLD", &offld().display().to_string());
